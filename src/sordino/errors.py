@@ -1,0 +1,29 @@
+"""The errors a user can meet; each message says what was given, what is allowed and what to do."""
+
+
+class SordinoError(Exception):
+    """Anything Sordino refuses to do."""
+
+
+class InvalidInput(SordinoError, ValueError):
+    """A value outside what is allowed: wrong shape, dtype, range or name."""
+
+
+class UnsupportedLoss(SordinoError):
+    """The accountant does not know how to account for this: unknown is refused, never guessed."""
+
+
+class BudgetExceeded(SordinoError):
+    """The release would exceed the owner's budget; nothing was recorded and nothing may leave."""
+
+
+class ConsentMissing(SordinoError):
+    """The release has no proof, or asks for claimed accounting, and its owner has not allowed that."""
+
+
+class LedgerDamaged(SordinoError):
+    """The ledger file was torn, edited or is not a ledger; nothing is released until its owner has looked."""
+
+
+class LedgerUnavailable(SordinoError):
+    """The ledger could not be written (disk full, locked, read-only); nothing may leave."""

@@ -1,0 +1,309 @@
+"""What a release protects, from whom and how strongly: frozen descriptions, with no accounting in them.
+
+A `Guarantee` says *who* learns what (adversary), *what may change* (adjacency), *how much* is lost (loss) and *why*
+that holds (basis). Epsilons are computed from the loss by `sordino.privacy.accountant`; they are never stored as the
+truth. A `Release` describes anything that leaves a client, as the ledger writes it down.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any, Literal
+
+from sordino.errors import InvalidInput
+
+
+def _finite_nonnegative(name: str, value: float) -> None:
+    if not (isinstance(value, (int, float)) and math.isfinite(value) and value >= 0):
+        raise InvalidInput(f"{name} must be a finite number >= 0, got {value!r}")
+
+
+def _positive_count(name: str, value: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InvalidInput(f"{name} must be a whole number >= 1, got {value!r}")
+
+
+class Adjacency(StrEnum):
+    """What differs between the two worlds that must look alike."""
+
+    COORDINATE = "coordinate"  #: one value of one upload
+    LABEL = "label"  #: the label of one record
+    RECORD_REPLACE = "record (replace)"  #: one record exchanged for another
+    RECORD_ADD_REMOVE = "record (add/remove)"  #: one record present or absent
+    CLIENT = "client"  #: everything one client sends in the releases accounted for
+
+
+@dataclass(frozen=True)
+class Adversary:
+    """Who is looking. Use `SERVER`, `MODEL_READER`, `shuffled(n)` or `summed(min_honest)`."""
+
+    kind: Literal["server", "shuffled", "summed", "model reader"]
+    parties: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind in ("shuffled", "summed"):
+            if self.parties is None:
+                raise InvalidInput(f"adversary {self.kind!r} needs a number of parties")
+            _positive_count("parties", self.parties)
+        elif self.kind in ("server", "model reader"):
+            if self.parties is not None:
+                raise InvalidInput(f"adversary {self.kind!r} takes no number of parties, got {self.parties!r}")
+        else:
+            raise InvalidInput(
+                f"unknown adversary {self.kind!r}; allowed: server, shuffled(n), summed(min_honest), model reader"
+            )
+
+    def __str__(self) -> str:
+        return self.kind if self.parties is None else f"{self.kind}({self.parties})"
+
+
+SERVER = Adversary("server")
+MODEL_READER = Adversary("model reader")
+
+
+def shuffled(n: int) -> Adversary:
+    """The server behind a trusted shuffler that mixes the reports of n clients."""
+    return Adversary("shuffled", n)
+
+
+def summed(min_honest: int) -> Adversary:
+    """The server behind a secure sum with at least `min_honest` honest clients in it."""
+    return Adversary("summed", min_honest)
+
+
+@dataclass(frozen=True)
+class Pure:
+    """Pure epsilon: no output is more than e^epsilon times as likely under one world as under the other."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        _finite_nonnegative("epsilon", self.epsilon)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Condensed or metric privacy: ratio at most exp(alpha * d(v, v')), with d at most `distance` on the domain."""
+
+    alpha: float
+    distance: float
+
+    def __post_init__(self) -> None:
+        _finite_nonnegative("alpha", self.alpha)
+        _finite_nonnegative("distance", self.distance)
+
+
+@dataclass(frozen=True)
+class RandomizedBit:
+    """`count` independent bits, each with probabilities between t_min/2^32 and 1 - t_min/2^32."""
+
+    t_min: int
+    count: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.t_min, int) or not 1 <= self.t_min <= 2**31:
+            raise InvalidInput(f"t_min must be a whole number from 1 to 2^31, got {self.t_min!r}")
+        _positive_count("count", self.count)
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Gaussian differential privacy with parameter mu, up to the slack of an integer sampler.
+
+    Every event is at most as likely as delta_mu(epsilon - eta) + tau allows; eta = tau = 0 is exact mu-GDP.
+    """
+
+    mu: float
+    eta: float = 0.0
+    tau: float = 0.0
+
+    def __post_init__(self) -> None:
+        _finite_nonnegative("mu", self.mu)
+        _finite_nonnegative("eta", self.eta)
+        _finite_nonnegative("tau", self.tau)
+
+
+@dataclass(frozen=True)
+class PoissonGaussian:
+    """`steps` Gaussian releases of noise multiplier sigma, each on a fresh Poisson sample with probability q."""
+
+    q: float
+    sigma: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.q, (int, float)) and 0 < self.q <= 1):
+            raise InvalidInput(f"q must be a probability in (0, 1], got {self.q!r}")
+        if not (isinstance(self.sigma, (int, float)) and math.isfinite(self.sigma) and self.sigma > 0):
+            raise InvalidInput(f"sigma must be a finite number > 0, got {self.sigma!r}")
+        _positive_count("steps", self.steps)
+
+
+@dataclass(frozen=True)
+class Infinite:
+    """No proof: epsilon is infinite, and `why` says so in words."""
+
+    why: str
+
+    def __post_init__(self) -> None:
+        if not self.why:
+            raise InvalidInput("an infinite loss must say why: give the reason in words")
+
+
+Loss = Pure | Metric | RandomizedBit | Gaussian | PoissonGaussian | Infinite
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What a release protects (adjacency), from whom (adversary), how strongly (loss) and why (basis)."""
+
+    adversary: Adversary
+    adjacency: Adjacency
+    loss: Loss
+    basis: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A published formula, verbatim, with the figure it gives; never to be taken for a proof."""
+
+    epsilon: float
+    delta: float
+    formula: str
+
+    def __post_init__(self) -> None:
+        _finite_nonnegative("claimed epsilon", self.epsilon)
+        if not (isinstance(self.delta, (int, float)) and 0 <= self.delta < 1):
+            raise InvalidInput(f"claimed delta must lie in [0, 1), got {self.delta!r}")
+
+
+@dataclass(frozen=True)
+class Sequential:
+    """Every release about the same data adds up."""
+
+
+@dataclass(frozen=True)
+class ParallelByRecord:
+    """One release in which each record is touched once: records do not add up among themselves."""
+
+
+@dataclass(frozen=True)
+class Derived:
+    """Computed only from earlier releases: it names them and costs nothing new."""
+
+    releases: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.releases or not all(isinstance(r, str) and r for r in self.releases):
+            raise InvalidInput("a derived release must name the releases it was computed from")
+
+
+Composition = Sequential | ParallelByRecord | Derived
+
+
+@dataclass(frozen=True)
+class Release:
+    """Anything that leaves a client: which data set, what it is, what it guarantees and what was claimed for it."""
+
+    id: str
+    dataset: str
+    what: str
+    guarantees: tuple[Guarantee, ...]
+    claimed: Claim | None = None
+    composition: Composition = Sequential()
+
+    def __post_init__(self) -> None:
+        for name in ("id", "dataset", "what"):
+            if not isinstance(getattr(self, name), str) or not getattr(self, name):
+                raise InvalidInput(f"a release needs a non-empty text as its {name}")
+        if not self.guarantees and not isinstance(self.composition, Derived):
+            raise InvalidInput(
+                f"release {self.id!r} has no guarantee; a release without a proof carries Infinite(why), never nothing"
+            )
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a ledger enforces for one data set; never the same thing as a mechanism's epsilon.
+
+    `basis` says which number is limited: the proven one, or (only with the owner's consent) the claimed one.
+    """
+
+    limit: float
+    delta: float = 0.0
+    basis: Literal["proven", "claimed"] = "proven"
+    adjacency: Adjacency = Adjacency.CLIENT
+    adversary: Adversary = SERVER
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.limit, (int, float)) and math.isfinite(self.limit) and self.limit > 0):
+            raise InvalidInput(f"a budget's limit must be a finite epsilon > 0, got {self.limit!r}")
+        if not (isinstance(self.delta, (int, float)) and 0 <= self.delta < 1):
+            raise InvalidInput(f"a budget's delta must lie in [0, 1), got {self.delta!r}")
+        if self.basis not in ("proven", "claimed"):
+            raise InvalidInput(f"a budget's basis is 'proven' or 'claimed', got {self.basis!r}")
+
+
+_TAGGED: dict[str, type[Any]] = {
+    cls.__name__: cls
+    for cls in (
+        Adversary, Pure, Metric, RandomizedBit, Gaussian, PoissonGaussian, Infinite, Guarantee, Claim,
+        Sequential, ParallelByRecord, Derived, Release, Budget,
+    )
+}  # fmt: skip
+
+
+def _pack(value: Any) -> Any:
+    if type(value).__name__ in _TAGGED:
+        return {"type": type(value).__name__, **{f.name: _pack(getattr(value, f.name)) for f in fields(value)}}
+    if isinstance(value, tuple):
+        return [_pack(v) for v in value]
+    return str(value) if isinstance(value, StrEnum) else value
+
+
+def _unpack(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_unpack(v) for v in value)
+    if not isinstance(value, dict):
+        return value
+    cls = _TAGGED.get(value.get("type", ""))
+    if cls is None:
+        raise InvalidInput(f"unknown kind of description {value.get('type')!r}; allowed: {', '.join(_TAGGED)}")
+    known = {f.name for f in fields(cls)}
+    given = {k: _unpack(v) for k, v in value.items() if k != "type"}
+    if unknown := set(given) - known:
+        raise InvalidInput(
+            f"{cls.__name__} has no field {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}"
+        )
+    if "adjacency" in given:
+        given["adjacency"] = Adjacency(given["adjacency"])
+    try:
+        return cls(**given)
+    except TypeError as error:
+        raise InvalidInput(f"incomplete {cls.__name__}: {error}") from None
+
+
+def to_json(value: Release | Budget | Guarantee) -> str:
+    """One line of canonical JSON (sorted keys, shortest exact floats): equal values give equal bytes."""
+    return json.dumps(_pack(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def from_json(text: str) -> Any:
+    """The value that `to_json` wrote; anything unknown is refused."""
+    try:
+        packed = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InvalidInput(f"not a description in JSON: {error}") from None
+    if not isinstance(packed, dict):
+        raise InvalidInput("not a description in JSON: expected an object")
+    return _unpack(packed)
+
+
+__all__ = [
+    "MODEL_READER", "SERVER", "Adjacency", "Adversary", "Budget", "Claim", "Composition", "Derived", "Gaussian",
+    "Guarantee", "Infinite", "Loss", "Metric", "ParallelByRecord", "PoissonGaussian", "Pure", "RandomizedBit",
+    "Release", "Sequential", "from_json", "shuffled", "summed", "to_json",
+]  # fmt: skip
