@@ -1,0 +1,165 @@
+"""Where a mechanism's inputs live. The domain includes its clipping, and the sensitivity follows from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.errors import InvalidInput
+
+Float32s = NDArray[np.float32]
+
+
+def _per_value(name: str, given: float | Sequence[float] | NDArray[np.floating]) -> Float32s:
+    """A scalar or one number per value, as finite float32."""
+    array = np.asarray(given)
+    if array.dtype.kind not in "fiu" or array.ndim > 1 or array.size == 0:
+        raise InvalidInput(f"{name} must be a number or one number per value, got {given!r}")
+    with np.errstate(over="ignore"):
+        array = np.atleast_1d(array.astype(np.float32))
+    if not np.isfinite(array).all():
+        raise InvalidInput(f"{name} must be finite and within the range of float32, got {given!r}")
+    return array
+
+
+@dataclass(frozen=True)
+class Box:
+    """Every value in [centre - radius, centre + radius]; centre and radius are scalars or one per value."""
+
+    centre: Float32s
+    radius: Float32s
+
+    def __init__(
+        self,
+        centre: float | Sequence[float] | NDArray[np.floating] = 0.0,
+        radius: float | Sequence[float] | NDArray[np.floating] = 1.0,
+    ) -> None:
+        object.__setattr__(self, "centre", _per_value("centre", centre))
+        object.__setattr__(self, "radius", _per_value("radius", radius))
+        if not (self.radius >= np.finfo(np.float32).tiny).all() or not (self.radius <= 1e37).all():
+            raise InvalidInput(f"radius must lie between 1.2e-38 and 1e37 everywhere, got {radius!r}")
+        sizes = {self.centre.size, self.radius.size} - {1}
+        if len(sizes) > 1:
+            raise InvalidInput(f"centre and radius disagree on the number of values: {sorted(sizes)}")
+
+    @classmethod
+    def per_tensor(cls, sizes: Sequence[int], centres: Sequence[float], radii: Sequence[float]) -> Box:
+        """The box of a flat vector of tensors, each with its own centre and radius."""
+        if not len(sizes) == len(centres) == len(radii) or min(sizes, default=0) < 1:
+            raise InvalidInput("give one positive size, one centre and one radius per tensor")
+        return cls(np.repeat(np.asarray(centres, float), sizes), np.repeat(np.asarray(radii, float), sizes))
+
+    def check_values(self, values: int) -> None:
+        """Refuse vectors whose length the box does not describe."""
+        for name, array in (("centre", self.centre), ("radius", self.radius)):
+            if array.size not in (1, values):
+                raise InvalidInput(f"{name} has {array.size} numbers for vectors of {values} values")
+
+    def columns(self, cols: slice) -> tuple[Float32s, Float32s]:
+        """Centre and radius of some columns, ready to broadcast over clients."""
+        c = self.centre if self.centre.size == 1 else self.centre[cols]
+        r = self.radius if self.radius.size == 1 else self.radius[cols]
+        return c, r
+
+    def normalise(self, values: NDArray[np.floating[Any]], cols: slice) -> tuple[Float32s, NDArray[np.intp]]:
+        """z = (values - centre)/radius in float32, clipped to [-1, 1], and how many of each row lay outside."""
+        c, r = self.columns(cols)
+        with np.errstate(over="ignore"):
+            z = np.subtract(values, c, dtype=np.float32, casting="same_kind")
+            np.multiply(z, np.float32(1) / r, out=z)
+        outside = np.count_nonzero(np.abs(z) > 1, axis=1)
+        return np.clip(z, -1, 1, out=z), outside
+
+
+def _radius(radius: float) -> float:
+    if isinstance(radius, bool) or not isinstance(radius, (int, float)) or not 1e-30 <= radius <= 1e30:
+        raise InvalidInput(f"radius must be a number between 1e-30 and 1e30, got {radius!r}")
+    return float(radius)
+
+
+@dataclass(frozen=True)
+class L1Ball:
+    """Whole vectors with sum of absolute values at most `radius`; two of them differ by at most 2 * radius in L1."""
+
+    radius: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "radius", _radius(self.radius))
+
+
+@dataclass(frozen=True)
+class L2Ball:
+    """Whole vectors of Euclidean norm at most `radius`; two of them differ by at most 2 * radius in L2."""
+
+    radius: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "radius", _radius(self.radius))
+
+
+@dataclass(frozen=True)
+class Sphere:
+    """Whole vectors of Euclidean norm exactly `radius`: every input is rescaled to it."""
+
+    radius: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "radius", _radius(self.radius))
+
+
+@dataclass(frozen=True)
+class FiniteSet:
+    """The whole numbers 0 .. size-1, any two of which are neighbours."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.size, bool) or not isinstance(self.size, int) or not 2 <= self.size <= 2**20:
+            raise InvalidInput(f"a finite set has from 2 to 2^20 members, got {self.size!r}")
+
+
+@dataclass(frozen=True)
+class IntegerRange:
+    """The whole numbers -bound .. bound, with the distance |v - v'|; reals are coded with `precision` decimals."""
+
+    clip: float
+    precision: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.clip, bool) or not isinstance(self.clip, (int, float)) or not 0 < self.clip < math.inf:
+            raise InvalidInput(f"the clipping range c must be a number > 0, got {self.clip!r}")
+        if isinstance(self.precision, bool) or not isinstance(self.precision, int) or not 0 <= self.precision <= 18:
+            raise InvalidInput(f"the precision rho must be a whole number from 0 to 18, got {self.precision!r}")
+        if not 1 <= self.bound <= 2**45:
+            raise InvalidInput(
+                f"c * 10^rho must lie between 1 and 2^45 = 3.5e13, got {self.clip!r} * 10^{self.precision}: "
+                "choose a smaller precision rho, or a larger clipping range c"
+            )
+
+    @property
+    def bound(self) -> int:
+        """M = c * 10^rho, rounded down."""
+        return int(Fraction(repr(float(self.clip))) * 10**self.precision)
+
+
+@dataclass(frozen=True)
+class BitString:
+    """Strings of `length` bits; neighbours differ in at most `differing` of them (all, unless the code forbids it)."""
+
+    length: int
+    differing: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.length, bool) or not isinstance(self.length, int) or self.length < 1:
+            raise InvalidInput(f"a bit string has at least one bit, got length {self.length!r}")
+        if self.differing is not None and not 1 <= self.differing <= self.length:
+            raise InvalidInput(f"strings of {self.length} bits differ in 1 to {self.length}, got {self.differing!r}")
+
+
+Domain = Box | L1Ball | L2Ball | Sphere | FiniteSet | IntegerRange | BitString

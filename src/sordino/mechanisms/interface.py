@@ -1,0 +1,186 @@
+"""What every mechanism is: a domain, `randomize`, `estimate`, exact bias and variance, a guarantee, an encoding."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sordino.errors import InvalidInput
+from sordino.mechanisms import output as outputs
+from sordino.mechanisms.domain import Domain
+from sordino.mechanisms.output import Output
+from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Infinite
+from sordino.randomness import Randomness, Rows
+
+Floats = NDArray[np.floating[Any]]
+Float64s = NDArray[np.float64]
+
+TILE = 2**15  #: values worked on at a time: the buffers of one tile stay in the processor's cache
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """What a client may look at but never send: how much was clipped, how much noise was added.
+
+    No codec takes it, and it refuses to be pickled, so a report cannot hold it.
+    """
+
+    clipped_fraction: Float64s  #: [K] share of values outside the domain
+    noise_scale: Float64s  #: [K] standard deviation of the estimate of one value at the centre of the domain
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("diagnostics are local to a client and cannot be serialised")
+
+
+class Randomized(NamedTuple):
+    """The output, which may be encoded and sent, and the diagnostics, which may not."""
+
+    output: Output
+    local: Diagnostics
+
+
+class Mechanism(ABC):
+    """A randomiser over `[K, d]`: K clients, d values each, with parameters per client.
+
+    Parameters have one entry per client, or a single one for all.
+    """
+
+    name: ClassVar[str]
+    domain: Domain
+
+    @property
+    @abstractmethod
+    def clients(self) -> int | None:
+        """The number of clients the parameters describe; None when one set of parameters serves any number."""
+
+    @abstractmethod
+    def randomize(self, values: ArrayLike, randomness: Randomness, *, tensor: int = 0) -> Randomized:
+        """Clip `[K, d]` values (or one vector) to the domain and randomise them."""
+
+    @abstractmethod
+    def estimate(self, output: Output) -> Floats:
+        """`[K, d]` estimates of the clipped values; unbiased where the mechanism allows it."""
+
+    @abstractmethod
+    def bias(self, values: ArrayLike) -> Float64s:
+        """E[estimate] - value, exactly, for `[K, d]` values; beyond the domain it includes the clipping."""
+
+    @abstractmethod
+    def variance(self, values: ArrayLike) -> Float64s:
+        """Var[estimate], exactly, for `[K, d]` values."""
+
+    @abstractmethod
+    def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
+        """What one release of `values` values by this client guarantees against the server."""
+
+    def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
+        """What the paper claims for the same release, verbatim; None where there is no paper."""
+        return None
+
+    def encode(self, output: Output) -> list[bytes]:
+        """One compact byte string per client."""
+        return outputs.encode(output)
+
+    @abstractmethod
+    def decode(self, reports: Sequence[bytes], values: int) -> Output:
+        """The outputs that `encode` wrote; anything outside the output set is refused."""
+
+
+def client_level(adjacency: Adjacency) -> bool:
+    """Whether all of a client's values may differ (else only one coordinate does); other adjacencies are refused.
+
+    A numeric mechanism sees a vector, not records: a change of one record may move every value of the vector, so the
+    client's guarantee is also the record's.
+    """
+    if adjacency is Adjacency.LABEL:
+        raise InvalidInput(
+            "a numeric mechanism does not see labels: ask for the client, record or coordinate adjacency"
+        )
+    return adjacency is not Adjacency.COORDINATE
+
+
+def unproven(adjacency: Adjacency, why: str) -> Guarantee:
+    """The guarantee of a release without a proof."""
+    return Guarantee(SERVER, adjacency, Infinite(why), basis="none")
+
+
+def per_client(name: str, given: ArrayLike, *, low: float, high: float) -> Float64s:
+    """A scalar or one number per client, checked against (low, high)."""
+    try:
+        array = np.atleast_1d(np.asarray(given))
+    except ValueError:
+        raise InvalidInput(f"{name} must be a number or one number per client") from None
+    if array.dtype.kind not in "fiu" or array.ndim != 1 or array.size == 0:
+        raise InvalidInput(f"{name} must be a number or one number per client, got {given!r}")
+    array = array.astype(np.float64)
+    if not ((array > low) & (array < high)).all():
+        raise InvalidInput(f"{name} must lie in ({low:g}, {high:g}) for every client, got {given!r}")
+    array.setflags(write=False)
+    return array
+
+
+def client_index(parameters: int, client: int) -> int:
+    """The row of a client's parameters: its own, or the one for all."""
+    if parameters == 1:
+        return 0
+    if not 0 <= client < parameters:
+        raise InvalidInput(f"there are parameters for clients 0 to {parameters - 1}, not for {client}")
+    return client
+
+
+def as_matrix(values: ArrayLike) -> Floats:
+    """`[K, d]` floats from an array, a tensor or nested lists; refused unless real, finite and not empty."""
+    if hasattr(values, "detach"):  # a torch tensor, without importing torch
+        values = values.detach().cpu().numpy()
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InvalidInput(f"values must form a rectangular array of numbers: {error}") from None
+    if array.dtype.kind != "f":
+        raise InvalidInput(
+            f"values must be floating-point numbers, got {array.dtype}: convert them, e.g. with .astype('float32')"
+        )
+    if array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
+    if array.ndim == 1:
+        array = array[None, :]
+    if array.ndim != 2 or array.size == 0:
+        raise InvalidInput(f"values must be one vector [d] or a cohort [K, d], not empty; got shape {array.shape}")
+    if not (np.isfinite(array.min()) and np.isfinite(array.max())):
+        raise InvalidInput("values hold NaN or infinity: a client whose training failed reports zeros instead")
+    return array
+
+
+def check_cohort(mechanism: Mechanism, rows: int, randomness: Randomness | None = None) -> None:
+    """Refuse a cohort whose rows do not match the mechanism's parameters or the randomness."""
+    if mechanism.clients not in (None, rows):
+        raise InvalidInput(f"the mechanism holds parameters for {mechanism.clients} clients, the values are for {rows}")
+    if randomness is not None and randomness.clients != rows:
+        raise InvalidInput(f"the randomness is for {randomness.clients} clients, the values are for {rows}")
+
+
+def row_parameters(parameters: NDArray[Any], rows: int) -> NDArray[Any]:
+    """One parameter per row, repeated when there is one for all."""
+    return np.broadcast_to(parameters, (rows,)) if parameters.size == 1 else parameters
+
+
+def tiles(parameters: NDArray[Any], values: int) -> Iterator[tuple[Rows, slice]]:
+    """Rows of equal parameter and ranges of columns that together hold about `TILE` values."""
+    height = max(1, TILE // values)
+    for parameter in np.unique(parameters):
+        same = np.flatnonzero(parameters == parameter)
+        for start in range(0, same.size, height):
+            for first in range(0, values, TILE):
+                yield same[start : start + height], slice(first, min(first + TILE, values))
+
+
+def tile_of(values: Floats, rows: Rows, cols: slice) -> Floats:
+    """A tile of the values; a view where the rows are consecutive."""
+    if rows[-1] - rows[0] + 1 == rows.size:
+        return values[rows[0] : rows[-1] + 1, cols]
+    return values[rows, cols]

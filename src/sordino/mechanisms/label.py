@@ -1,0 +1,132 @@
+"""k-ary randomised response (Kairouz, Bonawitz, Ramage 2016) for labels: the true one, or any other with equal chance.
+
+    Pr[y = v] = e^eps / (e^eps + k - 1).
+
+All probabilities are whole numbers: the label is kept when a word lies below t, else another is chosen by a second
+word; t is the largest for which kept and least likely other keep a ratio of at most e^eps, exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sordino.errors import InvalidInput
+from sordino.mechanisms.domain import FiniteSet
+from sordino.mechanisms.integers import ONE, check_epsilon, exp_bounds, log_ratio
+from sordino.mechanisms.interface import (
+    Diagnostics,
+    Float64s,
+    Floats,
+    Mechanism,
+    Randomized,
+    check_cohort,
+    client_index,
+    per_client,
+    row_parameters,
+    tiles,
+)
+from sordino.mechanisms.output import IntegerOutput, Output, decode_integers, integer_dtype
+from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure
+from sordino.randomness import Purpose, Randomness
+
+_BITS = 192
+
+
+class RandomizedLabel(Mechanism):
+    """`[K, n]` labels in 0 .. size-1, each randomised once; `epsilon` is per label."""
+
+    name: ClassVar[str] = "label"
+
+    def __init__(self, epsilon: ArrayLike, domain: FiniteSet) -> None:
+        self.epsilon = per_client("epsilon", epsilon, low=0, high=np.inf)
+        self.domain: FiniteSet = domain
+        self._keep = np.array([self._threshold(check_epsilon(float(e))) for e in self.epsilon], dtype=np.int64)
+
+    def _threshold(self, epsilon: float) -> int:
+        """The largest t with t 2^32 <= e^eps (2^32 - t) floor(2^32 / (k-1)), and no less than an even chance."""
+        others = self.domain.size - 1
+        least, most = ONE // others, -(-ONE // others)
+        power = Fraction(exp_bounds(Fraction(epsilon), _BITS)[0], 1 << _BITS)
+        t = min(int(power * ONE * least / (ONE + power * least)), ONE - 1)
+        if t * ONE <= (ONE - t) * most:
+            raise InvalidInput(
+                f"epsilon {epsilon:g} over {self.domain.size} labels leaves no signal in 32 bits: raise epsilon"
+            )
+        return t
+
+    @property
+    def clients(self) -> int | None:
+        return None if self.epsilon.size == 1 else int(self.epsilon.size)
+
+    def _labels(self, values: ArrayLike) -> NDArray[np.int64]:
+        array = np.asarray(values)
+        if array.ndim == 1:
+            array = array[None, :]
+        if array.dtype.kind not in "iu" or array.ndim != 2 or array.size == 0:
+            raise InvalidInput(f"labels must be whole numbers [n] or [K, n], got {array.dtype} {array.shape}")
+        if array.min() < 0 or array.max() >= self.domain.size:
+            raise InvalidInput(f"labels must lie in 0 .. {self.domain.size - 1}, got {array.min()} to {array.max()}")
+        return array.astype(np.int64)
+
+    def randomize(self, values: ArrayLike, randomness: Randomness, *, tensor: int = 0) -> Randomized:
+        labels = self._labels(values)
+        clients, n = labels.shape
+        check_cohort(self, clients, randomness)
+        keep = row_parameters(self._keep, clients).astype(np.uint32)
+        top = self.domain.size - 1
+        out = np.empty((clients, n), dtype=integer_dtype(0, top))
+        for rows, cols in tiles(np.zeros(clients), n):
+            words = randomness.words(rows, Purpose.NOISE, tensor, 2 * cols.start, 2 * (cols.stop - cols.start))
+            tile = labels[rows, cols]
+            shift = 1 + (words[:, 1::2].astype(np.uint64) * np.uint64(top) >> np.uint64(32)).astype(np.int64)
+            other = (tile + shift) % self.domain.size
+            out[rows, cols] = np.where(words[:, 0::2] < keep[rows, None], tile, other)
+        high = np.full(clients, top, dtype=np.int64)
+        scale = np.sqrt([self._count_variance(k) for k in row_parameters(self._keep, clients)])
+        return Randomized(IntegerOutput(out, np.zeros_like(high), high), Diagnostics(np.zeros(clients), scale))
+
+    def _probabilities(self, keep: int | NDArray[np.int64]) -> tuple[Float64s, Float64s]:
+        p = np.asarray(keep / ONE, dtype=np.float64)
+        return p, (1 - p) / (self.domain.size - 1)
+
+    def _count_variance(self, keep: int) -> float:
+        p, q = self._probabilities(keep)
+        return float(q * (1 - q) / (p - q) ** 2)
+
+    def estimate(self, output: Output) -> Floats:
+        """`[K, n, size]`: an unbiased estimate of each label's one-hot vector; its mean estimates frequencies."""
+        if not isinstance(output, IntegerOutput):
+            raise TypeError(f"randomised labels are whole numbers, not {type(output).__name__}")
+        p, q = self._probabilities(row_parameters(self._keep, len(output.array)))
+        hot = output.array[..., None] == np.arange(self.domain.size)
+        return np.asarray((hot - q[:, None, None]) / (p - q)[:, None, None])
+
+    def bias(self, values: ArrayLike) -> Float64s:
+        """Zero but for the unequal split of 2^32 words among the others, at most (k-1)/2^32 of an entry."""
+        return np.zeros((*self._labels(values).shape, self.domain.size))
+
+    def variance(self, values: ArrayLike) -> Float64s:
+        labels = self._labels(values)
+        p, q = (a[:, None, None] for a in self._probabilities(row_parameters(self._keep, len(labels))))
+        hot = labels[..., None] == np.arange(self.domain.size)
+        return np.where(hot, p * (1 - p), q * (1 - q)) / (p - q) ** 2
+
+    def guarantee(self, adjacency: Adjacency = Adjacency.LABEL, *, values: int = 1, client: int = 0) -> Guarantee:
+        """Per label, also of a record whose label changes; `values` labels for a whole client."""
+        keep = int(self._keep[client_index(self._keep.size, client)])
+        least = ONE // (self.domain.size - 1)
+        loss = log_ratio(keep * ONE, (ONE - keep) * least)
+        if adjacency is Adjacency.RECORD_ADD_REMOVE:
+            raise InvalidInput("the number of labels shows whether a record is there: ask for replacement instead")
+        count = values if adjacency is Adjacency.CLIENT else 1
+        return Guarantee(SERVER, adjacency, Pure(loss * count), f"{count} labels of {self.domain.size}, enumerated")
+
+    def decode(self, reports: Sequence[bytes], values: int) -> Output:
+        check_cohort(self, len(reports))
+        high = np.full(len(reports), self.domain.size - 1, dtype=np.int64)
+        return decode_integers(reports, values, np.zeros_like(high), high)

@@ -1,0 +1,255 @@
+"""Integer-valued noise from integer tables: two-sided geometric (discrete Laplace) and Gaussian.
+
+Every distribution here is defined by whole numbers that sum to 2^64, so what it guarantees is read off its own weights
+and not off a formula for real numbers. docs/bits.md gives the layout.
+
+*Geometric.* |noise| has independent digits: a geometric variable's quotient and remainder by 2^s are independent, so a
+range of any size needs a few small tables. With magnitude G and a sign s, the noise is G or -G-1 (`~G`); the sign is
+drawn with odds e^-rate : 1, which makes Pr[noise = k] proportional to e^(-rate |k|) on both sides.
+
+*Gaussian.* Up to sigma = 512 grid steps a table of the rounded Gaussian, Phi((k+1/2)/sigma) - Phi((k-1/2)/sigma):
+rounding is post-processing, so its guarantee is the real Gaussian's. Beyond that, three draws y0 + 32 y1 + 1024 y2 of
+one discrete Gaussian table, which is again a discrete Gaussian (Micciancio & Walter 2017).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.mechanisms.alias import TOTAL, AliasTable
+from sordino.mechanisms.integers import HALF, ONE, exp_fixed, log_ratio
+from sordino.randomness import Words
+
+_BITS = 192
+_DIGIT_BITS = 12
+_MAX_TOP = 2**14
+
+
+def _lanes(words: Words) -> NDArray[np.uint64]:
+    """`[.., n * 2]` little-endian words as `[.., n]` 64-bit lanes."""
+    return np.ascontiguousarray(words).view(np.uint64)
+
+
+@dataclass(frozen=True)
+class Digit:
+    """One digit of a geometric magnitude: value a stands for a * 2^shift."""
+
+    shift: int
+    table: AliasTable
+    slack: float  #: how far ln(weight) strays from a straight line in a, at most
+    cap: float  #: ln(2^64 / smallest weight)
+
+
+@dataclass(frozen=True)
+class GeometricNoise:
+    """Two-sided geometric noise with |noise| <= reach, Pr[k] ~ e^(-rate |k|), as the tables really give it."""
+
+    rate: Fraction
+    reach: int  #: magnitudes 0 .. reach-1 (and one more on the negative side)
+    digits: tuple[Digit, ...]  #: most significant first
+    negative: int  #: Pr[negative] out of 2^32
+
+    @property
+    def words_per_value(self) -> int:
+        return 2 * (1 + len(self.digits))
+
+    @property
+    def slack(self) -> float:
+        """For any k, k' not in the lumped tail: |ln Pr[k]/Pr[k']| <= rate * ||k| - |k'|| + slack."""
+        odds = log_ratio(self.negative, ONE - self.negative) + float(self.rate)
+        return math.fsum(d.slack for d in self.digits) + abs(odds) + 1e-13
+
+    @property
+    def cap(self) -> float:
+        """ln(1 / smallest probability), at most: what a finite table with full support can lose at all."""
+        sign = log_ratio(ONE, min(self.negative, ONE - self.negative))
+        return math.fsum(d.cap for d in self.digits) + sign + 1e-12
+
+    def loss(self, shift: int) -> float:
+        """A bound on ln Pr[k]/Pr[k'] (or of the tails from k and k' on) over all k, k' at most `shift` apart."""
+        return min(float(self.rate * shift) + self.slack, self.cap)
+
+    def draw(self, words: Words) -> NDArray[np.int64]:
+        """`[.., d]` noise from `[.., d * words_per_value]` words: lane 0 the sign, one lane per digit after it."""
+        lanes = _lanes(words).reshape(*words.shape[:-1], -1, 1 + len(self.digits))
+        noise = self.digits[0].table.draw(np.ascontiguousarray(lanes[..., 1]))
+        for lane, digit in enumerate(self.digits[1:], start=2):
+            np.left_shift(noise, self.digits[lane - 2].shift - digit.shift, out=noise)
+            np.bitwise_or(noise, digit.table.draw(np.ascontiguousarray(lanes[..., lane])), out=noise)
+        sign = (lanes[..., 0] & np.uint64(ONE - 1)) < np.uint64(self.negative)
+        return np.bitwise_xor(noise, np.negative(sign.view(np.int8)).astype(np.int64), out=noise)
+
+    def probability(self, k: int) -> Fraction:
+        """Pr[noise = k], exactly."""
+        magnitude = k if k >= 0 else -k - 1
+        p = Fraction(ONE - self.negative if k >= 0 else self.negative, ONE)
+        for digit in self.digits:
+            value, magnitude = divmod(magnitude, 1 << digit.shift)
+            weights = digit.table.weights
+            p *= Fraction(weights[value], TOTAL) if value < len(weights) else 0
+        return p
+
+
+@lru_cache(maxsize=512)
+def geometric_noise(rate: Fraction, reach: int, *, lump: bool) -> GeometricNoise:
+    """Tables for magnitudes 0 .. reach-1 at least; with `lump`, one more top digit holds all the mass beyond."""
+    shift = 0
+    while -(-reach >> shift) > _MAX_TOP:
+        shift += _DIGIT_BITS
+    top = -(-reach >> shift) + lump
+    digits = [_digit(rate, shift, top, lump)]
+    while shift:
+        shift -= _DIGIT_BITS
+        digits.append(_digit(rate, shift, 1 << _DIGIT_BITS, False))
+    odds = exp_fixed(-rate, _BITS)
+    negative = max(1, round(Fraction(odds * ONE, odds + (1 << _BITS))))
+    return GeometricNoise(rate, top << digits[0].shift, tuple(digits), negative)
+
+
+def _digit(rate: Fraction, shift: int, size: int, lump: bool) -> Digit:
+    ratio = exp_fixed(-rate * (1 << shift), _BITS)
+    shape = [1 << _BITS]
+    for _ in range(size - 1):
+        shape.append(shape[-1] * ratio >> _BITS)
+    if lump:  # the geometric tail from the last value on
+        shape[-1] = min((shape[-1] << _BITS) // max(1, (1 << _BITS) - ratio), size << _BITS)
+    weights = _to_total(shape)
+    logs = np.log(np.array(weights, dtype=np.float64))
+    straight = logs + float(rate * (1 << shift)) * np.arange(size)
+    if lump:
+        straight[-1] += math.log(-math.expm1(-float(rate * (1 << shift))))
+    return Digit(shift, AliasTable(weights), float(np.ptp(straight)) + 1e-14, log_ratio(TOTAL, min(weights)))
+
+
+def _to_total(shape: list[int]) -> list[int]:
+    """Whole weights >= 1 in proportion to the shape that sum to 2^64; the largest takes up the rounding."""
+    total = sum(shape)
+    weights = [max(1, (2 * s * TOTAL + total) // (2 * total)) for s in shape]
+    largest = max(range(len(weights)), key=weights.__getitem__)
+    weights[largest] += TOTAL - sum(weights)
+    return weights
+
+
+_LEVEL = 32  # sigma of a level over this is at least 4: what the sum of levels lacks of a discrete Gaussian is < 1e-130
+_LEVELS = 3
+COARSE_SIGMA = 512.0  #: the largest sigma, in grid steps, drawn from one table
+FINE_SIGMA = 2**17  #: beyond it sigma is at least this, from three tables
+
+
+@dataclass(frozen=True)
+class GaussianNoise:
+    """Integer noise that behaves as a Gaussian of `sigma` steps up to (eta, tau) per value.
+
+    For inputs at most `shift` apart, delta_actual(eps) <= delta_Gaussian(eps - eta) + tau: no weight lies below its
+    ideal by more than a factor e^-eta, and no more than tau of the mass is in excess of the ideal.
+    """
+
+    sigma: float
+    levels: int
+    table: AliasTable
+    offset: int
+    eta: float
+    tau: float
+
+    @property
+    def words_per_value(self) -> int:
+        return 2 * self.levels
+
+    @property
+    def reach(self) -> int:
+        """The largest possible |noise|."""
+        return self.offset * (_LEVEL**self.levels - 1) // (_LEVEL - 1)
+
+    def draw(self, words: Words) -> NDArray[np.int64]:
+        """`[.., d]` noise from `[.., d * words_per_value]` words, one lane per level, the finest first."""
+        lanes = _lanes(words).reshape(*words.shape[:-1], -1, self.levels)
+        noise = self.table.draw(np.ascontiguousarray(lanes[..., self.levels - 1]))
+        for level in range(self.levels - 2, -1, -1):
+            np.multiply(noise, _LEVEL, out=noise)
+            np.add(noise, self.table.draw(np.ascontiguousarray(lanes[..., level])), out=noise)
+        return np.subtract(noise, self.reach, out=noise)
+
+
+@lru_cache(maxsize=512)
+def gaussian_noise(sigma: float, shift: int) -> GaussianNoise:
+    """Noise of `sigma` grid steps, between 16 and 512 or from 2^17 up, for inputs at most `shift` steps apart."""
+    distance = shift / sigma
+    if sigma <= COARSE_SIGMA:
+        reach = shift + math.ceil(9.6 * sigma)
+        table, short = _gaussian_table(_rounded_gaussian(Fraction(sigma), reach))
+        return GaussianNoise(sigma, 1, table, reach, eta=short, tau=2 * (2 * reach + 1) / TOTAL)
+    base = sigma / math.sqrt(sum(_LEVEL ** (2 * i) for i in range(_LEVELS)))
+    reach = math.ceil((10.5 + distance) * base)
+    table, short = _gaussian_table(_discrete_gaussian(Fraction(base), reach))
+    z = 10 + distance
+    rounding = 1.01 * (z * z + 1) / (24 * sigma * sigma)  # |ln| of a discrete against a rounded Gaussian within z sigma
+    eta = 2 * rounding + _LEVELS * short + 2.0**-58
+    tau = 2 * _LEVELS * (2 * reach + 1) / TOTAL + math.erfc(10 / math.sqrt(2))
+    return GaussianNoise(sigma, _LEVELS, table, reach, eta, tau)
+
+
+def _gaussian_table(shape: list[int]) -> tuple[AliasTable, float]:
+    """A table with every weight rounded up but the central one, and ln(ideal/weight) of that one."""
+    half = shape[1:]
+    total = shape[0] + 2 * sum(half)
+    side = [-(-s * TOTAL // total) + 1 for s in half]
+    centre = TOTAL - 2 * sum(side)
+    ideal = -(-shape[0] * TOTAL // total)
+    return AliasTable([*reversed(side), centre, *side]), log_ratio(ideal, centre)
+
+
+def _discrete_gaussian(sigma: Fraction, reach: int) -> list[int]:
+    """e^(-k^2 / (2 sigma^2)) for k = 0 .. reach in fixed point."""
+    bits = 256
+    decay = exp_fixed(-1 / sigma**2, bits)
+    step = exp_fixed(-1 / (2 * sigma**2), bits)
+    shape = [1 << bits]
+    for _ in range(reach):
+        shape.append(shape[-1] * step >> bits)
+        step = step * decay >> bits
+    return shape
+
+
+def _rounded_gaussian(sigma: Fraction, reach: int) -> list[int]:
+    """The integral of the Gaussian density over [k - 1/2, k + 1/2], up to a common factor, for k = 0 .. reach.
+
+    The density's Taylor series around k, integrated: phi(k) * sum_j He_2j(k/sigma) / (sigma^2j (2j+1)! 4^j).
+    """
+    bits = 160
+    inverse = round((1 << bits) / sigma**2)
+    shape = []
+    for k, density in enumerate(_discrete_gaussian(sigma, min(reach, math.ceil(10 * sigma)))):
+        slope = inverse * k
+        before, here = 0, 1 << bits  # He_(n-1)/sigma^(n-1), He_n/sigma^n
+        factor, scale, n = 1 << bits, 1, 0
+        terms = [1, 1]
+        while any(terms[-2:]):  # a single zero term may be a root of He
+            before, here = here, (slope * here - n * inverse * before) >> bits
+            n += 1
+            if n % 2 == 0:
+                scale *= 4 * n * (n + 1)
+                terms.append(here // scale if here >= 0 else -(-here // scale))
+                factor += terms[-1]
+        shape.append(density * factor >> bits)
+    return shape + [0] * (reach + 1 - len(shape))
+
+
+@lru_cache(maxsize=512)
+def normal_thresholds(ratio: float, bins: int) -> tuple[int, ...]:
+    """2^32 (Phi(a) - 1/2) at a = ratio (k + 1/2)/(bins + 1/2) for k = 0 .. bins, rounded towards zero, below 2^31."""
+    sigma = Fraction(2 * bins + 1, 2) / Fraction(ratio)
+    # A lattice of step 1/8 gives sqrt(2 pi) to e^(-2 pi^2 64): no series for pi is needed.
+    lattice = _discrete_gaussian(Fraction(8), 160)
+    root = Fraction(lattice[0] + 2 * sum(lattice[1:]), 8 << 256)
+    total = sigma * root * (1 << 256)
+    thresholds, area = [], Fraction(0)
+    for k, cell in enumerate(_rounded_gaussian(sigma, bins)):
+        area += Fraction(cell, 2 if k == 0 else 1)
+        thresholds.append(min(HALF - 1, math.floor(area * ONE / total)))
+    return tuple(thresholds)

@@ -1,0 +1,135 @@
+"""What a mechanism puts out, and its compact encoding: one bit per value where it is one bit, whole bytes otherwise.
+
+The encoding is the only form in which an output may leave a client. Decoding checks every value against the
+mechanism's output set, so that a forged report cannot hold what the mechanism could never have said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class BitOutput:
+    """`[K, ceil(d/8)]` bytes holding d bits per client, least significant bit first, padding zero."""
+
+    packed: NDArray[np.uint8]
+    values: int
+
+    @classmethod
+    def pack(cls, bits: NDArray[np.bool_]) -> BitOutput:
+        """Pack `[K, d]` booleans."""
+        return cls(np.packbits(bits, axis=1, bitorder="little"), bits.shape[1])
+
+    def bits(self) -> NDArray[np.uint8]:
+        """The bits as a `[K, d]` array of 0 and 1."""
+        return np.unpackbits(self.packed, axis=1, count=self.values, bitorder="little")
+
+
+@dataclass(frozen=True)
+class IntegerOutput:
+    """`[K, d]` whole numbers, each client's between low[k] and high[k]."""
+
+    array: NDArray[np.signedinteger[Any]]
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+
+    @property
+    def values(self) -> int:
+        return int(self.array.shape[1])
+
+
+@dataclass(frozen=True)
+class RealOutput:
+    """`[K, d]` float32 values within [-bound[k], bound[k]]; proven in real arithmetic only, or not at all."""
+
+    array: NDArray[np.float32]
+    bound: NDArray[np.float64]
+
+    @property
+    def values(self) -> int:
+        return int(self.array.shape[1])
+
+
+Output = BitOutput | IntegerOutput | RealOutput
+
+
+def integer_width(low: int, high: int) -> int:
+    """Bytes per value for whole numbers in low .. high."""
+    return ((high - low).bit_length() + 7) // 8
+
+
+def integer_dtype(low: int, high: int) -> type[np.signedinteger[Any]]:
+    """The smallest signed type that holds low .. high."""
+    for dtype in (np.int8, np.int16, np.int32, np.int64):
+        if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
+            return dtype
+    raise InvalidInput(f"outputs between {low} and {high} do not fit 64 bits")
+
+
+def encode(output: Output) -> list[bytes]:
+    """One byte string per client."""
+    if isinstance(output, BitOutput):
+        return [row.tobytes() for row in output.packed]
+    if isinstance(output, RealOutput):
+        return [row.astype("<f4").tobytes() for row in output.array]
+    if isinstance(output, IntegerOutput):
+        limits = zip(output.array, output.low.tolist(), output.high.tolist(), strict=True)
+        return [_encode_integers(row, low, high) for row, low, high in limits]
+    raise InvalidInput(f"only a mechanism's output can be encoded, got {type(output).__name__}")
+
+
+def _encode_integers(row: NDArray[np.signedinteger[Any]], low: int, high: int) -> bytes:
+    offset = (row.astype(np.int64) - low).astype("<u8")
+    return offset.view(np.uint8).reshape(-1, 8)[:, : integer_width(low, high)].tobytes()
+
+
+def _check_lengths(reports: Sequence[bytes], expected: Sequence[int]) -> None:
+    for k, (report, length) in enumerate(zip(reports, expected, strict=True)):
+        if not isinstance(report, (bytes, bytearray, memoryview)):
+            raise InvalidInput(f"report {k} is not a byte string but {type(report).__name__}")
+        if len(report) != length:
+            raise InvalidInput(f"report {k} has {len(report)} bytes, {length} were expected")
+
+
+def decode_bits(reports: Sequence[bytes], values: int) -> BitOutput:
+    """Reports of d bits each; refused when the length is wrong or a padding bit is set."""
+    width = -(-values // 8)
+    _check_lengths(reports, [width] * len(reports))
+    packed = np.frombuffer(b"".join(reports), np.uint8).reshape(len(reports), width)
+    padding = -values % 8
+    if padding and (packed[:, -1] >> (8 - padding)).any():
+        raise InvalidInput("a report's padding bits must be zero: it was damaged or forged")
+    return BitOutput(packed, values)
+
+
+def decode_integers(
+    reports: Sequence[bytes], values: int, low: NDArray[np.int64], high: NDArray[np.int64]
+) -> IntegerOutput:
+    """Reports of d whole numbers each; refused when one lies outside the output set."""
+    widths = [integer_width(a, b) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
+    _check_lengths(reports, [values * width for width in widths])
+    rows = np.zeros((len(reports), values, 8), np.uint8)
+    for row, report, width in zip(rows, reports, widths, strict=True):
+        row[:, :width] = np.frombuffer(report, np.uint8).reshape(values, width)
+    offset = rows.view("<u8")[..., 0]
+    if (offset > (high - low).astype(np.uint64)[:, None]).any():
+        raise InvalidInput("a report holds a number outside its mechanism's output set: it was damaged or forged")
+    array = offset.astype(np.int64) + low[:, None]
+    return IntegerOutput(array.astype(integer_dtype(int(low.min()), int(high.max()))), low, high)
+
+
+def decode_reals(reports: Sequence[bytes], values: int, bound: NDArray[np.float64]) -> RealOutput:
+    """Reports of d float32 values each; refused when one is not finite or exceeds the bound."""
+    _check_lengths(reports, [4 * values] * len(reports))
+    array = np.frombuffer(b"".join(reports), "<f4").reshape(len(reports), values).astype(np.float32)
+    if not (np.abs(array.astype(np.float64)) <= bound[:, None]).all():
+        raise InvalidInput("a report holds a value outside its mechanism's output set: it was damaged or forged")
+    return RealOutput(array, bound)

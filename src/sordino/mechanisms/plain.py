@@ -1,0 +1,85 @@
+"""Doubles with a mechanism's interface and none of its protection: an ablation is a swap, and says what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sordino.mechanisms.domain import Box, L1Ball, L2Ball
+from sordino.mechanisms.interface import (
+    Diagnostics,
+    Float64s,
+    Floats,
+    Mechanism,
+    Randomized,
+    as_matrix,
+    unproven,
+)
+from sordino.mechanisms.output import Output, RealOutput, decode_reals
+from sordino.privacy.guarantee import Adjacency, Guarantee
+from sordino.randomness import Randomness
+
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class NoPrivacy(Mechanism):
+    """The values themselves, as 32-bit floats."""
+
+    name: ClassVar[str] = "none"
+    domain: Box | L1Ball | L2Ball = Box(0.0, 1e37)
+
+    @property
+    def clients(self) -> int | None:
+        return None
+
+    def _clip(self, w: Floats) -> Float64s:
+        return np.clip(w.astype(np.float64), -_LARGEST, _LARGEST)
+
+    def randomize(self, values: ArrayLike, randomness: Randomness | None = None, *, tensor: int = 0) -> Randomized:
+        w = as_matrix(values)
+        clipped = self._clip(w)
+        share = np.mean(~np.isclose(clipped, w, rtol=1e-6, atol=0), axis=1)
+        output = RealOutput(clipped.astype(np.float32), np.full(len(w), _LARGEST))
+        return Randomized(output, Diagnostics(share, np.zeros(len(w))))
+
+    def estimate(self, output: Output) -> Floats:
+        if not isinstance(output, RealOutput):
+            raise TypeError(f"plain values are reals, not {type(output).__name__}")
+        return output.array
+
+    def bias(self, values: ArrayLike) -> Float64s:
+        w = as_matrix(values)
+        return self._clip(w).astype(np.float32).astype(np.float64) - w
+
+    def variance(self, values: ArrayLike) -> Float64s:
+        return np.zeros(as_matrix(values).shape)
+
+    def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
+        return unproven(adjacency, "no noise is added: the values leave the client as they are")
+
+    def decode(self, reports: Sequence[bytes], values: int) -> Output:
+        return decode_reals(reports, values, np.full(len(reports), _LARGEST))
+
+
+class ClipOnly(NoPrivacy):
+    """The values clipped to a domain and not randomised: what clipping alone costs."""
+
+    name: ClassVar[str] = "clip-only"
+
+    def __init__(self, domain: Box | L1Ball | L2Ball | None = None) -> None:
+        self.domain = domain or Box()
+
+    def _clip(self, w: Floats) -> Float64s:
+        x = w.astype(np.float64)
+        if isinstance(self.domain, Box):
+            self.domain.check_values(w.shape[1])
+            c, r = (a.astype(np.float64) for a in self.domain.columns(slice(0, w.shape[1])))
+            return np.clip(x, c - r, c + r)
+        norm = np.abs(x).sum(axis=1) if isinstance(self.domain, L1Ball) else np.linalg.norm(x, axis=1)
+        return np.asarray(x * np.minimum(1.0, self.domain.radius / np.maximum(norm, 1e-300))[:, None])
+
+    def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
+        return unproven(adjacency, "values are clipped but no noise is added")

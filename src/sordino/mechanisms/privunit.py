@@ -1,0 +1,172 @@
+"""PrivUnitG (Asi, Feldman, Talwar 2022): a whole vector's direction under pure epsilon, close to the best possible.
+
+The unit vector v becomes (a v + V)/m: a is a Gaussian of variance 1/d, at least gamma with probability p and below it
+otherwise; V is a Gaussian vector of the same variance orthogonal to v. With q = Phi(gamma sqrt(d)),
+eps = ln(p/(1-p)) + ln(q/(1-q)), and p is chosen for the least variance. Proven in real arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import minimize_scalar
+from scipy.special import expit, logit, ndtr, ndtri
+
+from sordino.errors import InvalidInput
+from sordino.mechanisms.domain import Sphere
+from sordino.mechanisms.integers import MIN_EPSILON
+from sordino.mechanisms.interface import (
+    TILE,
+    Diagnostics,
+    Float64s,
+    Floats,
+    Mechanism,
+    Randomized,
+    as_matrix,
+    check_cohort,
+    client_index,
+    client_level,
+    per_client,
+    row_parameters,
+)
+from sordino.mechanisms.output import Output, RealOutput, decode_reals
+from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure
+from sordino.randomness import Purpose, Randomness
+
+_MAX_EPSILON = 60.0
+_REACH = 9.0  # standard deviations that a uniform 64-bit word can reach
+
+
+@dataclass(frozen=True)
+class Cap:
+    """The chosen p, the quantile gamma of the cap in standard deviations, q = Phi(gamma), and m sqrt(d)."""
+
+    p: float
+    gamma: float
+    q: float
+    m: float
+
+
+class PrivUnitG(Mechanism):
+    """Vectors rescaled to a sphere; `epsilon` is for the whole vector: a scalar, or one per client."""
+
+    name: ClassVar[str] = "privunit"
+
+    def __init__(self, epsilon: ArrayLike, domain: Sphere | None = None) -> None:
+        self.epsilon = per_client("epsilon", epsilon, low=MIN_EPSILON * (1 - 1e-9), high=_MAX_EPSILON)
+        self.domain: Sphere = domain or Sphere()
+
+    @property
+    def clients(self) -> int | None:
+        return None if self.epsilon.size == 1 else int(self.epsilon.size)
+
+    def randomize(self, values: ArrayLike, randomness: Randomness, *, tensor: int = 0) -> Randomized:
+        w = as_matrix(values)
+        clients, d = w.shape
+        if d < 2:
+            raise InvalidInput("PrivUnitG needs vectors of at least 2 values")
+        check_cohort(self, clients, randomness)
+        out = np.empty((clients, d), np.float32)
+        for k, epsilon in enumerate(row_parameters(self.epsilon, clients)):
+            out[k] = self._draw(w[k], best_cap(float(epsilon)), randomness, k, tensor)
+        scale = np.sqrt([self.mean_square_error(d, k) / d for k in range(self.epsilon.size)])
+        local = Diagnostics(np.zeros(clients), np.array(row_parameters(scale, clients)))
+        return Randomized(RealOutput(out, self._bound(clients, d)), local)
+
+    def _draw(self, w: Floats, cap: Cap, randomness: Randomness, row: int, tensor: int) -> Float64s:
+        """(a v + V)/m: lanes 0 and 1 of the stream choose a, the next d are V; a zero vector takes no direction."""
+        d = w.size
+        lanes = np.concatenate([
+            randomness.words(np.array([row]), Purpose.NOISE, tensor, i, min(TILE, 2 * (d + 2) - i))[0]
+            for i in range(0, 2 * (d + 2), TILE)
+        ]).view(np.uint64)  # fmt: skip
+        u = np.clip((lanes >> np.uint64(11)).astype(np.float64) * 2.0**-53, 2.0**-60, 1 - 2.0**-53)
+        v = _unit(w.astype(np.float64))
+        noise = ndtri(u[2:])
+        if v is None:
+            return np.asarray(self.domain.radius * noise / cap.m)
+        inside = u[0] < cap.p
+        level = cap.q + (1 - cap.q) * u[1] if inside else cap.q * u[1]
+        along = float(np.clip(ndtri(min(level, 1 - 2.0**-53)), -_REACH, _REACH))
+        noise += (along - float(noise @ v)) * v
+        return np.asarray(self.domain.radius * noise / cap.m)
+
+    def _bound(self, rows: int, d: int) -> Float64s:
+        """No coordinate can exceed the reach of its own noise plus that along the vector."""
+        m = np.array([best_cap(float(e)).m for e in row_parameters(self.epsilon, rows)])
+        return np.asarray(self.domain.radius * _REACH * (2 + math.sqrt(d)) / m)
+
+    def estimate(self, output: Output) -> Floats:
+        if not isinstance(output, RealOutput):
+            raise TypeError(f"PrivUnitG puts out reals, not {type(output).__name__}")
+        return output.array
+
+    def bias(self, values: ArrayLike) -> Float64s:
+        """None on the sphere; elsewhere the rescaling to it."""
+        w = as_matrix(values).astype(np.float64)
+        units = (_unit(row) for row in w)
+        return np.array([-row if u is None else self.domain.radius * u - row for row, u in zip(w, units, strict=True)])
+
+    def variance(self, values: ArrayLike) -> Float64s:
+        """Per coordinate: 1/m^2 across the vector, and the variance of a/m along it."""
+        w = as_matrix(values).astype(np.float64)
+        check_cohort(self, len(w))
+        rows = []
+        for row, epsilon in zip(w, row_parameters(self.epsilon, len(w)), strict=True):
+            cap, unit = best_cap(float(epsilon)), _unit(row)
+            along = 0.0 if unit is None else _second_moment(cap) - cap.m**2
+            square = np.zeros_like(row) if unit is None else unit**2
+            rows.append(self.domain.radius**2 / cap.m**2 * ((1 - square) + square * along))
+        return np.array(rows)
+
+    def mean_square_error(self, d: int, client: int = 0) -> float:
+        """E |estimate - v|^2 of one client."""
+        cap = best_cap(float(self.epsilon[client_index(self.epsilon.size, client)]))
+        return self.domain.radius**2 * ((d - 1 + _second_moment(cap)) / cap.m**2 - 1)
+
+    def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
+        client_level(adjacency)
+        epsilon = float(self.epsilon[client_index(self.epsilon.size, client)])
+        return Guarantee(SERVER, adjacency, Pure(epsilon), "Asi, Feldman, Talwar 2022, in real arithmetic only")
+
+    def decode(self, reports: Sequence[bytes], values: int) -> Output:
+        check_cohort(self, len(reports))
+        return decode_reals(reports, values, self._bound(len(reports), values))
+
+
+def _unit(w: Float64s) -> Float64s | None:
+    largest = float(np.abs(w).max())
+    return None if largest == 0 else (w / largest) / float(np.linalg.norm(w / largest))
+
+
+def _density(x: float) -> float:
+    return math.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+
+
+def _cap(epsilon: float, share: float) -> Cap:
+    """Spend `share` of epsilon on p, the rest on q."""
+    p, q = float(expit(share * epsilon)), float(expit((1 - share) * epsilon))
+    gamma = float(-ndtri(expit(-(1 - share) * epsilon)))
+    return Cap(p, gamma, q, _density(gamma) * (p / float(expit(-logit(q))) - (1 - p) / q))
+
+
+def _second_moment(cap: Cap) -> float:
+    """E[a^2] d: of a Gaussian cut at gamma."""
+    ends = cap.gamma * _density(cap.gamma)
+    tail = float(ndtr(-cap.gamma))
+    return cap.p * (1 + ends / tail) + (1 - cap.p) * (1 - ends / cap.q)
+
+
+@lru_cache(maxsize=1024)
+def best_cap(epsilon: float) -> Cap:
+    """The split of epsilon between p and q with the largest m, which is the least variance in high dimension."""
+    best = minimize_scalar(
+        lambda s: -_cap(epsilon, s).m, bounds=(1e-6, 1 - 1e-6), method="bounded", options={"xatol": 1e-9}
+    )
+    return _cap(epsilon, float(best.x))

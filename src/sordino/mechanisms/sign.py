@@ -1,0 +1,156 @@
+"""The randomised sign of personalised LDP-FL (Wu et al. 2023, Eqs. 6 and 7; Jin et al. 2020): each value one vote.
+
+    ldpsign(p) = +1 with probability Phi(p / sigma), else -1,      sigma = Delta_2 / eps * sqrt(2 ln(1.25 / delta)).
+
+The paper derives (eps, delta) from the Gaussian mechanism, whose formula for sigma fails from eps = 1 up. Yet the vote
+is a single bit and p is clipped to [-c, c], so the guarantee is pure, and stronger than claimed:
+eps = ln(Phi(c/sigma) / Phi(-c/sigma)) per value. `RandomizedSign.response` spends a given eps per value outright.
+
+Thresholds are whole numbers out of 2^32 in a table over 4,097 bins of |p|/c, each rounded towards one half.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sordino.errors import InvalidInput
+from sordino.mechanisms.domain import Box
+from sordino.mechanisms.integers import HALF, MIN_EPSILON, bit_threshold
+from sordino.mechanisms.interface import (
+    Diagnostics,
+    Float64s,
+    Floats,
+    Mechanism,
+    Randomized,
+    as_matrix,
+    check_cohort,
+    client_index,
+    client_level,
+    per_client,
+    row_parameters,
+    tile_of,
+    tiles,
+)
+from sordino.mechanisms.noise import normal_thresholds
+from sordino.mechanisms.output import BitOutput, Output, decode_bits
+from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, RandomizedBit
+from sordino.randomness import Purpose, Randomness
+
+BINS = 4096
+_SCALE = np.float32(BINS + 0.5)
+
+
+class RandomizedSign(Mechanism):
+    """One vote, +1 or -1, per value (paper 004). Build it with `gaussian`, `eq7` or `response`."""
+
+    name: ClassVar[str] = "sign"
+
+    def __init__(self, thresholds: Sequence[Sequence[int]], domain: Box, claims: tuple[Claim, ...] = ()) -> None:
+        upper = np.array(thresholds, dtype=np.int64)
+        if upper.ndim != 2 or upper.shape[1] != BINS + 1 or (np.diff(upper) < 0).any() or (upper < 0).any():
+            raise InvalidInput(f"thresholds must be {BINS + 1} rising whole numbers >= 0 per client")
+        self.domain: Box = domain
+        upper[:, 0] = 0  # a value of zero is a fair coin
+        self.t_min = HALF - upper[:, -1]
+        if (self.t_min < 1).any():
+            raise InvalidInput("thresholds must stay below 2^31")
+        self._tables = np.concatenate([-upper[:, :0:-1], upper], axis=1).astype(np.int32)
+        self._claims = claims
+
+    @classmethod
+    def gaussian(cls, sigma: ArrayLike, domain: Box | None = None, *, claims: tuple[Claim, ...] = ()) -> RandomizedSign:
+        """Pr[+1] = Phi(p / sigma) for p clipped to the domain; sigma per client (Eq. 6)."""
+        domain = domain or Box()
+        if np.unique(domain.radius).size > 1:
+            raise InvalidInput("one sigma needs one radius for all values: use one mechanism per tensor")
+        ratios = float(domain.radius[0]) / per_client("sigma", sigma, low=0, high=1e37)
+        if not (ratios >= 1e-7).all() or not (ratios <= 40).all():
+            raise InvalidInput(
+                f"sigma must lie between 1/40 and 1e7 times the clipping threshold, got {1 / ratios.max():g} to "
+                f"{1 / ratios.min():g} times"
+            )
+        return cls([normal_thresholds(float(r), BINS) for r in ratios], domain, claims)
+
+    @classmethod
+    def eq7(cls, epsilon: ArrayLike, delta: float, domain: Box | None = None) -> RandomizedSign:
+        """sigma by Eq. 7 with Delta_2 = 2c, the distance of two clipped values; (eps, delta) is the paper's claim."""
+        domain = domain or Box()
+        if not 0 < delta < 1:
+            raise InvalidInput(f"delta must lie in (0, 1), got {delta!r}")
+        eps = per_client("epsilon", epsilon, low=0, high=math.inf)
+        sigma = 2 * float(domain.radius[0]) / eps * math.sqrt(2 * math.log(1.25 / delta))
+        formula = "(eps, delta) by the Gaussian mechanism, Eq. 7 (personalised LDP-FL)"
+        return cls.gaussian(sigma, domain, claims=tuple(Claim(float(e), delta, formula) for e in eps))
+
+    @classmethod
+    def response(cls, epsilon: ArrayLike, domain: Box | None = None) -> RandomizedSign:
+        """Randomised response on the sign alone: eps per value, with the least noise that allows."""
+        eps = per_client("epsilon", epsilon, low=MIN_EPSILON * (1 - 1e-9), high=np.inf)
+        reach = [HALF - bit_threshold(float(e)) for e in eps]
+        return cls([[0] + [a] * BINS for a in reach], domain or Box())
+
+    @property
+    def clients(self) -> int | None:
+        return None if len(self._tables) == 1 else len(self._tables)
+
+    def _thresholds(
+        self, w: Floats, cols: slice, table: NDArray[np.int32]
+    ) -> tuple[NDArray[np.int32], NDArray[np.intp]]:
+        """t for every value, and how many of each row lay outside the box."""
+        z, outside = self.domain.normalise(w, cols)
+        bins = np.multiply(z, _SCALE, out=z).astype(np.int32)
+        return table.take(np.add(bins, BINS, out=bins), mode="clip"), outside
+
+    def randomize(self, values: ArrayLike, randomness: Randomness, *, tensor: int = 0) -> Randomized:
+        w = as_matrix(values)
+        clients, d = w.shape
+        self.domain.check_values(d)
+        check_cohort(self, clients, randomness)
+        which = row_parameters(np.arange(len(self._tables)), clients)
+        packed = np.empty((clients, -(-d // 8)), np.uint8)
+        clipped = np.zeros(clients)
+        for rows, cols in tiles(which, d):
+            t, outside = self._thresholds(tile_of(w, rows, cols), cols, self._tables[which[rows[0]]])
+            clipped[rows] += outside
+            u = randomness.words(rows, Purpose.NOISE, tensor, cols.start, t.shape[1]).view(np.int32)
+            packed[rows, cols.start // 8 : -(-cols.stop // 8)] = BitOutput.pack(u < t).packed
+        return Randomized(BitOutput(packed, d), Diagnostics(clipped / d, np.ones(clients)))
+
+    def estimate(self, output: Output) -> Floats:
+        """The votes, +1 or -1: an estimate of 2 Phi(p/sigma) - 1, not of p."""
+        if not isinstance(output, BitOutput):
+            raise TypeError(f"the randomised sign puts out bits, not {type(output).__name__}")
+        return output.bits().astype(np.float32) * 2 - 1
+
+    def mean(self, values: ArrayLike) -> Float64s:
+        """E[vote], exactly."""
+        w = as_matrix(values)
+        check_cohort(self, len(w))
+        which = row_parameters(np.arange(len(self._tables)), len(w))
+        cols = slice(0, w.shape[1])
+        rows = [self._thresholds(w[k : k + 1], cols, self._tables[i])[0] / HALF for k, i in enumerate(which)]
+        return np.concatenate(rows).astype(np.float64)
+
+    def bias(self, values: ArrayLike) -> Float64s:
+        return self.mean(values) - as_matrix(values)
+
+    def variance(self, values: ArrayLike) -> Float64s:
+        return 1 - self.mean(values) ** 2
+
+    def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
+        t_min = int(self.t_min[client_index(self.t_min.size, client)])
+        count = values if client_level(adjacency) else 1
+        basis = f"bits with probabilities in [{t_min}, 2^32 - {t_min}]/2^32, by enumeration"
+        return Guarantee(SERVER, adjacency, RandomizedBit(t_min, count), basis)
+
+    def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
+        return self._claims[client_index(len(self._claims), client)] if self._claims else None
+
+    def decode(self, reports: Sequence[bytes], values: int) -> Output:
+        check_cohort(self, len(reports))
+        return decode_bits(reports, values)

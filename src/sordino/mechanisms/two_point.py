@@ -1,0 +1,131 @@
+"""The two-point mechanism of LDP-FL (Sun, Qian, Chen 2021, Eq. 2; Duchi et al. 2013): each value becomes one bit.
+
+A value w in [c - r, c + r] is reported as c + r*K or c - r*K with K = (e^eps + 1)/(e^eps - 1) and
+
+    Pr[+] = ((w - c)(e^eps - 1) + r(e^eps + 1)) / (2 r (e^eps + 1)).                                        (Eq. 2)
+
+With z = (w - c)/r this is 1/2 + z/(2K). Here the probability is a whole number out of 2^32: z is scaled to the integer
+t in [-A, A], and the bit is 1 when a uniform signed 32-bit word lies below t. A = 2^31 - t_min, and t_min is rounded
+towards privacy, so the likelihood ratio is exactly (2^32 - t_min)/t_min <= e^eps, and K is exactly 2^31/A.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sordino.mechanisms.domain import Box
+from sordino.mechanisms.integers import HALF, MIN_EPSILON, bit_epsilon, bit_threshold
+from sordino.mechanisms.interface import (
+    Diagnostics,
+    Float64s,
+    Floats,
+    Mechanism,
+    Randomized,
+    as_matrix,
+    check_cohort,
+    client_index,
+    client_level,
+    per_client,
+    row_parameters,
+    tile_of,
+    tiles,
+)
+from sordino.mechanisms.output import BitOutput, Output, decode_bits
+from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, RandomizedBit
+from sordino.randomness import Purpose, Randomness
+
+
+class TwoPoint(Mechanism):
+    """Values in a box, each reported as one of two points around the centre (paper 002).
+
+    `epsilon` is per value: a scalar, or one per client. `centre` and `radius` are scalars or one per value
+    (`Box.per_tensor` spreads them over tensors); they must not depend on the client's data.
+    """
+
+    name: ClassVar[str] = "two-point"
+
+    def __init__(self, epsilon: ArrayLike, domain: Box | None = None) -> None:
+        self.epsilon = per_client("epsilon", epsilon, low=MIN_EPSILON * (1 - 1e-9), high=np.inf)
+        self.domain: Box = domain or Box()
+        self.t_min = np.array([bit_threshold(float(e)) for e in self.epsilon], dtype=np.int64)
+        self._reach = HALF - self.t_min  # A
+        self._scale = largest_float32(self._reach)  # S
+
+    @property
+    def clients(self) -> int | None:
+        return None if self.epsilon.size == 1 else int(self.epsilon.size)
+
+    def randomize(self, values: ArrayLike, randomness: Randomness, *, tensor: int = 0) -> Randomized:
+        w = as_matrix(values)
+        clients, d = w.shape
+        self.domain.check_values(d)
+        check_cohort(self, clients, randomness)
+        scale = row_parameters(self._scale, clients)
+        packed = np.empty((clients, -(-d // 8)), np.uint8)
+        clipped = np.zeros(clients)
+        for rows, cols in tiles(np.zeros(clients), d):
+            z, outside = self.domain.normalise(tile_of(w, rows, cols), cols)
+            clipped[rows] += outside
+            t = np.multiply(z, scale[rows, None], out=z).astype(np.int32)
+            u = randomness.words(rows, Purpose.NOISE, tensor, cols.start, t.shape[1]).view(np.int32)
+            packed[rows[0] : rows[-1] + 1, cols.start // 8 : -(-cols.stop // 8)] = BitOutput.pack(u < t).packed
+        return Randomized(BitOutput(packed, d), Diagnostics(clipped / d, self._noise_scale(clients, d)))
+
+    def _noise_scale(self, clients: int, d: int) -> Float64s:
+        radius = float(np.mean(self.domain.radius, dtype=np.float64))
+        return radius * HALF / row_parameters(self._reach, clients)
+
+    def estimate(self, output: Output) -> Floats:
+        if not isinstance(output, BitOutput):
+            raise TypeError(f"the two-point mechanism puts out bits, not {type(output).__name__}")
+        signs = output.bits().astype(np.float32) * 2 - 1
+        k = (HALF / row_parameters(self._reach, len(signs)))[:, None].astype(np.float32)
+        return self.domain.centre + self.domain.radius * k * signs
+
+    def _mean(self, values: ArrayLike) -> tuple[Float64s, Float64s]:
+        """The values and E[estimate], from the integers t that `randomize` compares with."""
+        w = as_matrix(values)
+        check_cohort(self, len(w))
+        z, _ = self.domain.normalise(w, slice(0, w.shape[1]))
+        t = np.trunc(z * row_parameters(self._scale, len(w))[:, None]).astype(np.float64)
+        c, r = (a.astype(np.float64) for a in self.domain.columns(slice(0, w.shape[1])))
+        return w.astype(np.float64), c + r * t / row_parameters(self._reach, len(w))[:, None]
+
+    def bias(self, values: ArrayLike) -> Float64s:
+        w, mean = self._mean(values)
+        return mean - w
+
+    def variance(self, values: ArrayLike) -> Float64s:
+        """r^2 K^2 - (E[estimate] - c)^2: Lemma 2's figure is its upper bound."""
+        _, mean = self._mean(values)
+        c, r = (a.astype(np.float64) for a in self.domain.columns(slice(0, mean.shape[1])))
+        k = (HALF / row_parameters(self._reach, len(mean)))[:, None]
+        return (r * k) ** 2 - (mean - c) ** 2
+
+    def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
+        t_min = int(self.t_min[client_index(self.t_min.size, client)])
+        count = values if client_level(adjacency) else 1
+        basis = f"bits with probabilities in [{t_min}, 2^32 - {t_min}]/2^32, by enumeration"
+        return Guarantee(SERVER, adjacency, RandomizedBit(t_min, count), basis)
+
+    def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
+        epsilon = float(self.epsilon[client_index(self.epsilon.size, client)])
+        return Claim(epsilon, 0.0, "eps for each weight, with no growth in weights or rounds (LDP-FL, section 4)")
+
+    def decode(self, reports: Sequence[bytes], values: int) -> Output:
+        check_cohort(self, len(reports))
+        return decode_bits(reports, values)
+
+    def proven_epsilon(self, client: int = 0) -> float:
+        """The exact epsilon of one value."""
+        return bit_epsilon(int(self.t_min[client_index(self.t_min.size, client)]))
+
+
+def largest_float32(bounds: NDArray[np.int64]) -> NDArray[np.float32]:
+    """S, the largest float32 that does not exceed each bound: float32(z * S) can then never exceed it either."""
+    nearest = bounds.astype(np.float32)
+    return np.where(nearest.astype(np.float64) > bounds, np.nextafter(nearest, np.float32(0)), nearest)

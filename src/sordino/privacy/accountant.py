@@ -1,0 +1,741 @@
+"""What releases cost: epsilons for statements about fixed schedules, and an account that enforces a budget.
+
+The two jobs are kept apart on purpose.
+
+*Statements* (`epsilon`, `delta`, `compose`) describe a schedule fixed in advance. They use exact formulas where there
+are any (sums of pure epsilons; the binomial formula for equal randomised bits, Kairouz, Oh & Viswanath 2015; the
+analytic Gaussian curve, Balle & Wang 2018) and privacy loss distributions from `dp_accounting` for everything else.
+
+*Enforcement* (`Account`) must hold when a server chooses each plan after seeing all earlier reports. It uses sums that
+stay valid then (privacy filters: Rogers et al. 2016; Feldman & Zrnic 2021; Smith & Thakurta 2022; Koskela, Tobaben &
+Honkela 2023), and no amplification that a client cannot check.
+
+Unknown losses are refused with `UnsupportedLoss`; where nothing is proven the answer is infinity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from sordino.errors import InvalidInput, UnsupportedLoss
+from sordino.privacy.guarantee import (
+    MODEL_READER,
+    SERVER,
+    Adjacency,
+    Adversary,
+    Budget,
+    Derived,
+    Gaussian,
+    Guarantee,
+    Infinite,
+    Loss,
+    Metric,
+    ParallelByRecord,
+    PoissonGaussian,
+    Pure,
+    RandomizedBit,
+    Release,
+    Sequential,
+)
+
+Floats = NDArray[np.float64]
+
+_GRID_CELLS = 400_000  #: cells a composed privacy loss distribution may have: about a second of work
+_FINEST_INTERVAL = 1e-6
+_USUAL_INTERVAL = 1e-4
+_COARSEST_INTERVAL = 1.0  #: coarser than this, a privacy loss distribution says nothing that a Renyi bound does not
+_SMALLEST_PLD_DELTA = 1e-11  #: below this the rounding noise of the Fourier transform is not negligible
+#: orders at which Renyi divergences are evaluated
+_ORDERS: tuple[float, ...] = (
+    *(1.01, 1.02, 1.05),
+    *(1 + k / 10 for k in range(1, 100)),
+    *range(11, 65),
+    *(128, 256, 512, 1024),
+)
+_HOPELESS_MU = 1e100  #: beyond this a Gaussian hides nothing, and squares would soon overflow
+_HOPELESS_EPSILON = 1e290  #: beyond this nothing cleverer than the sum is tried
+_MANY_BITS = 10**9  #: beyond this the binomial formula gives way to the Gaussian curve above it
+_ROUNDING = 1 + 1e-12  #: factor that covers the rounding of a handful of floating-point operations
+
+
+# --- one figure at a time -------------------------------------------------------------------------------------------
+
+
+def bit_epsilon(t_min: int) -> float:
+    """Exact epsilon of one randomised bit whose rarer value has probability t_min / 2^32."""
+    return math.log1p((2**32 - 2 * t_min) / t_min)
+
+
+def epsilon(loss: Loss, delta: float = 0.0, *, adjacency: Adjacency = Adjacency.CLIENT) -> float:
+    """Smallest proven epsilon of one loss at this delta; infinite where nothing is proven.
+
+    `adjacency` matters to `PoissonGaussian` only: its sigma is relative to what one record adds, so exchanging a record
+    moves the sum twice as far as adding or removing one. Anything but add/remove is treated as an exchange.
+    """
+    return compose([loss], adjacency=adjacency).epsilon(delta)
+
+
+def delta(loss: Loss, epsilon: float, *, adjacency: Adjacency = Adjacency.CLIENT) -> float:
+    """Smallest proven delta of one loss at this epsilon; 1 where nothing is proven."""
+    return compose([loss], adjacency=adjacency).delta(epsilon)
+
+
+def mu_for(epsilon: float, delta: float) -> float:
+    """Largest mu whose Gaussian curve meets (epsilon, delta): delta_mu(epsilon) <= delta."""
+    _check_epsilon(epsilon)
+    if not 0 < delta < 1:
+        raise InvalidInput(f"delta must lie strictly between 0 and 1 for Gaussian noise, got {delta!r}")
+    high = 1.0
+    while gaussian_delta(high, epsilon) <= delta:
+        high *= 2
+    return _bisect(lambda mu: gaussian_delta(mu, epsilon) <= delta, holds=0.0, fails=high)
+
+
+def gaussian_sigma(sensitivity: float, epsilon: float, delta: float) -> float:
+    """Least standard deviation that makes a release of this L2 sensitivity (epsilon, delta) private.
+
+    Balle & Wang 2018, Theorem 8: valid for every epsilon, unlike sqrt(2 ln(1.25/delta)) / epsilon, which is not a
+    proof from epsilon = 1 on.
+    """
+    if not (math.isfinite(sensitivity) and sensitivity > 0):
+        raise InvalidInput(f"sensitivity must be a finite number > 0, got {sensitivity!r}")
+    return sensitivity / mu_for(epsilon, delta)
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """delta_mu(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), without overflow.
+
+    With a = epsilon/mu - mu/2 and b = epsilon/mu + mu/2, e^epsilon phi(b) = phi(a): so no exponential of epsilon is
+    needed, and in the tail the difference is one of scaled complementary error functions.
+    """
+    if epsilon < 0:
+        return -math.expm1(epsilon) + math.exp(epsilon) * gaussian_delta(mu, -epsilon)
+    if mu == 0:
+        return 0.0
+    if mu > _HOPELESS_MU:
+        return 1.0
+    a, b = (epsilon / mu - mu / 2) / math.sqrt(2), (epsilon / mu + mu / 2) / math.sqrt(2)
+    if a > 0:
+        return 0.5 * math.exp(-a * a) * float(special.erfcx(a) - special.erfcx(b))
+    return 0.5 * (math.erfc(a) - math.exp(-a * a) * float(special.erfcx(b)))
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """Smallest epsilon >= 0 with delta_mu(epsilon) <= delta; infinite at delta 0 unless mu is 0."""
+    if mu == 0:
+        return 0.0
+    if delta <= 0 or mu > _HOPELESS_MU:
+        return math.inf
+    return _smallest_epsilon(lambda e: gaussian_delta(mu, e), delta, start=mu * (mu / 2 + 1))
+
+
+def _smallest_epsilon(curve: Callable[[float], float], delta: float, *, start: float) -> float:
+    """Smallest epsilon >= 0 at which a falling curve is at most delta, from above."""
+    if curve(0.0) <= delta:
+        return 0.0
+    high = start
+    while curve(high) > delta:
+        high *= 2
+    return _bisect(lambda e: curve(e) <= delta, holds=high, fails=0.0)
+
+
+def _bisect(condition: Callable[[float], bool], *, holds: float, fails: float) -> float:
+    """The point nearest to the border, to about 14 digits, at which the condition still holds."""
+    while abs(holds - fails) > 1e-14 * max(abs(holds), abs(fails)):
+        middle = (holds + fails) / 2
+        if middle in (holds, fails):
+            break
+        holds, fails = (middle, fails) if condition(middle) else (holds, middle)
+    return holds
+
+
+def _check_epsilon(epsilon: float) -> None:
+    if math.isnan(epsilon) or epsilon < 0:
+        raise InvalidInput(f"epsilon must be a number >= 0, got {epsilon!r}")
+
+
+def _check_delta(delta: float) -> None:
+    if not 0 <= delta < 1:
+        raise InvalidInput(f"delta must lie in [0, 1), got {delta!r}")
+
+
+# --- statements: schedules fixed in advance -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Composed:
+    """Losses of a schedule fixed in advance, put together; made by `compose`.
+
+    Every pure epsilon is dominated by one randomised bit of that epsilon, so pure losses are kept as (epsilon, count).
+    Gaussian losses add as mu^2, eta and tau: delta(epsilon) <= delta_mu(epsilon - eta) + tau.
+    """
+
+    bits: tuple[tuple[float, int], ...] = ()
+    mu: float = 0.0
+    eta: float = 0.0
+    tau: float = 0.0
+    sampled: tuple[tuple[float, float, int], ...] = ()  #: (q, sigma, steps)
+    adjacency: Adjacency = Adjacency.CLIENT
+    unproven: tuple[str, ...] = ()  #: why nothing is proven, where nothing is
+
+    @property
+    def pure_sum(self) -> float:
+        """Sum of all pure epsilons, ignoring Gaussian losses."""
+        return sum(e * count for e, count in self.bits)
+
+    def epsilon(self, delta: float = 0.0) -> float:
+        """Smallest epsilon proven for the whole schedule at this delta; infinite where nothing is proven."""
+        _check_delta(delta)
+        left = delta - self.tau
+        if self.unproven or left < 0:
+            return math.inf
+        if self.mu == 0 and not self.sampled:
+            return self.eta + self._bits_epsilon(left)
+        if left == 0:
+            return math.inf
+        if self.sampled:
+            return self.eta + self._numerical_epsilon(left)
+        separate = self.pure_sum + gaussian_epsilon(self.mu, left)
+        return self.eta + (min(separate, self._numerical_epsilon(left)) if self.bits else separate)
+
+    def delta(self, epsilon: float) -> float:
+        """Smallest delta proven for the whole schedule at this epsilon; 1 where nothing is proven."""
+        _check_epsilon(epsilon)
+        if self.unproven:
+            return 1.0
+        rest = epsilon - self.eta
+        if rest < 0:
+            return 1.0 if self.bits or self.sampled else min(1.0, gaussian_delta(self.mu, rest) + self.tau)
+        if self.mu == 0 and not self.sampled:
+            return min(1.0, self._bits_delta(rest) + self.tau)
+        if not self.bits and not self.sampled:
+            return min(1.0, gaussian_delta(self.mu, rest) + self.tau)
+        return min(1.0, self._numerical_delta(rest) + self.tau)
+
+    def _bits_epsilon(self, delta: float) -> float:
+        if delta == 0 or not self.bits or self.pure_sum > _HOPELESS_EPSILON:
+            return self.pure_sum
+        if len(self.bits) == 1:
+            ((each, count),) = self.bits
+            return min(self.pure_sum, equal_bits_epsilon(each, count, delta))
+        return min(self.pure_sum, self._numerical_epsilon(delta))
+
+    def _bits_delta(self, epsilon: float) -> float:
+        if epsilon >= self.pure_sum:
+            return 0.0
+        if self.pure_sum > _HOPELESS_EPSILON:
+            return 1.0
+        if len(self.bits) == 1:
+            return equal_bits_delta(*self.bits[0], epsilon)
+        return self._numerical_delta(epsilon)
+
+    def _numerical_delta(self, epsilon: float) -> float:
+        if self._interval() > _COARSEST_INTERVAL:
+            return 1.0
+        return float(self._distribution().get_delta_for_epsilon(epsilon))
+
+    def _numerical_epsilon(self, delta: float) -> float:
+        if delta < _SMALLEST_PLD_DELTA or self._interval() > _COARSEST_INTERVAL:
+            return self._renyi_epsilon(delta)
+        return distribution_epsilon(self._distribution(), delta)
+
+    def _renyi_epsilon(self, delta: float) -> float:
+        return min(renyi_epsilon(order, self._renyi(order), delta) for order in _ORDERS)
+
+    def _renyi(self, order: float) -> float:
+        pure = sum(count * _pure_renyi(e, order) for e, count in self.bits)
+        sampled = sum(steps * _sampled_renyi(q, sigma, order, self.adjacency) for q, sigma, steps in self.sampled)
+        return pure + order * self.mu**2 / 2 + sampled
+
+    def _distribution(self) -> Any:
+        from dp_accounting.pld import privacy_loss_distribution as pld
+
+        interval = self._interval()
+        total = pld.identity(interval)
+        for each, count in self.bits:
+            total = total.compose(two_point_distribution(each, interval).self_compose(count))
+        if self.mu > 0:
+            total = total.compose(pld.from_gaussian_mechanism(1 / self.mu, value_discretization_interval=interval))
+        for q, sigma, steps in self.sampled:
+            one = pld.from_gaussian_mechanism(
+                sigma,
+                sampling_prob=q,
+                value_discretization_interval=interval,
+                neighboring_relation=_relation(self.adjacency),
+            )
+            total = total.compose(one.self_compose(steps))
+        return total
+
+    def _interval(self) -> float:
+        """Discretisation interval: as fine as usual, coarser where the composed distribution is too wide for that."""
+        reach = 2 if _exchanges(self.adjacency) else 1
+        variance = self.mu**2 + math.fsum(count * e * e for e, count in self.bits)
+        widest = max([self.mu, *(e for e, _ in self.bits)])
+        for q, sigma, steps in self.sampled:
+            each = (reach / sigma) ** 2
+            variance += steps * min(each, q * q * math.expm1(min(each, 50.0)))
+            widest = max(widest, 8 * math.sqrt(each) + each)
+        finest = min([_USUAL_INTERVAL, *(e / 4 for e, _ in self.bits if e > 0)])
+        return max(finest, _FINEST_INTERVAL, (16 * math.sqrt(variance) + widest) / _GRID_CELLS)
+
+
+def compose(losses: Iterable[Loss], *, adjacency: Adjacency = Adjacency.CLIENT) -> Composed:
+    """Put together losses about the same data whose order and parameters were fixed in advance.
+
+    Not valid for enforcement where parameters depend on earlier outputs: that is `Account`.
+    """
+    bits: Counter[float] = Counter()
+    sampled: Counter[tuple[float, float]] = Counter()
+    mu_squared, etas, taus, unproven = [], [], [], []
+    for loss in losses:
+        match loss:
+            case Infinite(why):
+                unproven.append(why)
+            case Pure(each):
+                bits[each] += 1
+            case Metric(alpha, distance):
+                bits[alpha * distance] += 1
+            case RandomizedBit(t_min, count):
+                bits[bit_epsilon(t_min)] += count
+            case Gaussian(mu, eta, tau):
+                mu_squared.append(mu * mu)
+                etas.append(eta)
+                taus.append(tau)
+            case PoissonGaussian(q, sigma, steps) if _samples(loss):
+                sampled[q, sigma] += steps
+            case PoissonGaussian():
+                mu = _unsampled_mu(loss, adjacency)
+                mu_squared.append(mu * mu)
+            case _:
+                raise _unknown(loss)
+    return Composed(
+        bits=tuple(sorted((e, n) for e, n in bits.items() if e > 0)),
+        mu=math.sqrt(sum(mu_squared)),
+        eta=sum(etas),
+        tau=sum(taus),
+        sampled=tuple(sorted((q, sigma, steps) for (q, sigma), steps in sampled.items())),
+        adjacency=adjacency,
+        unproven=tuple(unproven),
+    )
+
+
+def equal_bits_delta(epsilon_each: float, count: int, epsilon: float) -> float:
+    """Exact delta(epsilon) of `count` randomised bits of equal epsilon (Kairouz, Oh & Viswanath 2015, Theorem 3.3).
+
+    With i of the bits flipped the loss is (count - 2i) epsilon_each, and i is binomial: all terms are positive and are
+    added in the log domain, over a window outside which less than e^-800 is left (Bernstein), and rounded up.
+    Beyond a thousand million bits the bound is the curve of the Gaussian that dominates them.
+    """
+    if count > _MANY_BITS:
+        return gaussian_delta(math.sqrt(count) * _pure_mu(epsilon_each), epsilon)
+    flip = special.expit(-epsilon_each)
+    centre, spread = count * flip, math.sqrt(count * flip * (1 - flip))
+    reach = 40 * spread + 800
+    most = min(count, math.ceil((count - epsilon / epsilon_each) / 2) if epsilon_each > 0 else 0, centre + reach)
+    i = np.arange(max(0, math.floor(centre - reach)), math.floor(most) + 1, dtype=np.float64)
+    above = (count - 2 * i) * epsilon_each - epsilon
+    i, above = i[above > 0], above[above > 0]
+    if not i.size:
+        return 0.0
+    log_kept, log_flipped = -math.log1p(math.exp(-epsilon_each)), -epsilon_each - math.log1p(math.exp(-epsilon_each))
+    ways = special.gammaln(count + 1) - special.gammaln(i + 1) - special.gammaln(count - i + 1)
+    terms = ways + (count - i) * log_kept + i * log_flipped + np.log(-np.expm1(-above))
+    rounding = 4 * np.finfo(np.float64).eps * special.gammaln(count + 2)
+    return min(1.0, math.exp(special.logsumexp(terms) + rounding))
+
+
+def equal_bits_epsilon(epsilon_each: float, count: int, delta: float) -> float:
+    """Smallest epsilon of `count` randomised bits of equal epsilon at this delta: inverse of `equal_bits_delta`."""
+    if delta <= 0:
+        return epsilon_each * count
+    return _smallest_epsilon(
+        lambda e: equal_bits_delta(epsilon_each, count, e), delta, start=max(epsilon_each * count, 1e-300)
+    )
+
+
+def connect_dots(losses: Floats, masses: Floats, interval: float) -> dict[int, float]:
+    """Move each mass to the two multiples of the interval around its loss, towards less privacy.
+
+    Masses are split so that both worlds keep their total probability; the result dominates the original pair, with an
+    error of second order in the interval (Doroshenko et al. 2022, "Connect the Dots").
+    """
+    below = np.floor(losses / interval)
+    return on_grid(below, masses, np.expm1(below * interval - losses) / math.expm1(-interval))
+
+
+def on_grid(below: Floats, masses: Floats, upwards: Floats) -> dict[int, float]:
+    """Put each mass on the grid point below its loss, save for the fraction that goes to the next point upwards."""
+    first = int(below.min())
+    cells = (below - first).astype(np.int64)
+    size = int(cells.max()) + 2
+    grid = np.bincount(cells, masses * (1 - upwards), size) + np.bincount(cells + 1, masses * upwards, size)
+    return {first + cell: float(grid[cell]) for cell in np.flatnonzero(grid > 0).tolist()}
+
+
+def two_point_distribution(epsilon: float, interval: float) -> Any:
+    """Privacy loss distribution of one randomised bit, which dominates every pure loss of this epsilon."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    rare = float(special.expit(-epsilon))
+    grid = connect_dots(np.array([epsilon, -epsilon]), np.array([1 - rare, rare]), interval)
+    return pld.PrivacyLossDistribution.create_from_rounded_probability(grid, 0.0, interval)
+
+
+def distribution_epsilon(distribution: Any, delta: float) -> float:
+    """Smallest epsilon of a privacy loss distribution at delta.
+
+    The library's own answer is only rough where e^-epsilon underflows, from about 700 on; the curve itself is not.
+    """
+    rough = float(distribution.get_epsilon_for_delta(delta))
+    if rough < 700 or math.isinf(rough):
+        return rough
+    return _smallest_epsilon(lambda e: float(distribution.get_delta_for_epsilon(e)), delta, start=rough)
+
+
+def _exchanges(adjacency: Adjacency) -> bool:
+    return adjacency is not Adjacency.RECORD_ADD_REMOVE
+
+
+def _samples(loss: PoissonGaussian) -> bool:
+    """Whether sampling is accounted for: at the extremes it is ignored, which is on the safe side."""
+    return 1e-12 <= loss.q < 1 and 1e-3 <= loss.sigma <= 1e6
+
+
+def _unsampled_mu(loss: PoissonGaussian, adjacency: Adjacency) -> float:
+    """The mu of all steps on all data: what a sample of everything is, and never less than what a smaller one costs."""
+    return math.sqrt(loss.steps) * (2 if _exchanges(adjacency) else 1) / loss.sigma
+
+
+def _relation(adjacency: Adjacency) -> Any:
+    from dp_accounting import NeighboringRelation
+
+    if _exchanges(adjacency):
+        return NeighboringRelation.REPLACE_ONE
+    return NeighboringRelation.ADD_OR_REMOVE_ONE
+
+
+def _unknown(thing: object) -> UnsupportedLoss:
+    return UnsupportedLoss(
+        f"no accounting is known for {thing!r}; known losses are Pure, Metric, RandomizedBit, Gaussian, "
+        "PoissonGaussian and Infinite. Describe an unproven release as Infinite(why)"
+    )
+
+
+# --- Renyi divergences ----------------------------------------------------------------------------------------------
+
+
+def renyi_epsilon(order: float, divergence: float, delta: float) -> float:
+    """Epsilon at delta of a Renyi divergence bound at one order (Canonne, Kamath & Steinke 2020, Proposition 12)."""
+    if divergence == 0:
+        return 0.0
+    if delta <= 0:
+        return math.inf
+    return max(0.0, divergence + math.log1p(-1 / order) - math.log(delta * order) / (order - 1))
+
+
+def _pure_renyi(epsilon: float, order: float) -> float:
+    """Largest Renyi divergence of any pure epsilon: that of a randomised bit (Bun & Steinke 2016), at most epsilon."""
+    if order * epsilon > 30:
+        log_moment = (order - 1) * epsilon - math.log1p(math.exp(-epsilon)) + math.exp((1 - 2 * order) * epsilon)
+    else:
+        rise = -math.expm1((1 - order) * epsilon) * math.expm1(order * epsilon)
+        log_moment = math.log1p(rise / (1 + math.exp(epsilon)))
+    return min(epsilon, log_moment / (order - 1))
+
+
+def _sampled_renyi(q: float, sigma: float, order: float, adjacency: Adjacency) -> float:
+    """Renyi divergence of one Poisson-sampled Gaussian step.
+
+    An exchange is a removal followed by an addition: the weak triangle inequality (Mironov 2017, Proposition 11, with
+    both exponents 2) joins the two, at little cost where the divergence grows in proportion to the order. Sampling
+    never hurts, so the divergence without it is a bound too.
+    """
+    if not _exchanges(adjacency):
+        return _added_or_removed_renyi(q, sigma, order)
+    removed = _added_or_removed_renyi(q, sigma, 2 * order)
+    added = _added_or_removed_renyi(q, sigma, 2 * order - 1)
+    return min((order - 0.5) / (order - 1) * removed + added, order * (2 / sigma) ** 2 / 2)
+
+
+def _added_or_removed_renyi(q: float, sigma: float, order: float) -> float:
+    import dp_accounting
+    from dp_accounting.rdp import RdpAccountant
+
+    event = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(sigma))
+    return max(0.0, float(RdpAccountant([order]).compose(event).rdp[0]))
+
+
+# --- enforcement: plans chosen adaptively ---------------------------------------------------------------------------
+
+_Amount = Fraction | float  #: an exact sum; a float only where it is infinite
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What releases add to each of an account's sums; exact, so that neither order nor rounding matters."""
+
+    pure: _Amount = Fraction(0)  #: pure epsilons
+    mu_squared: _Amount = Fraction(0)  #: squares of Gaussian parameters
+    renyi: _Amount = Fraction(0)  #: Renyi divergences at the account's order
+    tau: _Amount = Fraction(0)  #: delta already used up
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            _plus(self.pure, other.pure),
+            _plus(self.mu_squared, other.mu_squared),
+            _plus(self.renyi, other.renyi),
+            _plus(self.tau, other.tau),
+        )
+
+
+def _plus(a: _Amount, b: _Amount) -> _Amount:
+    return math.inf if math.inf in (a, b) else a + b
+
+
+_NO_COST = Cost()
+_UNPROVEN = Cost(math.inf, math.inf, math.inf)
+
+
+@dataclass(frozen=True)
+class Account:
+    """What has been spent of one budget, valid even if every plan was chosen after seeing all earlier reports.
+
+    Three filters run side by side, each fixed by the budget before the first release:
+
+    - A: the sum of pure epsilons is at most the limit; uses no delta.
+    - B: sum mu_t^2 stays below the mu^2 whose curve meets the limit at 2/5 of delta. Pure epsilons take part with the
+      mu of a randomised bit, 2 Phi^-1(e^eps / (1 + e^eps)). Sampled Gaussian steps do not.
+    - C: the sum of Renyi divergences at one order stays below what meets the limit at 2/5 of delta.
+
+    B and C set aside another tenth of delta each for the taus of integer samplers; etas are folded into mu (see
+    `_absorb_slack`). A trade between mu, eta and tau decided on the way would not be a filter.
+
+    `spent` is the smallest of the three. Taking the smallest is sound: sums only grow, so a transcript that ends with
+    filter X still permitting had X permitting all along, and there the interaction looks like one guarded by X alone.
+    The excess P(S) - e^limit Q(S) over such transcripts is therefore at most delta_X; the three kinds of transcript
+    cover everything that is allowed to happen, and 0 + delta/2 + delta/2 = delta.
+
+    Why B holds with taus: if all that may follow adds at most delta_nu(epsilon - l) + tau' after loss l, and delta_nu
+    is an average of hockey-stick functions, then a step with curve delta_mu + tau in front adds up to at most
+    delta_sqrt(mu^2 + nu^2)(epsilon) + tau + tau'. The same induction with K r^order, cut off at slope 1, proves C.
+
+    Epsilons, taus and the limit are added as the decimals they are written as: ten releases of 0.1 fit a limit of 1.
+    """
+
+    budget: Budget
+    order: float | None = None  #: of the Renyi filter, chosen from the budget alone; None where delta is 0
+    cost: Cost = _NO_COST
+    releases: frozenset[str] = frozenset()
+
+    @classmethod
+    def opening(cls, budget: Budget) -> Account:
+        """An account with nothing spent."""
+        usable = budget.basis == "proven" and budget.delta > 0
+        return cls(budget, _best_order(budget.limit, _share(budget)) if usable else None)
+
+    def after(self, release: Release) -> Account:
+        """This account with one more release in it, whether or not the budget permits it: ask `permits`.
+
+        The same id given twice is counted twice: sending the same bytes again is for the ledger to recognise.
+        """
+        return Account(self.budget, self.order, self.cost + self._cost(release), self.releases | {release.id})
+
+    @property
+    def spent(self) -> float:
+        """Epsilon spent at the budget's delta, on the budget's basis; infinite where nothing is proven."""
+        spent = _float(self._exactly_spent())
+        if spent <= self.budget.limit and not self.permits:
+            return math.nextafter(self.budget.limit, math.inf)
+        return spent
+
+    @property
+    def remaining(self) -> float:
+        """How much of the limit is left, never below 0."""
+        return max(0.0, _float(_decimal(self.budget.limit) - min(self._exactly_spent(), _decimal(self.budget.limit))))
+
+    @property
+    def permits(self) -> bool:
+        """Whether everything in this account stays within the limit."""
+        return self._exactly_spent() <= _decimal(self.budget.limit)
+
+    def _exactly_spent(self) -> _Amount:
+        if self.budget.basis == "claimed":
+            return self.cost.pure if self.cost.tau <= _decimal(self.budget.delta) else math.inf
+        return min(self.cost.pure, self._gaussian_spent(), self._renyi_spent())
+
+    def _gaussian_spent(self) -> _Amount:
+        if self.cost.mu_squared == math.inf or not self._taus_fit():
+            return math.inf
+        return _exact(
+            gaussian_epsilon(math.sqrt(_float(self.cost.mu_squared)) * _ROUNDING, _share(self.budget)) * _ROUNDING
+        )
+
+    def _renyi_spent(self) -> _Amount:
+        if self.order is None or self.cost.renyi == math.inf or not self._taus_fit():
+            return math.inf
+        return _exact(renyi_epsilon(self.order, _float(self.cost.renyi) * _ROUNDING, _share(self.budget)) * _ROUNDING)
+
+    def _taus_fit(self) -> bool:
+        return self.cost.tau <= _decimal(self.budget.delta) / 10
+
+    def _cost(self, release: Release) -> Cost:
+        match release.composition:
+            case Derived(named):
+                if missing := sorted(set(named) - self.releases):
+                    raise UnsupportedLoss(
+                        f"release {release.id!r} says it is derived from {', '.join(missing)}, which this account has "
+                        "not seen; record what it was computed from first"
+                    )
+                return _NO_COST
+            case Sequential() | ParallelByRecord():
+                return self._claimed_cost(release) if self.budget.basis == "claimed" else self._proven_cost(release)
+            case _:
+                raise UnsupportedLoss(
+                    f"release {release.id!r} composes in an unknown way, {release.composition!r}; known are "
+                    "Sequential, ParallelByRecord and Derived"
+                )
+
+    def _claimed_cost(self, release: Release) -> Cost:
+        if release.claimed is None:
+            return _UNPROVEN
+        return Cost(pure=_decimal(release.claimed.epsilon), tau=_decimal(release.claimed.delta))
+
+    def _proven_cost(self, release: Release) -> Cost:
+        """Cheapest proof for each filter: every guarantee of a release is true, so each sum may use its best one."""
+        costs = [_loss_cost(g.loss, g.adjacency, self.order) for g in release.guarantees]
+        usable = [c for c, g in zip(costs, release.guarantees, strict=True) if covers(g, self.budget)]
+        if not usable:
+            return _UNPROVEN
+        approximate = min(usable, key=lambda c: (c.renyi, c.mu_squared, c.tau))
+        return Cost(min(c.pure for c in usable), approximate.mu_squared, approximate.renyi, approximate.tau)
+
+
+def covers(guarantee: Guarantee, budget: Budget) -> bool:
+    """Whether a guarantee speaks of the budget's adversary and adjacency, or of stronger ones.
+
+    What holds against the server holds against everyone who sees less (post-processing). What holds for a shuffler or a
+    secure sum depends on others behaving well, which a client cannot check: never used for enforcement.
+    """
+    return _sees_enough(guarantee.adversary, budget.adversary) and implies(guarantee.adjacency, budget.adjacency)
+
+
+def implies(given: Adjacency, wanted: Adjacency) -> bool:
+    """Whether protection of a change of one kind protects changes of another kind with the same figure."""
+    if given is wanted or given is Adjacency.CLIENT:
+        return True
+    return given is Adjacency.RECORD_REPLACE and wanted is Adjacency.LABEL
+
+
+def _sees_enough(given: Adversary, wanted: Adversary) -> bool:
+    return given == SERVER or (given == MODEL_READER and wanted == MODEL_READER)
+
+
+def _loss_cost(loss: Loss, adjacency: Adjacency, order: float | None) -> Cost:
+    match loss:
+        case Infinite():
+            return _UNPROVEN
+        case Pure(each):
+            return _pure_cost(_decimal(each), 1, order)
+        case Metric(alpha, distance):
+            return _pure_cost(_decimal(alpha) * _decimal(distance), 1, order)
+        case RandomizedBit(2147483648, _):
+            return _NO_COST
+        case RandomizedBit(t_min, count):
+            return _pure_cost(_decimal(math.nextafter(bit_epsilon(t_min), math.inf)), count, order)
+        case Gaussian(mu, eta, tau):
+            return _gaussian_cost(mu, eta, tau, order)
+        case PoissonGaussian() if not _samples(loss):
+            return _gaussian_cost(_unsampled_mu(loss, adjacency), 0.0, 0.0, order)
+        case PoissonGaussian(q, sigma, steps):
+            renyi = math.inf if order is None else _up(_sampled_renyi(q, sigma, order, adjacency))
+            return Cost(math.inf, math.inf, steps * renyi)
+        case _:
+            raise _unknown(loss)
+
+
+def _pure_cost(epsilon: Fraction, count: int, order: float | None) -> Cost:
+    each = _float(epsilon)
+    if math.isinf(each):
+        return Cost(epsilon * count, math.inf, math.inf)
+    mu = _pure_mu(each)
+    renyi = math.inf if order is None else _up(_pure_renyi(each, order))
+    return Cost(epsilon * count, count * _up(mu * mu), count * renyi)
+
+
+def _gaussian_cost(mu: float, eta: float, tau: float, order: float | None) -> Cost:
+    absorbed = _absorb_slack(mu, eta)
+    mu_squared = _up(absorbed * absorbed)
+    renyi = math.inf if order is None else mu_squared * _exact(order) / 2
+    pure = Fraction(0) if mu == eta == tau == 0 else math.inf
+    return Cost(pure, mu_squared, renyi, _decimal(tau))
+
+
+def _pure_mu(epsilon: float) -> float:
+    """The mu of a randomised bit: its trade-off curve is the chords of that Gaussian one, so lies above it."""
+    if epsilon < 10:
+        return 2 * math.sqrt(2) * float(special.erfinv(math.tanh(epsilon / 2)))
+    return -2 * float(special.ndtri_exp(-epsilon - math.log1p(math.exp(-epsilon))))
+
+
+def _absorb_slack(mu: float, eta: float) -> float:
+    """A mu' whose curve lies above delta_mu(epsilon - eta) for every epsilon >= 0.
+
+    Along a path from (mu, epsilon - eta) to (mu', epsilon), delta changes by phi(a) (dmu - M(b) depsilon), where M is
+    Mills' ratio and b = epsilon/mu + mu/2 >= mu/2 - eta/mu; M falls, so mu' = mu + eta M(mu/2 - eta/mu) is enough.
+    Without noise of its own (mu = 0) the loss is pure.
+    """
+    if eta == 0:
+        return mu
+    if mu == 0:
+        return _pure_mu(eta)
+    mills = math.sqrt(math.pi / 2) * float(special.erfcx((mu / 2 - eta / mu) / math.sqrt(2)))
+    return mu + eta * mills
+
+
+def _best_order(limit: float, delta: float) -> float:
+    """The order at which a Gaussian history gets furthest before it meets the limit at delta."""
+
+    def allowed_mu_squared(order: float) -> float:
+        return (limit - math.log1p(-1 / order) + math.log(delta * order) / (order - 1)) / order
+
+    return max(_ORDERS, key=allowed_mu_squared)
+
+
+def _share(budget: Budget) -> float:
+    return 0.4 * budget.delta
+
+
+def _decimal(value: float) -> Fraction:
+    """The number as it is written in decimal: 0.1 is a tenth."""
+    return Fraction(repr(float(value)))
+
+
+def _float(amount: _Amount) -> float:
+    try:
+        return float(amount)
+    except OverflowError:
+        return math.inf
+
+
+def _exact(value: float) -> _Amount:
+    return Fraction(value) if math.isfinite(value) else math.inf
+
+
+def _up(value: float) -> _Amount:
+    return _exact(value * _ROUNDING)
+
+
+__all__ = [
+    "Account", "Composed", "Cost", "Floats", "bit_epsilon", "compose", "connect_dots", "covers", "delta",
+    "distribution_epsilon", "epsilon", "equal_bits_delta", "equal_bits_epsilon", "gaussian_delta", "gaussian_epsilon",
+    "gaussian_sigma", "implies", "mu_for", "on_grid", "renyi_epsilon", "two_point_distribution",
+]  # fmt: skip

@@ -1,0 +1,287 @@
+"""What a trusted shuffler or a secret sample adds to local guarantees: for statements, never for enforcement.
+
+Shuffling is computed numerically from a dominating pair of distributions, in both directions, and composed over
+coordinates by privacy loss distributions; see Feldman, McMillan & Talwar, "Hiding among the clones" (2021, FMT'21) and
+"Stronger privacy amplification by shuffling" (2023, FMT'23). The general theorem of FMT'23 was withdrawn by its errata
+and holds for a class of randomisers only. Randomised bits are in that class, by a direct argument given at
+`shuffled_bits`; all other reports get the pair of FMT'21.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy import special
+
+from sordino.errors import InvalidInput
+from sordino.privacy.accountant import Floats, connect_dots, distribution_epsilon, equal_bits_epsilon, on_grid
+
+SMALLEST_DELTA = 1e-11  #: below this, rounding in the numerical composition is not negligible
+
+_CELLS = 400_000  #: cells of a composed distribution
+_CROWDS = 400  #: numbers of clones told apart
+_NEGLIGIBLE = -80.0  #: logarithm of a probability that is counted as lost rather than kept as an outcome
+_NUMERICAL = 1e-13  #: covers what is cut off and rounded when distributions are composed
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Epsilon behind a shuffler: an attacker surely reaches `lower`; `upper` is proven. Both at the same delta."""
+
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two worlds over the same outcomes, as log probabilities, and the mass left out of either."""
+
+    first: Floats
+    second: Floats
+    lost: float = 0.0
+
+    def reversed(self) -> Pair:
+        """The same two worlds, told apart the other way round."""
+        return Pair(self.second, self.first, self.lost)
+
+    @property
+    def losses(self) -> Floats:
+        """Log ratio of the first world over the second, per outcome."""
+        return self.first - self.second
+
+    @property
+    def masses(self) -> Floats:
+        """Probability of each outcome in the first world."""
+        return np.exp(self.first)
+
+    def delta(self, epsilon: float) -> float:
+        """Hockey-stick divergence of the first world from the second, with lost mass counted against privacy."""
+        above = self.losses - epsilon
+        gaining = above > 0
+        return float(np.sum(self.masses[gaining] * -np.expm1(-above[gaining]))) + self.lost
+
+
+# --- shuffling ------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def shuffled_bits(epsilon: float, n: int, delta: float, count: int = 1) -> Interval:
+    """Epsilon of `count` randomised bits per client, each mixed among those of n clients by a trusted shuffler.
+
+    Upper end: every other client's bit is uniform with probability 2 / (e^epsilon + 1), whatever its value, because
+    both of its outcomes have at least probability 1 / (e^epsilon + 1). The uniform ones hide the client's own bit: that
+    is the pair of FMT'23, and for bits it needs no more proof than this. Lower end: the exact distribution of the count
+    when all others hold the same extreme value, which an attacker who knows that can reach.
+
+    Each coordinate is shuffled on its own, so one client's bits add up over coordinates and rounds: `count` is the
+    number of uploaded values times the rounds taken part in.
+    """
+    _check(epsilon, n, delta, count)
+    if epsilon == 0:
+        return Interval(0.0, 0.0)
+    local = equal_bits_epsilon(epsilon, count, delta)
+    upper = min(local, _upper_epsilon(clone_pair(n, epsilon, 2 / (math.exp(epsilon) + 1)), delta, count))
+    return Interval(min(upper, _lower_epsilon(count_pair(n, epsilon), delta, count)), upper)
+
+
+def shuffled_reports(epsilon: float, n: int, delta: float, count: int = 1) -> float:
+    """Proven epsilon of `count` reports per client, each epsilon-LDP and mixed among those of n clients.
+
+    Holds for every pure randomiser: a report of another client is a clone of either of the two compared inputs with
+    probability e^-epsilon (FMT'21, Theorem 3.1). Randomised bits have the better `shuffled_bits`.
+    """
+    _check(epsilon, n, delta, count)
+    if epsilon == 0:
+        return 0.0
+    local = equal_bits_epsilon(epsilon, count, delta)
+    return min(local, _upper_epsilon(clone_pair(n, epsilon, math.exp(-epsilon)), delta, count))
+
+
+def clone_pair(n: int, epsilon: float, clone: float) -> Pair:
+    """The pair (A + D, C - A + 1 - D) and (A + 1 - D, C - A + D).
+
+    C ~ Bin(n - 1, clone) others are clones, A ~ Bin(C, 1/2) of them look like the first input, and the client's own
+    report does with probability e^eps / (e^eps + 1), which is D. An outcome tells C; fewer clones hide less, so large
+    crowds are rounded down to a few hundred values of C.
+    """
+    clones = _binomial(n - 1, clone)
+    step = math.ceil(clones.log_masses.size / _CROWDS)
+    first, second, lost = [], [], clones.lost
+    for start in range(0, clones.log_masses.size, step):
+        weight = float(special.logsumexp(clones.log_masses[start : start + step]))
+        halves = _binomial(clones.first + start, 0.5)
+        lost += math.exp(weight) * halves.lost
+        one, other = _own_report(halves.log_masses + weight, epsilon)
+        first.append(one)
+        second.append(other)
+    return Pair(np.concatenate(first), np.concatenate(second), lost)
+
+
+def count_pair(n: int, epsilon: float) -> Pair:
+    """Number of ones among n randomised bits, when the client holds one or zero and all others hold zero.
+
+    Outcomes that are kept have their exact probabilities: where the window is cut, that end goes too.
+    """
+    others = _binomial(n - 1, float(special.expit(-epsilon)))
+    first, second = _own_report(others.log_masses, epsilon)
+    exact = slice(int(others.cut_below), first.size - int(others.cut_above))
+    dropped = np.ones(first.size, dtype=bool)
+    dropped[exact] = False
+    lost = others.lost + float(np.sum(np.exp(np.maximum(first, second)[dropped])))
+    return Pair(first[exact], second[exact], lost)
+
+
+def _own_report(log_mass: Floats, epsilon: float) -> tuple[Floats, Floats]:
+    """Add the client's own one or zero, which is true with probability e^eps / (e^eps + 1), to a count a."""
+    true, false = float(special.log_expit(epsilon)), float(special.log_expit(-epsilon))
+    end = np.array([-np.inf])
+    with_one, with_zero = np.concatenate([end, log_mass]), np.concatenate([log_mass, end])
+    return np.logaddexp(with_one + true, with_zero + false), np.logaddexp(with_one + false, with_zero + true)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Consecutive values of a binomial with their log probabilities, and a bound on the mass of all other values."""
+
+    first: int
+    log_masses: Floats
+    lost: float
+    cut_below: bool
+    cut_above: bool
+
+
+def _binomial(trials: int, probability: float) -> _Window:
+    """All values whose probability is at least e^-80; by Bernstein they lie within 14 deviations and 60."""
+    reach = 14 * math.sqrt(trials * probability * (1 - probability)) + 60
+    low = max(0, math.floor(trials * probability - reach))
+    high = min(trials, math.ceil(trials * probability + reach))
+    k = np.arange(low, high + 1, dtype=np.float64)
+    ways = special.gammaln(trials + 1) - special.gammaln(k + 1) - special.gammaln(trials - k + 1)
+    log_masses = ways + special.xlogy(k, probability) + special.xlog1py(trials - k, -probability)
+    kept = np.flatnonzero(log_masses > _NEGLIGIBLE)
+    start, stop = int(kept[0]), int(kept[-1]) + 1
+    below, above = low + start > 0, low + stop <= trials
+    lost = (k.size - kept.size + 2) * math.exp(_NEGLIGIBLE) if below or above else 0.0
+    return _Window(low + start, log_masses[start:stop], lost, below, above)
+
+
+def _check(epsilon: float, n: int, delta: float, count: int) -> None:
+    if not (math.isfinite(epsilon) and epsilon >= 0):
+        raise InvalidInput(f"epsilon must be a finite number >= 0, got {epsilon!r}")
+    if n < 1 or count < 1:
+        raise InvalidInput(f"the number of clients and of reports must be at least 1, got n={n!r}, count={count!r}")
+    if not SMALLEST_DELTA <= delta < 1:
+        raise InvalidInput(
+            f"delta must lie in [{SMALLEST_DELTA:g}, 1): below that the numerical bound is not valid, got {delta!r}"
+        )
+
+
+# --- composition of a pair ------------------------------------------------------------------------------------------
+
+
+def _upper_epsilon(pair: Pair, delta: float, count: int) -> float:
+    if count == 1:
+        return max(_one_way(way, delta) for way in (pair, pair.reversed()))
+    interval = _interval(pair, count)
+    grids = [connect_dots(way.losses, way.masses, interval) for way in (pair, pair.reversed())]
+    return max(_composed_epsilon(grid, pair.lost, interval, count, delta) for grid in grids)
+
+
+def _lower_epsilon(pair: Pair, delta: float, count: int) -> float:
+    """Epsilon that the composed pair certainly exceeds at this delta, whichever way round is worse.
+
+    Each log ratio is moved at random to a neighbouring grid point with its mean kept, so the total moves by at most
+    `drift` except with probability `slip` (Hoeffding; the argument of Gopi, Lee & Wutschitz 2021).
+    """
+    if count == 1:
+        return max(_one_way(way, delta + pair.lost) for way in (pair, pair.reversed()))
+    interval = _interval(pair, count)
+    slip = delta / 1000
+    drift = interval * math.sqrt(count * math.log(1 / slip) / 2)
+    grids = [_keep_means(way.losses, way.masses, interval) for way in (pair, pair.reversed())]
+    reached = max(_composed_epsilon(grid, 0.0, interval, count, delta + slip + _NUMERICAL) for grid in grids)
+    return max(0.0, reached - drift)
+
+
+def _one_way(pair: Pair, delta: float) -> float:
+    """Smallest epsilon >= 0 with pair.delta(epsilon) <= delta, exactly up to rounding."""
+    if pair.delta(0.0) <= delta:
+        return 0.0
+    low, high = 0.0, float(np.max(pair.losses)) * (1 + 1e-12)
+    if pair.delta(high) > delta:
+        return math.inf
+    while high - low > 1e-13 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if pair.delta(middle) <= delta else (middle, high)
+    return high
+
+
+def _interval(pair: Pair, count: int) -> float:
+    """Coarse enough for the width of the composed distribution, fine enough for one step's log ratios."""
+    spread = math.sqrt(float(np.sum(pair.masses * pair.losses**2)))
+    return max((20 * spread * math.sqrt(count) + 4 * float(np.max(pair.losses))) / _CELLS, spread / 5000)
+
+
+def _composed_epsilon(grid: dict[int, float], lost: float, interval: float, count: int, delta: float) -> float:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    one = pld.PrivacyLossDistribution.create_from_rounded_probability(grid, lost, interval)
+    return distribution_epsilon(one.self_compose(count), delta)
+
+
+def _keep_means(losses: Floats, masses: Floats, interval: float) -> dict[int, float]:
+    below = np.floor(losses / interval)
+    return on_grid(below, masses, losses / interval - below)
+
+
+# --- sampling -------------------------------------------------------------------------------------------------------
+
+
+def sampled(epsilon: float, q: float) -> float:
+    """Epsilon of a pure mechanism run on a secret sample: ln(1 + q (e^epsilon - 1)); delta becomes q delta.
+
+    Valid only if each record or client is sampled with probability q by a coin that the adversary never sees, such as
+    records drawn inside a silo, or clients drawn by a trusted aggregator whose output alone is seen. Where the server
+    selects or can see who reports there is no amplification at all: count the participations. The product q epsilon is
+    a bound nowhere: it is always smaller than this.
+    """
+    if not (math.isfinite(epsilon) and epsilon >= 0):
+        raise InvalidInput(f"epsilon must be a finite number >= 0, got {epsilon!r}")
+    if not 0 < q <= 1:
+        raise InvalidInput(f"q must be a probability in (0, 1], got {q!r}")
+    if epsilon > 50:
+        return epsilon + math.log(q + (1 - q) * math.exp(-epsilon))
+    return math.log1p(q * math.expm1(epsilon))
+
+
+# --- closed forms ---------------------------------------------------------------------------------------------------
+
+
+def closed_form_2021(epsilon: float, n: int, delta: float) -> float:
+    """FMT'21, Theorem 3.1, for every pure randomiser; the local epsilon where its precondition fails."""
+    _check(epsilon, n, delta, 1)
+    if epsilon > math.log(n / (16 * math.log(2 / delta))):
+        return epsilon
+    e = math.exp(epsilon)
+    gain = 8 * math.sqrt(e * math.log(4 / delta)) / math.sqrt(n) + 8 * e / n
+    return min(epsilon, math.log1p((e - 1) / (e + 1) * gain))
+
+
+def closed_form_2023(epsilon: float, n: int, delta: float) -> float:
+    """FMT'23, Theorem 3.2, since its errata for randomised bits only; the local epsilon if its precondition fails."""
+    _check(epsilon, n, delta, 1)
+    crowd = n / (8 * math.log(2 / delta)) - 1
+    if crowd <= 0 or epsilon > math.log(crowd):
+        return epsilon
+    e = math.exp(epsilon)
+    gain = 4 * math.sqrt(2 * math.log(4 / delta)) / math.sqrt((e + 1) * n) + 4 / n
+    return min(epsilon, math.log1p((e - 1) * gain))
+
+
+__all__ = [
+    "SMALLEST_DELTA", "Interval", "Pair", "clone_pair", "closed_form_2021", "closed_form_2023", "count_pair", "sampled",
+    "shuffled_bits", "shuffled_reports",
+]  # fmt: skip

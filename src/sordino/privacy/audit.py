@@ -1,0 +1,445 @@
+"""Audits: what an adversary can tell apart by experiment, as a lower bound on epsilon with stated confidence.
+
+A case is a worst pair of inputs and the likelihood-ratio score of an output. Half of the trials choose a threshold on
+the score, the other half measure it: with the true-positive rate at least TPR and the false-positive rate at most FPR,
+each by a Clopper-Pearson bound at 97.5 %, epsilon is at least ln((TPR - delta)/FPR) with 95 % confidence. n trials can
+show at most about ln(n/3.7), the cap: a small bound is no evidence of privacy, a large one is proof of its absence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import beta
+
+from sordino.errors import InvalidInput
+from sordino.mechanisms import (
+    BitRandomizer,
+    BitString,
+    Box,
+    Exponential,
+    FiniteSet,
+    Gaussian,
+    IntegerRange,
+    L1Ball,
+    L2Ball,
+    Laplace,
+    Mechanism,
+    Piecewise,
+    PrivUnitG,
+    RandomizedLabel,
+    RandomizedSign,
+    TwoPoint,
+)
+from sordino.privacy import accountant, amplification
+from sordino.privacy.guarantee import SERVER, Adjacency, Adversary, Claim, Guarantee, shuffled
+from sordino.privacy.statement import Audited
+from sordino.randomness import Keystream
+
+Scores = NDArray[np.float64]
+Sampler = Callable[[bool, int, int], Scores]
+"""(which of the two worlds, trials, seed) -> the score of each trial; higher speaks for the first world."""
+
+TAIL = 0.025  #: one-sided error of each of the two Clopper-Pearson bounds
+DELTA = 1e-5
+
+
+@dataclass(frozen=True)
+class Case:
+    """One pair of worlds to tell apart, with what is claimed and what is proven about it."""
+
+    mechanism: str
+    unit: str
+    adjacency: Adjacency
+    adversary: Adversary
+    claim: Claim | None
+    proven: float
+    delta: float
+    basis: str
+    attack: str
+    sampler: Sampler
+    most_trials: int = 10**9
+
+
+@dataclass(frozen=True)
+class Row:
+    """The outcome of one audit."""
+
+    mechanism: str
+    unit: str
+    adjacency: str
+    adversary: str
+    claimed: float | None
+    claimed_delta: float | None
+    proven: float
+    delta: float
+    basis: str
+    audited: float
+    confidence: float
+    trials: int
+    cap: float
+    attack: str
+    seed: int
+    verdict: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The row as plain JSON values."""
+        return asdict(self)
+
+    def evidence(self) -> Audited:
+        """The lower bound in the form a statement shows."""
+        return Audited(self.audited, self.confidence, self.trials, self.attack, self.delta)
+
+
+VIOLATED = "PROVEN BOUND VIOLATED"
+REFUTED = "claim refuted by experiment"
+UNSUPPORTED = "claim not supported"
+CONSISTENT = "consistent"
+
+
+def verdict(claimed: float | None, proven: float, audited: float) -> str:
+    """In this order: a bound above the proven one is a bug; above the claimed one refutes it; else proof decides."""
+    if audited > proven:
+        return VIOLATED
+    if claimed is not None and audited > claimed:
+        return REFUTED
+    if claimed is not None and proven > claimed * (1 + 1e-6):
+        return UNSUPPORTED
+    return CONSISTENT
+
+
+def run(case: Case, *, trials: int = 400_000, seed: int = 1) -> Row:
+    """Audit one case with `trials` draws from each of the two worlds (fewer where the case is costly)."""
+    if isinstance(trials, bool) or not isinstance(trials, int) or not 100 <= trials <= 10**8:
+        raise InvalidInput(f"an audit takes from 100 to 1e8 trials, got {trials!r}")
+    n = min(trials, case.most_trials)
+    first, second = case.sampler(True, n, seed), case.sampler(False, n, seed)
+    half = n // 2
+    threshold, upwards = _choose(first[:half], second[:half], case.delta)
+    bound = _bound(first[half:], second[half:], threshold, upwards, case.delta)
+    claimed = case.claim
+    return Row(
+        mechanism=case.mechanism,
+        unit=case.unit,
+        adjacency=str(case.adjacency),
+        adversary=str(case.adversary),
+        claimed=claimed.epsilon if claimed else None,
+        claimed_delta=claimed.delta if claimed else None,
+        proven=case.proven,
+        delta=case.delta,
+        basis=case.basis,
+        audited=bound,
+        confidence=1 - 2 * TAIL,
+        trials=2 * n,
+        cap=_cap(n - half, case.delta),
+        attack=case.attack,
+        seed=seed,
+        verdict=verdict(claimed.epsilon if claimed else None, case.proven, bound),
+    )
+
+
+def lower_bound(hits: int, positives: int, alarms: int, negatives: int, delta: float, tail: float = TAIL) -> float:
+    """ln((TPR - delta)/FPR) with Clopper-Pearson bounds on both rates, or 0 where they show nothing."""
+    low = float(beta.ppf(tail, hits, positives - hits + 1)) if hits else 0.0
+    high = float(beta.ppf(1 - tail, alarms + 1, negatives - alarms)) if alarms < negatives else 1.0
+    return max(0.0, math.log((low - delta) / high)) if low > delta else 0.0
+
+
+def _cap(trials: int, delta: float) -> float:
+    return lower_bound(trials, trials, 0, trials, delta)
+
+
+def _bound(first: Scores, second: Scores, threshold: float, upwards: bool, delta: float, tail: float = TAIL) -> float:
+    """The bound at one threshold: the first world told by high scores, or the second by low ones."""
+    if upwards:
+        hits, alarms = int(np.count_nonzero(first >= threshold)), int(np.count_nonzero(second >= threshold))
+        return lower_bound(hits, first.size, alarms, second.size, delta, tail)
+    hits, alarms = int(np.count_nonzero(second <= threshold)), int(np.count_nonzero(first <= threshold))
+    return lower_bound(hits, second.size, alarms, first.size, delta, tail)
+
+
+def _choose(first: Scores, second: Scores, delta: float) -> tuple[float, bool]:
+    """The threshold and direction with the best bound on this half of the trials.
+
+    Many thresholds compete, so each is judged at a much stricter level: else the luckiest would win, not the best.
+    """
+    scores = np.unique(np.concatenate([first, second]))
+    if scores.size > 400:
+        ranks = np.concatenate([np.linspace(0, 1, 200), np.geomspace(1e-5, 0.1, 100), 1 - np.geomspace(1e-5, 0.1, 100)])
+        scores = np.unique(np.quantile(np.concatenate([first, second]), ranks))
+    options = [(float(s), up) for s in scores for up in (True, False)]
+    return max(options, key=lambda option: _bound(first, second, option[0], option[1], delta, TAIL / 1000))
+
+
+# The cases. Trials of a single value are the columns of one upload: its values are randomised independently.
+
+
+def _columns(mechanism: Mechanism, first: Any, second: Any, score: Callable[[Any], Scores] | None = None) -> Sampler:
+    """Each column one trial of a scalar mechanism; by default the score is the estimate itself."""
+
+    def sample(world: bool, trials: int, seed: int) -> Scores:
+        values = np.full((1, trials), first if world else second)
+        output = mechanism.randomize(values, Keystream.simulation(seed, [0], int(world))).output
+        estimates = score(output) if score else np.asarray(mechanism.estimate(output)[0], dtype=np.float64)
+        return np.asarray(estimates)
+
+    return sample
+
+
+def _rows(mechanism: Mechanism, first: Any, second: Any, weights: Any) -> Sampler:
+    """Each row one trial of a vector mechanism; the score is a weighted sum of its estimates."""
+
+    def sample(world: bool, trials: int, seed: int) -> Scores:
+        values = np.tile(first if world else second, (trials, 1))
+        randomness = Keystream.simulation(seed, np.arange(trials), int(world))
+        return np.asarray(
+            mechanism.estimate(mechanism.randomize(values, randomness).output) @ weights, dtype=np.float64
+        )
+
+    return sample
+
+
+def _case(
+    mechanism: Mechanism,
+    unit: str,
+    sampler: Sampler,
+    guarantee: Guarantee,
+    *,
+    attack: str,
+    claim: Claim | None = None,
+    delta: float = 0.0,
+    name: str | None = None,
+    most_trials: int = 10**9,
+) -> Case:
+    return Case(
+        mechanism=name or mechanism.name,
+        unit=unit,
+        adjacency=guarantee.adjacency,
+        adversary=guarantee.adversary,
+        claim=claim,
+        proven=accountant.epsilon(guarantee.loss, delta),
+        delta=delta,
+        basis=guarantee.basis,
+        attack=attack,
+        sampler=sampler,
+        most_trials=most_trials,
+    )
+
+
+ENDS = "the two ends of the range"
+
+
+def _scalar(mechanism: Mechanism, reach: float = 1.0, *, delta: float = 0.0, name: str | None = None) -> Case:
+    """One value of a box, at one end or the other."""
+    guarantee = mechanism.guarantee(Adjacency.COORDINATE)
+    return _case(
+        mechanism, "one value", _columns(mechanism, reach, -reach), guarantee,
+        attack=ENDS, claim=mechanism.claim(), delta=delta, name=name,
+    )  # fmt: skip
+
+
+def _upload(mechanism: Mechanism, values: int, *, name: str | None = None) -> Case:
+    """Every value of an upload, at one end or the other."""
+    ends = np.ones(values)
+    return _case(
+        mechanism, f"upload of {values} values", _rows(mechanism, ends, -ends, ends),
+        mechanism.guarantee(values=values), attack="all values at one end or the other",
+        claim=mechanism.claim(values=values), name=name, most_trials=100_000,
+    )  # fmt: skip
+
+
+def _two_point(epsilon: float) -> Iterator[Case]:
+    mechanism = TwoPoint(epsilon, Box())
+    yield _scalar(mechanism)
+    yield _upload(mechanism, 100)
+    yield _shuffled_upload(mechanism, clients=100, values=500)
+
+
+def _shuffled_upload(mechanism: TwoPoint, *, clients: int, values: int) -> Case:
+    """LDP-FL's own setting: the server sees per weight how many of n reports were +; the others are in mid-range."""
+
+    def sample(world: bool, trials: int, seed: int) -> Scores:
+        scores = np.empty(trials)
+        others = np.zeros((clients, values))
+        others[0] = 1.0 if world else -1.0
+        for trial in range(trials):
+            randomness = Keystream.simulation(seed, np.arange(clients), 2 * trial + world)
+            scores[trial] = mechanism.estimate(mechanism.randomize(others, randomness).output).sum()
+        return scores
+
+    upper = amplification.shuffled_bits(mechanism.proven_epsilon(), clients, DELTA, values).upper
+    return Case(
+        mechanism=mechanism.name,
+        unit=f"shuffled upload of {values} values",
+        adjacency=Adjacency.CLIENT,
+        adversary=shuffled(clients),
+        claim=mechanism.claim(),
+        proven=upper,
+        delta=DELTA,
+        basis="trusted shuffler; dominating pair of Feldman, McMillan, Talwar 2023, composed numerically",
+        attack="sum of the counts; one client at one end or the other",
+        sampler=sample,
+        most_trials=1_500,
+    )
+
+
+def _sign(epsilon: float) -> Iterator[Case]:
+    yield _scalar(RandomizedSign.eq7(5 * epsilon, DELTA, Box()), name="sign (Eq. 7)")
+    yield _scalar(RandomizedSign.response(epsilon, Box()), name="sign (response)")
+
+
+def _laplace(epsilon: float) -> Iterator[Case]:
+    yield _scalar(Laplace(epsilon, Box()))
+    ball = Laplace(epsilon, L1Ball(1.0))
+    corner = np.array([1.0, 0.0, 0.0, 0.0])
+    yield _case(
+        ball, "upload of 4 values", _rows(ball, corner, -corner, corner), ball.guarantee(values=4),
+        attack="two corners of the L1 ball", claim=ball.claim(), name="laplace (L1 ball)", most_trials=200_000,
+    )  # fmt: skip
+    mean = Laplace(epsilon, Box(), records=100)
+    yield _case(
+        mean, "one value, 100 records", _columns(mean, 1.0, -1.0), mean.guarantee(Adjacency.RECORD_REPLACE),
+        attack="a median of 100 records, moved from end to end by one of them", claim=mean.claim(),
+        name="laplace (2C/m)",
+    )  # fmt: skip
+
+
+def _gaussian(epsilon: float) -> Iterator[Case]:
+    paper = Gaussian.eq4(epsilon, 1 / 500, sampling=0.8, rounds=10, domain=Box(0, 200.0))
+    yield _case(
+        paper, "one value, one round", _columns(paper, 200.0, -200.0), paper.guarantee(Adjacency.COORDINATE),
+        attack=ENDS, claim=paper.claim(), delta=1 / 500, name="gaussian (Eq. 4)",
+    )  # fmt: skip
+    yield _scalar(Gaussian.analytic(epsilon, DELTA, Box()), delta=DELTA, name="gaussian (analytic)")
+    ball = Gaussian.analytic(epsilon, DELTA, L2Ball(1.0), values=16)
+    side = np.full(16, 0.25)
+    yield _case(
+        ball, "upload of 16 values", _rows(ball, side, -side, side), ball.guarantee(values=16),
+        attack="opposite points of the ball", delta=DELTA, name="gaussian (L2 ball)", most_trials=100_000,
+    )  # fmt: skip
+
+
+def _exponential(epsilon: float) -> Iterator[Case]:
+    domain = IntegerRange(1.0, 6)
+    mechanism = Exponential(epsilon / domain.bound, domain)
+    claim = Claim(2 * epsilon, 0.0, "alpha * 2M: the definition of condensed LDP over the whole range (LDP-Fed)")
+    yield _case(
+        mechanism, "one value in 2,000,001", _columns(mechanism, 1.0, -1.0), mechanism.guarantee(Adjacency.COORDINATE),
+        attack=ENDS, claim=claim,
+    )  # fmt: skip
+
+
+def _bits(epsilon: float) -> Iterator[Case]:
+    paper = BitRandomizer.theorem2(epsilon / 2, BitString(10_240))
+    for parity, position in (("even", 0), ("odd", 1)):
+        yield _paper_bits(paper, np.array([position]), f"one bit, {parity}", Adjacency.COORDINATE)
+    yield _paper_bits(paper, np.arange(10), "one feature of 10 bits", Adjacency.RECORD_REPLACE)
+    yield _paper_bits(paper, np.arange(100), "100 of a record's 10,240 bits", Adjacency.RECORD_REPLACE)
+    one_hot = BitString(16, differing=2)
+    for mechanism in (
+        BitRandomizer.rappor(epsilon, one_hot, code="one-hot"),
+        BitRandomizer.optimised(epsilon, one_hot),
+    ):
+        yield _one_hot(mechanism)
+
+
+def _paper_bits(paper: BitRandomizer, positions: NDArray[np.intp], unit: str, adjacency: Adjacency) -> Case:
+    """Records that differ in these positions only, scored by the exact log-likelihood ratio of their bits.
+
+    The other positions are equal in both worlds and independent: they tell nothing, and are left out of the draw.
+    """
+    p, q = paper.ones[positions], paper.zeros[positions]
+    part = BitRandomizer(p, q, BitString(len(positions)), name=paper.variant)
+    gain = np.log(p / q) - np.log((2**32 - p) / (2**32 - q))
+
+    def sample(world: bool, trials: int, seed: int) -> Scores:
+        bits = np.full((trials, len(positions)), world, dtype=np.uint8)
+        output = part.randomize(bits, Keystream.simulation(seed, np.arange(trials), int(world))).output
+        return np.asarray(output.bits() @ gain, dtype=np.float64)  # type: ignore[union-attr]
+
+    guarantee = Guarantee(SERVER, adjacency, part.guarantee(Adjacency.RECORD_REPLACE).loss, "enumerated, bit by bit")
+    return _case(
+        part, unit, sample, guarantee,
+        attack="exact log-likelihood ratio", claim=paper.claim(), name="bits (Theorem 2)", most_trials=200_000,
+    )  # fmt: skip
+
+
+def _one_hot(mechanism: BitRandomizer) -> Case:
+    d = mechanism.domain.length
+    first, second = np.eye(d, dtype=np.uint8)[0], np.eye(d, dtype=np.uint8)[1]
+    weights = np.zeros(d)
+    weights[0], weights[1] = 1.0, -1.0
+    return _case(
+        mechanism, f"one-hot code of {d} bits", _rows(mechanism, first, second, weights), mechanism.guarantee(),
+        attack="two codes", name=f"bits ({mechanism.variant})", most_trials=200_000,
+    )  # fmt: skip
+
+
+def _label(epsilon: float) -> Iterator[Case]:
+    mechanism = RandomizedLabel(epsilon, FiniteSet(10))
+    score = lambda output: (output.array[0] == 3) * 1.0 - (output.array[0] == 7)  # noqa: E731
+    yield _case(
+        mechanism, "one label of 10", _columns(mechanism, 3, 7, score), mechanism.guarantee(), attack="two labels"
+    )
+
+
+def _piecewise(epsilon: float) -> Iterator[Case]:
+    yield _scalar(Piecewise(epsilon, Box()))
+
+
+def _privunit(epsilon: float) -> Iterator[Case]:
+    mechanism = PrivUnitG(epsilon)
+    north = np.eye(8)[0]
+    yield _case(
+        mechanism, "upload of 8 values", _rows(mechanism, north, -north, north), mechanism.guarantee(values=8),
+        attack="opposite directions", most_trials=40_000,
+    )  # fmt: skip
+
+
+CATALOGUE: dict[str, Callable[[float], Iterator[Case]]] = {
+    "two-point": _two_point,
+    "laplace": _laplace,
+    "gaussian": _gaussian,
+    "sign": _sign,
+    "exponential": _exponential,
+    "bits": _bits,
+    "label": _label,
+    "piecewise": _piecewise,
+    "privunit": _privunit,
+}
+
+
+def cases(name: str, epsilon: float = 1.0) -> list[Case]:
+    """All cases of one mechanism; `epsilon` sets its strength (the papers' own settings scale with it)."""
+    if name not in CATALOGUE:
+        raise InvalidInput(f"no mechanism {name!r} to audit; there are {', '.join(CATALOGUE)}")
+    if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not 0.01 <= epsilon <= 20:
+        raise InvalidInput(f"an audit's epsilon lies between 0.01 and 20, got {epsilon!r}")
+    return list(CATALOGUE[name](float(epsilon)))
+
+
+def broken_cases(epsilon: float = 1.0) -> list[Case]:
+    """Deliberately broken copies, which an audit must catch: each draws from a weaker mechanism than it vouches for."""
+    honest, weak = Laplace(epsilon, Box()), Laplace(2 * epsilon, Box())
+    halved = _case(
+        honest, "one value", _columns(weak, 1.0, -1.0), honest.guarantee(Adjacency.COORDINATE),
+        attack=ENDS, name="laplace, noise halved",
+    )  # fmt: skip
+    sound = Gaussian.analytic(epsilon, DELTA, Box())
+    short = Gaussian(sound.sigma / 2, Box())
+    sensitivity = _case(
+        sound, "one value", _columns(short, 1.0, -1.0), sound.guarantee(Adjacency.COORDINATE),
+        attack=ENDS, delta=DELTA, name="gaussian, sensitivity C for 2C",
+    )  # fmt: skip
+    exact = TwoPoint(epsilon, Box())
+    loose = TwoPoint(accountant.bit_epsilon(int(exact.t_min[0] * 0.95)), Box())
+    threshold = _case(
+        exact, "one value", _columns(loose, 1.0, -1.0), exact.guarantee(Adjacency.COORDINATE),
+        attack=ENDS, name="two-point, threshold off by 5 %",
+    )  # fmt: skip
+    return [halved, sensitivity, threshold]

@@ -1,0 +1,975 @@
+"""The client's durable record of releases, which refuses the one that would exceed the owner's budget.
+
+`Ledger` is an SQLite file for a real client: what leaves is on disk, with its bytes, before it may leave.
+`MemoryLedger` holds the same account for K simulated clients. Both ask `admit` whether a release may leave; there is
+no other rule.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import secrets
+import sqlite3
+import tempfile
+import threading
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from numbers import Integral
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from sordino.errors import (
+    BudgetExceeded,
+    ConsentMissing,
+    InvalidInput,
+    LedgerDamaged,
+    LedgerUnavailable,
+    SordinoError,
+)
+from sordino.privacy.accountant import Account
+from sordino.privacy.guarantee import Budget, Derived, Release, from_json, to_json
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The rules: may this be released?
+
+
+@dataclass(frozen=True)
+class Consents:
+    """What the owner has agreed to: kinds of release (`what`) that may leave without a proof, and claimed budgets."""
+
+    unproven: frozenset[str] = frozenset()
+    claimed: bool = False
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where one data set stands: its budget, what is spent of it, and how many releases no proof covers."""
+
+    budget: Budget | None = None
+    account: Account | None = None
+    consents: Consents = Consents()
+    releases: int = 0
+    unprotected: int = 0
+
+    @classmethod
+    def opening(cls, budget: Budget, consents: Consents = Consents()) -> Standing:  # noqa: B008 (a frozen value)
+        """A budget of which nothing is spent."""
+        return cls(budget, Account.opening(budget), consents)
+
+    @property
+    def spent(self) -> float:
+        """Epsilon spent, in the terms of the budget; unprotected releases are counted beside it, never in it."""
+        return 0.0 if self.account is None else self.account.spent
+
+    @property
+    def left(self) -> float:
+        """Epsilon left, in the terms of the budget; nothing where there is no budget."""
+        return 0.0 if self.account is None else self.account.remaining
+
+
+def terms(budget: Budget) -> str:
+    """The words without which a budget's epsilon means nothing: basis, adversary, adjacency and delta."""
+    return f"{budget.basis}, against {budget.adversary}, adjacency {budget.adjacency}, delta {budget.delta:g}"
+
+
+def cost(budget: Budget, release: Release) -> float:
+    """The epsilon of this release by itself in the terms of `budget`; infinite where nothing proves one."""
+    if isinstance(release.composition, Derived):
+        return 0.0
+    return _count(Account.opening(budget), release).spent
+
+
+def _count(account: Account, release: Release) -> Account:
+    """The account with this release in it, and without its id: the ledger knows ids, and equal histories stay equal."""
+    return account.after(replace(release, id="any"))
+
+
+def admit(standing: Standing, release: Release) -> Standing:
+    """The standing after `release`, if it may leave; else `BudgetExceeded` or `ConsentMissing` with the remedy.
+
+    This is the one place that decides. What is computed only from earlier releases costs nothing. A release without a
+    proof in the budget's terms needs consent and is counted beside the proven sum; all others must fit the budget.
+    """
+    if isinstance(release.composition, Derived):
+        return replace(standing, releases=standing.releases + 1)
+    if standing.budget is None or standing.account is None:
+        raise BudgetExceeded(
+            "there is no budget, so nothing may leave. Set one: sordino ledger budget PATH DATASET --epsilon E"
+        )
+    _require_consent_to_claims(standing.budget, standing.consents)
+    asked = cost(standing.budget, release)
+    if math.isinf(asked):
+        _require_consent_to_unproven(standing, release)
+        return replace(standing, releases=standing.releases + 1, unprotected=standing.unprotected + 1)
+    after = _count(standing.account, release)
+    if not after.permits:
+        raise _exceeded(standing, release, asked, after.spent)
+    return replace(standing, account=after, releases=standing.releases + 1)
+
+
+def _require_consent_to_claims(budget: Budget, consents: Consents) -> None:
+    if budget.basis == "claimed" and not consents.claimed:
+        raise ConsentMissing(
+            "the budget counts claimed epsilons, which nothing proves, and the owner has not agreed to that. "
+            "Use a proven budget, or agree: sordino ledger consent PATH DATASET --claimed"
+        )
+
+
+def _require_consent_to_unproven(standing: Standing, release: Release) -> None:
+    if standing.budget is None or release.what in standing.consents.unproven:
+        return
+    needs_delta = standing.budget.delta == 0 and math.isfinite(cost(replace(standing.budget, delta=1e-5), release))
+    hint = " A budget with delta > 0 would cover it." if needs_delta else ""
+    raise ConsentMissing(
+        f"{release.what!r} has no finite epsilon in the budget's terms "
+        f"({terms(standing.budget)}).{hint} Nothing was recorded and nothing may leave. Leave it out, or let it go "
+        f"unprotected: sordino ledger consent PATH DATASET --unproven {release.what!r}"
+    )
+
+
+def _exceeded(standing: Standing, release: Release, asked: float, together: float) -> BudgetExceeded:
+    budget = standing.budget
+    assert budget is not None
+    return BudgetExceeded(
+        f"{release.what!r} asks for epsilon {asked:.6g}; {standing.spent:.6g} of "
+        f"{budget.limit:.6g} is spent and {standing.left:.6g} is left; with it {together:.6g} would be spent "
+        f"({terms(budget)}). Nothing was recorded and nothing may leave. Ask the federation for a smaller epsilon or "
+        "fewer rounds, or raise the budget: sordino ledger budget PATH DATASET --epsilon E"
+    )
+
+
+def _require_identity(release: Release, is_recorded: Callable[[str], bool]) -> None:
+    """A fresh draw is a new release with an id of its own, and a derived one names releases that are recorded."""
+    if is_recorded(release.id):
+        raise InvalidInput(f"release id {release.id!r} is recorded already; a fresh draw is a new release: rename it")
+    sources = release.composition.releases if isinstance(release.composition, Derived) else ()
+    if missing := [name for name in sources if not is_recorded(name)]:
+        raise InvalidInput(
+            f"{release.what!r} (release {release.id!r}) says it is derived from {', '.join(map(repr, missing))}, "
+            "which this ledger has not recorded; record those first, or give the release a guarantee of its own"
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Entries, and the chain over them
+
+
+def _require_name(field_name: str, value: object) -> None:
+    if not isinstance(value, str) or not value or value != value.strip() or not value.isprintable():
+        raise InvalidInput(f"{field_name} must be a printable, non-empty text without outer spaces, got {value!r}")
+
+
+def _canonical_hash(value: bytes | str) -> str:
+    digest = value.hex() if isinstance(value, bytes) else value
+    try:
+        if not isinstance(digest, str) or not digest:
+            raise ValueError
+        return bytes.fromhex(digest).hex()
+    except ValueError:
+        raise InvalidInput(f"plan_hash must be bytes or their hexadecimal digits, got {value!r}") from None
+
+
+@dataclass(frozen=True)
+class ReportKey:
+    """What one report answers: a plan of a round of a federation, about one data set. One key, one byte string.
+
+    `plan_hash` is bytes or hexadecimal digits; it is kept as lower-case digits.
+    """
+
+    dataset: str
+    federation: str
+    round: int
+    plan_hash: bytes | str
+
+    def __post_init__(self) -> None:
+        _require_name("dataset", self.dataset)
+        _require_name("federation", self.federation)
+        if not isinstance(self.round, int) or isinstance(self.round, bool) or not 0 <= self.round < 2**63:
+            raise InvalidInput(f"round must be a whole number from 0 to 2^63 - 1, got {self.round!r}")
+        object.__setattr__(self, "plan_hash", _canonical_hash(self.plan_hash))
+
+    def __str__(self) -> str:
+        return f"round {self.round} of {self.federation!r}, plan {str(self.plan_hash)[:12]}, data set {self.dataset!r}"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The first entry: a random identity, so that two ledgers never share a head."""
+
+    ledger: str
+
+
+@dataclass(frozen=True)
+class BudgetSet:
+    """The owner set or changed a budget; raising one stays visible for ever."""
+
+    dataset: str
+    budget: Budget
+
+
+@dataclass(frozen=True)
+class ConsentChanged:
+    """The owner agreed, or no longer agrees, to unproven releases of a kind (`what`) or, with None, to claims."""
+
+    dataset: str
+    what: str | None
+    granted: bool
+
+
+@dataclass(frozen=True)
+class Released:
+    """One report: what it stands for, which of its releases no proof covers (by id), and the hash of its bytes."""
+
+    key: ReportKey
+    releases: tuple[Release, ...]
+    unprotected: tuple[str, ...]
+    report_sha256: str
+
+
+Event = Opened | BudgetSet | ConsentChanged | Released
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the ledger; `hash` covers the line and, through the line before, everything above it."""
+
+    sequence: int
+    time: str
+    event: Event
+    hash: str
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What `verify` found: how many entries, and the head that a receipt would hold."""
+
+    entries: int
+    head: str
+
+
+_COLUMNS = "sequence, time, kind, dataset, federation, round, plan_hash, body, hash, report"
+_Row = tuple[int, str, str, str | None, str | None, int | None, str | None, str, str, bytes | None]
+_GENESIS = "0" * 64
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _columns_of(event: Event) -> tuple[str, str | None, str | None, int | None, str | None, str]:
+    """kind, dataset, federation, round, plan_hash and body of an event."""
+    match event:
+        case Opened(ledger):
+            return "opened", None, None, None, None, _compact({"ledger": ledger})
+        case BudgetSet(dataset, budget):
+            return "budget", dataset, None, None, None, to_json(budget)
+        case ConsentChanged(dataset, what, granted):
+            return "consent", dataset, None, None, None, _compact({"what": what, "granted": granted})
+        case Released(key, releases, unprotected, report_sha256):
+            body = {
+                "releases": [json.loads(to_json(release)) for release in releases],
+                "unprotected": unprotected,
+                "report_sha256": report_sha256,
+            }
+            return "release", key.dataset, key.federation, key.round, str(key.plan_hash), _compact(body)
+
+
+def _event_of(row: _Row) -> Event:
+    _, _, kind, dataset, federation, round_, plan_hash, body, _, _ = row
+    if kind == "budget":
+        return BudgetSet(str(dataset), from_json(body))
+    content: dict[str, Any] = json.loads(body)
+    if kind == "opened":
+        return Opened(content["ledger"])
+    if kind == "consent":
+        return ConsentChanged(str(dataset), content["what"], content["granted"])
+    if kind == "release" and federation is not None and round_ is not None and plan_hash is not None:
+        releases = tuple(from_json(json.dumps(packed)) for packed in content["releases"])
+        key = ReportKey(str(dataset), federation, round_, plan_hash)
+        return Released(key, releases, tuple(content["unprotected"]), content["report_sha256"])
+    raise InvalidInput(f"unknown kind of entry {kind!r}")
+
+
+def _chained(previous: str, sequence: int, time: str, columns: tuple[object, ...]) -> str:
+    """The hash of an entry: over the hash before it and every column; the body holds the hash of the report."""
+    return _sha256(_compact(["sordino ledger entry 1", previous, sequence, time, *columns]).encode())
+
+
+def _read(row: _Row, previous: str, sequence: int) -> Entry:
+    """The entry in `row`, which must continue the chain; else the sentence that says where it breaks."""
+    if row[0] != sequence:
+        raise LedgerDamaged(f"entry {sequence} is missing: entry {row[0]} stands in its place")
+    if row[8] != _chained(previous, sequence, row[1], row[2:8]):
+        raise LedgerDamaged(f"entry {sequence} was edited: its hash does not fit its content and the entry before it")
+    try:
+        event = _event_of(row)
+    except (SordinoError, ValueError, KeyError, TypeError) as error:
+        raise LedgerDamaged(f"entry {sequence} cannot be read (written by a newer Sordino?): {error}") from None
+    expected = event.report_sha256 if isinstance(event, Released) else None
+    if (None if row[9] is None else _sha256(row[9])) != expected:
+        raise LedgerDamaged(f"the report of entry {sequence} was edited: its bytes do not fit their recorded hash")
+    return Entry(sequence, row[1], event, row[8])
+
+
+@dataclass
+class _Book:
+    """What the entries say, folded in order; every figure of a ledger comes from here."""
+
+    sequence: int = 0
+    head: str = _GENESIS
+    standings: dict[str, Standing] = field(default_factory=dict)
+    history: dict[str, list[tuple[Release, bool]]] = field(default_factory=dict)  # data set -> (release, unprotected)
+    reports: dict[ReportKey, Entry] = field(default_factory=dict)
+    release_ids: set[str] = field(default_factory=set)
+
+    def standing(self, dataset: str) -> Standing:
+        return self.standings.get(dataset, Standing())
+
+    def fold(self, entry: Entry) -> None:
+        self.sequence, self.head = entry.sequence, entry.hash
+        match entry.event:
+            case BudgetSet(dataset, budget):
+                self.standings[dataset] = self.under(dataset, budget)
+            case ConsentChanged(dataset, what, granted):
+                self.standings[dataset] = _with_consent(self.standing(dataset), what, granted)
+            case Released(key, releases, unprotected, _):
+                self.reports[key] = entry
+                for release in releases:
+                    self._fold_release(key.dataset, release, release.id in unprotected)
+
+    def _fold_release(self, dataset: str, release: Release, unprotected: bool) -> None:
+        self.release_ids.add(release.id)
+        self.history.setdefault(dataset, []).append((release, unprotected))
+        self.standings[dataset] = _absorb(self.standing(dataset), release, unprotected)
+
+    def under(self, dataset: str, budget: Budget) -> Standing:
+        """Where the data set stands when all its releases so far are counted in the terms of `budget`."""
+        standing = Standing.opening(budget, self.standing(dataset).consents)
+        for release, _ in self.history.get(dataset, []):
+            standing = _absorb(standing, release, math.isinf(cost(budget, release)))
+        return standing
+
+
+def _absorb(standing: Standing, release: Release, unprotected: bool) -> Standing:
+    """Count what has left already: no rule can call it back."""
+    standing = replace(standing, releases=standing.releases + 1)
+    if unprotected:
+        return replace(standing, unprotected=standing.unprotected + 1)
+    if standing.account is None or isinstance(release.composition, Derived):
+        return standing
+    return replace(standing, account=_count(standing.account, release))
+
+
+def _with_consent(standing: Standing, what: str | None, granted: bool) -> Standing:
+    consents = standing.consents
+    if what is None:
+        return replace(standing, consents=replace(consents, claimed=granted))
+    unproven = consents.unproven | {what} if granted else consents.unproven - {what}
+    return replace(standing, consents=replace(consents, unproven=unproven))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The file
+
+_APPLICATION_ID = 0x536F7264  # "Sord"
+_FORMAT = 1
+_LONGEST_REPORT = 512 * 2**20  # SQLite's own limit for a row is 10^9 bytes
+_SCHEMA = {
+    "entries": """CREATE TABLE entries (
+    sequence INTEGER PRIMARY KEY,
+    time TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    dataset TEXT,
+    federation TEXT,
+    round INTEGER,
+    plan_hash TEXT,
+    body TEXT NOT NULL,
+    hash TEXT NOT NULL,
+    report BLOB
+) STRICT""",
+    "one_report_per_key": """CREATE UNIQUE INDEX one_report_per_key
+ON entries (dataset, federation, round, plan_hash) WHERE kind = 'release'""",
+    "entries_follow_each_other": """CREATE TRIGGER entries_follow_each_other BEFORE INSERT ON entries
+WHEN NEW.sequence IS NOT (SELECT coalesce(max(sequence), 0) + 1 FROM entries)
+BEGIN SELECT RAISE(ABORT, 'a ledger is append-only: entries follow each other'); END""",
+    "entries_stay_as_they_are": """CREATE TRIGGER entries_stay_as_they_are BEFORE UPDATE ON entries
+BEGIN SELECT RAISE(ABORT, 'a ledger is append-only: entries stay as they are'); END""",
+    "entries_stay": """CREATE TRIGGER entries_stay BEFORE DELETE ON entries
+BEGIN SELECT RAISE(ABORT, 'a ledger is append-only: entries stay'); END""",
+}
+_INSERT = f"INSERT INTO entries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+_LOOK = (
+    "Nothing is released until its owner has looked: keep this file, restore the newest backup, and compare its head "
+    "with your last receipt (sordino ledger verify PATH --head HASH)"
+)
+
+_REMEDIES = {
+    "SQLITE_FULL": "the disk is full: free some space",
+    "SQLITE_READONLY": "the file or its directory is read-only: make both writable for this user",
+    "SQLITE_BUSY": "another process holds it: try again, or allow more time with busy_timeout",
+    "SQLITE_LOCKED": "another connection holds it: try again",
+    "SQLITE_CANTOPEN": "the file or its journal cannot be opened: check the path and its permissions",
+    "SQLITE_PERM": "permission was denied: check the permissions of the file and its directory",
+    "SQLITE_NOMEM": "memory is short",
+    "SQLITE_IOERR": "reading or writing failed: check the disk and its quota",
+}
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    """Errors of SQLite as what they mean for the owner of the file."""
+    try:
+        yield
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where a message quotes damaged text
+        raise _refusal(path, error) from error
+
+
+def _refusal(path: Path, error: Exception) -> SordinoError:
+    name = getattr(error, "sqlite_errorname", "")
+    if isinstance(error, sqlite3.ProgrammingError):
+        return LedgerUnavailable(f"the ledger {path} is closed; open it again ({error})")
+    if name.startswith("SQLITE_NOTADB"):
+        return LedgerDamaged(f"{path} is not a ledger: it is no SQLite file ({error}). Check the path. {_LOOK}")
+    for prefix, remedy in _REMEDIES.items():
+        if name.startswith(prefix):
+            return LedgerUnavailable(f"the ledger {path} is unavailable, so nothing may leave; {remedy} ({error})")
+    return LedgerDamaged(f"the ledger {path} is damaged: {error}. {_LOOK}")
+
+
+def _sync_directory(directory: Path) -> None:
+    if os.name == "nt":  # directories cannot be synced there, and need not be
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _connect(path: Path, busy_timeout: float) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=rw",
+        uri=True,
+        isolation_level=None,
+        timeout=busy_timeout,
+        check_same_thread=False,
+    )
+
+
+def _make_durable(connection: sqlite3.Connection) -> None:
+    """Let commits survive a power cut.
+
+    `synchronous=FULL` syncs the journal and the file, but does not sync the deletion of a journal in mode DELETE: the
+    journal could come back after a power cut and undo a spend. TRUNCATE syncs it, and keeps all data in one file.
+    """
+    for pragma in ("trusted_schema=OFF", "journal_mode=TRUNCATE", "synchronous=FULL", "fullfsync=ON"):
+        connection.execute(f"PRAGMA {pragma}").fetchall()
+
+
+def _require_ours(path: Path, connection: sqlite3.Connection) -> None:
+    """Look before anything is changed: the file may belong to another program."""
+    if path.stat().st_size == 0:
+        raise LedgerDamaged(f"the ledger {path} is damaged: it is empty. {_LOOK}")
+    if connection.execute("PRAGMA application_id").fetchone() != (_APPLICATION_ID,):
+        raise LedgerDamaged(f"{path} is not a ledger: it is an SQLite file of another program. Check the path")
+
+
+Draw = Callable[[], tuple[Release | Sequence[Release], bytes]]
+
+
+class Ledger:
+    """A ledger in an SQLite file; use it as a context manager, from any thread, in as many processes as you like.
+
+    After `record` or `release_once` returns, the spend and the bytes are on disk and the bytes may leave. Asking again
+    for the same key gives the same bytes: nothing is ever drawn twice. After `fork`, open it anew.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        """Use `Ledger.open` or `Ledger.create`."""
+        self.path = path
+        self._connection = connection
+        self._book = _Book()
+        self._written: list[Entry] = []
+        self._drawing = False
+        self._lock = threading.RLock()
+        self._process = os.getpid()
+        self._file = self._identity()
+
+    @classmethod
+    def create(cls, path: str | Path, *, busy_timeout: float = 30.0) -> Ledger:
+        """Make a new ledger, readable by its owner only; it appears whole or not at all, and never over another."""
+        path = Path(path)
+        journal = path.with_name(path.name + "-journal")
+        if path.exists() or (journal.exists() and journal.stat().st_size):
+            raise InvalidInput(f"{path} (or its journal) exists already: open it, or choose another path")
+        try:
+            with _translated(path):
+                cls._create(path)
+        except FileExistsError:
+            raise InvalidInput(f"{path} exists already: open it, or choose another path") from None
+        except OSError as error:
+            raise LedgerUnavailable(f"cannot create a ledger at {path}: {error}; choose another directory") from error
+        return cls.open(path, busy_timeout=busy_timeout)
+
+    @staticmethod
+    def _create(path: Path) -> None:
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".draft", dir=path.parent)
+        os.close(descriptor)
+        draft = Path(name)
+        try:
+            with closing(_connect(draft, busy_timeout=1.0)) as connection:
+                _make_durable(connection)
+                connection.execute("BEGIN IMMEDIATE")
+                for statement in _SCHEMA.values():
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version={_FORMAT}")
+                _insert(connection, _Book(), Opened(secrets.token_hex(16)), None)
+                connection.execute("COMMIT")
+            os.link(draft, path)  # unlike a rename, never replaces a ledger that another process made meanwhile
+            _sync_directory(path.parent)
+        finally:
+            draft.unlink()
+            draft.with_name(draft.name + "-journal").unlink(missing_ok=True)
+
+    @classmethod
+    def open(cls, path: str | Path, *, busy_timeout: float = 30.0) -> Ledger:
+        """Open a ledger and check all of it; a damaged one is refused as it is, and never repaired.
+
+        A transaction that a crash cut short is undone first, as SQLite does: its bytes never left. The check reads the
+        whole file. `busy_timeout` is how many seconds to wait for other processes.
+        """
+        path = Path(path)
+        if not path.is_file():
+            raise LedgerUnavailable(
+                f"there is no ledger at {path}; make one with its first budget: "
+                "sordino ledger budget PATH DATASET --epsilon E"
+            )
+        with _translated(path):
+            connection = _connect(path, busy_timeout)
+        try:
+            with _translated(path):
+                _require_ours(path, connection)
+                _make_durable(connection)
+            ledger = cls(path, connection)
+            with ledger._transaction("BEGIN"):
+                return ledger
+        except BaseException:
+            connection.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the file; what was recorded is on disk already."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- what the owner decides
+
+    def set_budget(self, dataset: str, budget: Budget) -> Entry:
+        """Set or change the budget of a data set, named by its owner; the change stays visible for ever.
+
+        Everything released so far is counted anew in the terms of `budget`. If that cannot be done for a release that
+        was covered until now, the change is refused: it would forget a spend.
+        """
+        _require_name("dataset", dataset)
+        if not isinstance(budget, Budget):
+            raise InvalidInput(f"a budget must be a Budget, got {budget!r}")
+        with self._transaction("BEGIN IMMEDIATE"), _about(dataset):
+            self._require_countable(dataset, budget)
+            return self._append(BudgetSet(dataset, budget))
+
+    def _require_countable(self, dataset: str, budget: Budget) -> None:
+        standing = replace(self._book.standing(dataset), budget=budget)
+        _require_consent_to_claims(budget, standing.consents)
+        for release, unprotected in self._book.history.get(dataset, []):
+            if not unprotected and math.isinf(cost(budget, release)):
+                _require_consent_to_unproven(standing, release)
+
+    def allow_unproven(self, dataset: str, what: str) -> Entry:
+        """Agree that releases of this kind may leave without a proof; they are flagged as unprotected."""
+        return self._change_consent(dataset, what, granted=True)
+
+    def withdraw_unproven(self, dataset: str, what: str) -> Entry:
+        """Agree no longer; what has left stays recorded."""
+        return self._change_consent(dataset, what, granted=False)
+
+    def allow_claimed(self, dataset: str) -> Entry:
+        """Agree that a budget of this data set may count claimed epsilons, which nothing proves."""
+        return self._change_consent(dataset, None, granted=True)
+
+    def withdraw_claimed(self, dataset: str) -> Entry:
+        """Agree no longer: a claimed budget then refuses every release."""
+        return self._change_consent(dataset, None, granted=False)
+
+    def _change_consent(self, dataset: str, what: str | None, *, granted: bool) -> Entry:
+        _require_name("dataset", dataset)
+        if what is not None:
+            _require_name("what", what)
+        with self._transaction("BEGIN IMMEDIATE"):
+            return self._append(ConsentChanged(dataset, what, granted))
+
+    # -- what leaves
+
+    def record(self, key: ReportKey, releases: Release | Sequence[Release], report: bytes) -> Entry:
+        """Write down a report and the releases it stands for, all or nothing; when this returns, it may leave.
+
+        Recording the same again gives the first entry. Other bytes under a key that has some are refused.
+        """
+        with self._transaction("BEGIN IMMEDIATE"):
+            known = self._book.reports.get(key)
+            if known is None:
+                return self._append_report(key, releases, report)
+            assert isinstance(known.event, Released)
+            if known.event.releases == _as_tuple(releases) and known.event.report_sha256 == _sha256(report):
+                return known
+            raise InvalidInput(f"{key} has a report already; send that one (replay), a second draw must not leave")
+
+    def replay(self, key: ReportKey) -> bytes | None:
+        """The bytes recorded under this key, to be sent again; None if nothing was."""
+        with self._transaction("BEGIN"):
+            return self._stored(key)
+
+    def release_once(self, key: ReportKey, draw: Draw) -> bytes:
+        """The bytes for this key: those recorded, or else those of `draw`, recorded before they are returned.
+
+        `draw` returns the releases and the encoded report. It runs while other processes wait, so that there is one
+        draw per key: train before, only randomise and encode inside. It must not use this ledger.
+        """
+        stored = self.replay(key)
+        if stored is not None:
+            return stored
+        with self._transaction("BEGIN IMMEDIATE"):
+            stored = self._stored(key)
+            if stored is not None:
+                return stored
+            releases, report = draw()
+            self._append_report(key, releases, report)
+            return report
+
+    def _stored(self, key: ReportKey) -> bytes | None:
+        entry = self._book.reports.get(key)
+        if entry is None:
+            return None
+        assert isinstance(entry.event, Released)
+        for (report,) in self._rows("SELECT report FROM entries WHERE sequence = ?", entry.sequence):
+            if isinstance(report, bytes) and _sha256(report) == entry.event.report_sha256:
+                return report
+        raise self._damaged(f"the report of entry {entry.sequence} was edited or removed")
+
+    def _append_report(self, key: ReportKey, releases: Release | Sequence[Release], report: bytes) -> Entry:
+        releases = _as_tuple(releases)
+        self._require_report(key, releases, report)
+        standing, unprotected, new_ids = self._book.standing(key.dataset), [], set[str]()
+        with _about(key.dataset):
+            for release in releases:
+                _require_identity(release, lambda name: name in self._book.release_ids or name in new_ids)
+                after = admit(standing, release)
+                if after.unprotected > standing.unprotected:
+                    unprotected.append(release.id)
+                standing = after
+                new_ids.add(release.id)
+        return self._append(Released(key, releases, tuple(unprotected), _sha256(report)), report)
+
+    def _require_report(self, key: ReportKey, releases: tuple[Release, ...], report: bytes) -> None:
+        if not isinstance(report, bytes):
+            raise InvalidInput(f"a report must be bytes, got {type(report).__name__}")
+        if len(report) > _LONGEST_REPORT:
+            raise InvalidInput(f"a report may have {_LONGEST_REPORT} bytes, got {len(report)}; send it in parts")
+        if not releases:
+            raise InvalidInput("a report stands for at least one release; none was given")
+        for release in releases:
+            _require_name("release id", release.id)
+            _require_name("what", release.what)
+            if release.dataset != key.dataset:
+                raise InvalidInput(
+                    f"release {release.id!r} is about {release.dataset!r}, its key about {key.dataset!r}"
+                )
+
+    # -- what anyone may ask
+
+    def standing(self, dataset: str) -> Standing:
+        """Where a data set stands; an unknown one has no budget."""
+        with self._transaction("BEGIN"):
+            return self._book.standing(dataset)
+
+    def standings(self) -> dict[str, Standing]:
+        """Where every data set stands."""
+        with self._transaction("BEGIN"):
+            return dict(sorted(self._book.standings.items()))
+
+    def entries(self) -> list[Entry]:
+        """All entries, oldest first, read from the file and checked."""
+        with self._transaction("BEGIN"):
+            return list(self._walk(_Book()))
+
+    def head(self) -> str:
+        """The hash of the last entry, for a receipt kept elsewhere: it stands for the whole ledger up to here."""
+        with self._transaction("BEGIN"):
+            return self._book.head
+
+    def contains_head(self, head: str) -> bool:
+        """Whether this ledger is the one of that receipt, or has grown from it."""
+        with self._transaction("BEGIN"):
+            return any(True for _ in self._rows("SELECT 1 FROM entries WHERE hash = ?", head.strip().lower()))
+
+    def verify(self, expected_head: str | None = None) -> Verified:
+        """Read and check the whole file; `LedgerDamaged` says what is wrong.
+
+        The chain notices what was torn, edited, inserted or removed in the middle. It cannot notice that the last
+        entries were cut off, that an older copy was restored, or that someone recomputed all hashes: `expected_head`,
+        from a receipt, can.
+        """
+        with self._transaction("BEGIN"):
+            self._inspect()
+            *_, last = self._walk(_Book())
+        if expected_head is not None and not self.contains_head(expected_head):
+            raise self._damaged(
+                f"the head {expected_head.strip()} of your receipt is not in it: an older copy was restored, its last "
+                "entries were cut off, its hashes were recomputed, or it is another ledger"
+            )
+        return Verified(last.sequence, last.hash)
+
+    # -- the file underneath
+
+    @contextmanager
+    def _transaction(self, begin: Literal["BEGIN", "BEGIN IMMEDIATE"]) -> Iterator[None]:
+        """Everything inside sees, and adds to, one state of the file; an error leaves the file as it was."""
+        if os.getpid() != self._process:
+            raise LedgerUnavailable(f"the ledger {self.path} was opened before a fork; open it anew in this process")
+        with self._lock:
+            if self._drawing:
+                raise InvalidInput("a draw must not use the ledger it is recorded in: look up what it needs before")
+            self._execute(begin)
+            self._drawing = True
+            try:
+                self._catch_up()
+                yield
+                self._execute("COMMIT")
+                for entry in self._written:
+                    self._fold(entry)
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                raise
+            finally:
+                self._written.clear()
+                self._drawing = False
+
+    def _fold(self, entry: Entry) -> None:
+        """Add to the book; if that is interrupted (Ctrl-C), no half-written book remains and all is read again."""
+        book, self._book = self._book, _Book()
+        book.fold(entry)
+        self._book = book
+
+    def _catch_up(self) -> None:
+        """Read what other processes wrote since; what this one has seen must still be there."""
+        if self._identity() != self._file:
+            raise self._damaged("it was replaced by another file while it was in use")
+        if not self._book.sequence:
+            self._inspect()
+        elif not any(digest == self._book.head for (digest,) in self._rows(_HASH_AT, self._book.sequence)):
+            raise self._damaged(f"entry {self._book.sequence}, which was there before, is gone: it is an older copy")
+        for entry in self._walk(self._book):
+            self._fold(entry)
+        if not self._book.sequence:
+            raise self._damaged("it has no entries")
+
+    def _walk(self, book: _Book) -> Iterator[Entry]:
+        """The entries after those in `book`, each checked against the one before it."""
+        previous, sequence = book.head, book.sequence
+        query = f"SELECT {_COLUMNS} FROM entries WHERE sequence > ? ORDER BY sequence"
+        for row in self._rows(query, sequence):
+            sequence += 1
+            try:
+                entry = _read(row, previous, sequence)
+            except LedgerDamaged as error:
+                raise self._damaged(str(error)) from None
+            previous = entry.hash
+            yield entry
+
+    def _inspect(self) -> None:
+        """What must hold before any entry is read: this format, sound pages, our schema."""
+        if (version := next(self._rows("PRAGMA user_version"))[0]) != _FORMAT:
+            raise LedgerUnavailable(
+                f"{self.path} has format {version}, this Sordino reads format {_FORMAT}: use the Sordino that wrote it"
+            )
+        if (found := next(self._rows("PRAGMA integrity_check"))[0]) != "ok":
+            raise self._damaged(str(found))
+        query = "SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+        schema = dict(self._rows(query))
+        if schema != _SCHEMA:
+            changed = sorted(name for name in schema.keys() | _SCHEMA if schema.get(name) != _SCHEMA.get(name))
+            raise self._damaged(f"its tables or triggers were altered ({', '.join(changed)})")
+
+    def _append(self, event: Event, report: bytes | None = None) -> Entry:
+        with _translated(self.path):
+            entry = _insert(self._connection, self._book, event, report)
+        self._written.append(entry)
+        return entry
+
+    def _execute(self, statement: str) -> None:
+        with _translated(self.path):
+            self._connection.execute(statement)
+
+    def _rows(self, query: str, *parameters: object) -> Iterator[Any]:
+        with _translated(self.path):
+            yield from self._connection.execute(query, parameters)
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            status = self.path.stat()
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
+
+    def _damaged(self, sentence: str) -> LedgerDamaged:
+        return LedgerDamaged(f"the ledger {self.path} is damaged: {sentence}. {_LOOK}")
+
+
+_HASH_AT = "SELECT hash FROM entries WHERE sequence = ?"
+
+
+def _insert(connection: sqlite3.Connection, book: _Book, event: Event, report: bytes | None) -> Entry:
+    sequence, time = book.sequence + 1, datetime.now(UTC).isoformat(timespec="seconds")
+    columns = _columns_of(event)
+    entry = Entry(sequence, time, event, _chained(book.head, sequence, time, columns))
+    connection.execute(_INSERT, (sequence, time, *columns, entry.hash, report))
+    return entry
+
+
+def _as_tuple(releases: Release | Sequence[Release]) -> tuple[Release, ...]:
+    given = (releases,) if isinstance(releases, Release) else tuple(releases)
+    for release in given:
+        if not isinstance(release, Release):
+            raise InvalidInput(f"only a Release may be recorded, got {release!r}")
+    return given
+
+
+@contextmanager
+def _about(dataset: str) -> Iterator[None]:
+    """Name the data set in a refusal."""
+    try:
+        yield
+    except (BudgetExceeded, ConsentMissing) as error:
+        raise type(error)(f"data set {dataset!r}: {error}") from None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Simulations
+
+
+class MemoryLedger:
+    """The accounts of K simulated clients, one budget each, under the same rules; nothing is kept after the run.
+
+    Clients are numbered 0 .. K-1. Equal questions are answered once: clients who stand alike and release alike share
+    the arithmetic, so a round of a large cohort costs little more than a loop over it.
+    """
+
+    def __init__(self, budgets: Sequence[Budget], consents: Consents = Consents()) -> None:  # noqa: B008
+        """Open K accounts; `consents` hold for all of them, as the recipe says."""
+        opened = {budget: Standing.opening(budget, consents) for budget in set(budgets)}
+        self._standings = [opened[budget] for budget in budgets]
+        self._holders: dict[str, array[int]] = {}  # release id -> the clients who made that release
+
+    def __len__(self) -> int:
+        return len(self._standings)
+
+    def standing(self, client: int) -> Standing:
+        """Where one client stands."""
+        return self._standings[self._require_client(client)]
+
+    def record(self, releases: Mapping[int, Release]) -> dict[int, SordinoError]:
+        """Record one release per client; those who must decline come back with the reason and spend nothing."""
+        asked = [(self._require_client(client), release) for client, release in releases.items()]
+        refused = self._refused_identities(asked)
+        admitted = _Admissions()
+        declined: dict[int, SordinoError] = {}
+        for client, release in asked:
+            answer = refused.get(client) or admitted(self._standings[client], release)
+            if isinstance(answer, Standing):
+                self._standings[client] = answer
+                self._holders.setdefault(release.id, array("I")).append(client)
+            else:
+                declined[client] = answer
+        return declined
+
+    def _require_client(self, client: int) -> int:
+        if not isinstance(client, Integral) or not 0 <= client < len(self._standings):
+            raise InvalidInput(f"client must be a number from 0 to {len(self._standings) - 1}, got {client!r}")
+        return int(client)
+
+    def _refused_identities(self, asked: list[tuple[int, Release]]) -> dict[int, SordinoError]:
+        """Who names a release that they have made already, or derives from one that they have not."""
+        holders: dict[str, frozenset[int]] = {}
+
+        def holds(client: int, name: str) -> bool:
+            if name not in holders:
+                holders[name] = frozenset(self._holders.get(name, ()))
+            return client in holders[name]
+
+        refused: dict[int, SordinoError] = {}
+        for client, release in asked:
+            if release.id not in self._holders and not isinstance(release.composition, Derived):
+                continue
+            try:
+                _require_identity(release, partial(holds, client))
+            except InvalidInput as error:
+                refused[client] = error
+        return refused
+
+
+class _Admissions:
+    """`admit` for many clients: equal questions are answered once."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[object, int] = {}
+        self._seen: dict[int, tuple[int, object]] = {}  # identity -> number, and the object so that it stays alive
+        self._answers: dict[object, Standing | SordinoError] = {}
+
+    def __call__(self, standing: Standing, release: Release) -> Standing | SordinoError:
+        parts = (standing, release.guarantees, release.claimed, release.composition)
+        question = (release.what, *map(self._number, parts))
+        answer = self._answers.get(question)
+        if answer is None:
+            answer = self._answers[question] = self._ask(standing, release)
+        return answer
+
+    def _number(self, part: object) -> int:
+        """A number that equal parts share; hashing is slow, so a part seen before is recognised by its identity."""
+        seen = self._seen.get(id(part))
+        if seen is None:
+            seen = self._seen[id(part)] = self._numbers.setdefault(part, len(self._numbers)), part
+        return seen[0]
+
+    @staticmethod
+    def _ask(standing: Standing, release: Release) -> Standing | SordinoError:
+        try:
+            return admit(standing, release)
+        except SordinoError as error:
+            return error
+
+
+__all__ = [
+    "BudgetSet", "ConsentChanged", "Consents", "Draw", "Entry", "Event", "Ledger", "MemoryLedger", "Opened", "Released",
+    "ReportKey", "Standing", "Verified", "admit", "cost", "terms",
+]  # fmt: skip

@@ -1,0 +1,104 @@
+"""One AES-256 keystream for every random decision, laid out so that two languages agree bit for bit (docs/bits.md).
+
+A real client draws a fresh key from the operating system for every release (`Keystream.fresh`); nothing a server sends
+selects its randomness. Addressing by client and round (`Keystream.simulation`) serves simulations and test vectors:
+there, what a client draws does not depend on the order or grouping in which clients are computed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Protocol
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+from sordino.errors import InvalidInput
+
+Words = NDArray[np.uint32]
+Rows = NDArray[np.intp]
+
+KEY_BYTES = 32
+BLOCK_WORDS = 4
+MAX_BLOCKS = 2**32
+
+
+class Purpose(IntEnum):
+    """What a stream of words is used for; the number is part of the counter block."""
+
+    NOISE = 1  #: the mechanism's own draw
+    ORDER = 2  #: sample order, dropout and augmentation of local training
+    SPLIT = 3  #: splitting data among simulated clients
+    SELECT = 4  #: choosing clients
+    INIT = 5  #: initial parameters
+    REDRAW = 256  #: first of the purposes used to draw again what fell outside a range (256, 257, ...)
+
+
+class Randomness(Protocol):
+    """Where a mechanism's random words come from: an AES keystream, or a device's own generator in simulations."""
+
+    @property
+    def clients(self) -> int: ...
+
+    def words(self, rows: Rows, purpose: int, tensor: int, first: int, count: int) -> Words:
+        """`[len(rows), count]` words of each client's stream, from word `first` (a multiple of 4) on."""
+        ...
+
+
+class Keystream:
+    """AES-256 over counter blocks `client u32 | round u32 | purpose u16 | tensor u16 | block u32`, big-endian."""
+
+    def __init__(self, key: bytes, clients: Sequence[int] | NDArray[np.integer], round: int) -> None:
+        if len(key) != KEY_BYTES:
+            raise InvalidInput(f"an AES-256 key has {KEY_BYTES} bytes, got {len(key)}")
+        ids = np.asarray(clients)
+        if ids.ndim != 1 or ids.size == 0 or ids.dtype.kind not in "iu":
+            raise InvalidInput("clients must be a non-empty list of whole numbers, one per row")
+        if ids.min() < 0 or ids.max() >= 2**32 or not 0 <= round < 2**32:
+            raise InvalidInput("client numbers and the round must lie in 0 .. 2^32-1")
+        self._ids = ids.astype(np.uint32)
+        self._round = round
+        self._cipher = Cipher(algorithms.AES(key), modes.ECB())
+
+    @classmethod
+    def fresh(cls) -> Keystream:
+        """A real client's randomness: a new key from the operating system, for one release and no other."""
+        return cls(os.urandom(KEY_BYTES), [0], 0)
+
+    @classmethod
+    def simulation(cls, seed: int, clients: Sequence[int] | NDArray[np.integer], round: int) -> Keystream:
+        """Reproducible randomness for K simulated clients: the same words whatever the grouping of clients."""
+        return cls(simulation_key(seed), clients, round)
+
+    @property
+    def clients(self) -> int:
+        return int(self._ids.size)
+
+    def words(self, rows: Rows, purpose: int, tensor: int, first: int, count: int) -> Words:
+        if not (0 <= purpose < 2**16 and 0 <= tensor < 2**16):
+            raise InvalidInput(f"purpose and tensor must lie in 0 .. 65535, got {purpose} and {tensor}")
+        if first % BLOCK_WORDS or first < 0 or count < 1:
+            raise InvalidInput(f"words are read from a multiple of {BLOCK_WORDS} on, got first={first}, count={count}")
+        start, blocks = first // BLOCK_WORDS, -(-count // BLOCK_WORDS)
+        if start + blocks > MAX_BLOCKS:
+            raise InvalidInput("one stream holds 2^34 words: split the vector into several tensors")
+        counters = np.empty((len(rows), blocks, BLOCK_WORDS), dtype=">u4")
+        counters[:, :, 0] = self._ids[rows, None]
+        counters[:, :, 1] = self._round
+        counters[:, :, 2] = purpose << 16 | tensor
+        counters[:, :, 3] = np.arange(start, start + blocks, dtype=np.uint32)
+        stream = np.empty(counters.nbytes + 15, dtype=np.uint8)
+        self._cipher.encryptor().update_into(counters.data.cast("B"), stream.data)
+        words = stream[: counters.nbytes].view("<u4").reshape(len(rows), blocks * BLOCK_WORDS)
+        return words[:, :count]
+
+
+def simulation_key(seed: int) -> bytes:
+    """The key of a simulation: SHA-256 of a fixed prefix and the seed as eight little-endian bytes."""
+    if not isinstance(seed, int) or not 0 <= seed < 2**64:
+        raise InvalidInput(f"a seed is a whole number from 0 to 2^64-1, got {seed!r}")
+    return hashlib.sha256(b"sordino simulation v1" + seed.to_bytes(8, "little")).digest()

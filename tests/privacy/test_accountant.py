@@ -1,0 +1,575 @@
+"""The accountant against brute force, closed forms and `dp_accounting`, and the filters against their limits."""
+
+import itertools
+import math
+import subprocess
+import sys
+from fractions import Fraction
+
+import dp_accounting
+import mpmath
+import numpy as np
+import pytest
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.pld import privacy_loss_distribution as pld
+from dp_accounting.rdp import RdpAccountant, rdp_privacy_accountant
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate, special
+
+from sordino.errors import InvalidInput, UnsupportedLoss
+from sordino.privacy import accountant
+from sordino.privacy.accountant import (
+    Account,
+    bit_epsilon,
+    compose,
+    delta,
+    epsilon,
+    equal_bits_delta,
+    equal_bits_epsilon,
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_sigma,
+    mu_for,
+)
+from sordino.privacy.guarantee import (
+    MODEL_READER,
+    SERVER,
+    Adjacency,
+    Adversary,
+    Budget,
+    Claim,
+    Derived,
+    Gaussian,
+    Guarantee,
+    Infinite,
+    Loss,
+    Metric,
+    PoissonGaussian,
+    Pure,
+    RandomizedBit,
+    Release,
+    shuffled,
+    summed,
+)
+
+ADD_REMOVE = Adjacency.RECORD_ADD_REMOVE
+
+
+def release(
+    loss: Loss,
+    *,
+    name: str = "r",
+    adversary: Adversary = SERVER,
+    adjacency: Adjacency = Adjacency.CLIENT,
+    claimed: Claim | None = None,
+) -> Release:
+    return Release(name, "data", "a report", (Guarantee(adversary, adjacency, loss, "test"),), claimed)
+
+
+def account(budget: Budget, *losses: Loss) -> Account:
+    state = Account.opening(budget)
+    for number, loss in enumerate(losses):
+        state = state.after(release(loss, name=f"r{number}"))
+    return state
+
+
+# --- single losses --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("target", "mu"),
+    [(0.05, 0.0173), (0.5, 0.1422), (1, 0.2681), (2, 0.5016), (3, 0.7191), (4, 0.9249), (6, 1.3095), (8, 1.666),
+     (10, 2.0004)],
+)  # fmt: skip
+def test_mu_of_common_budgets(target: float, mu: float) -> None:
+    assert mu_for(target, 1e-5) == pytest.approx(mu, abs=6e-5)
+    assert gaussian_delta(mu_for(target, 1e-5), target) == pytest.approx(1e-5, rel=1e-9)
+
+
+@pytest.mark.parametrize("mu", [1e-3, 0.3, 2.0, 50.0])
+@pytest.mark.parametrize("scaled", [-1.0, 0.0, 0.5, 1.0, 5.0])
+def test_gaussian_curve_agrees_with_high_precision(mu: float, scaled: float) -> None:
+    target = mu * (mu / 2 + scaled)
+    with mpmath.workdps(60):
+        m, e = mpmath.mpf(mu), mpmath.mpf(target)
+        exact = mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
+    assert gaussian_delta(mu, target) == pytest.approx(float(exact), rel=1e-9, abs=1e-300)
+
+
+def test_gaussian_curve_survives_huge_epsilons() -> None:
+    """Upload of the digits setting of 004 at c = 200: no overflow, and monotone."""
+    figures = [gaussian_epsilon(mu, 1 / 500) for mu in (60.0, 600.0, 6000.0)]
+    assert figures == sorted(figures)
+    assert figures[2] == pytest.approx(6000**2 / 2 + 6000 * 2.878, rel=1e-4)
+
+
+def test_analytic_calibration_is_tight_and_beats_the_classic_formula() -> None:
+    sigma = gaussian_sigma(2.0, 0.5, 1e-5)
+    assert gaussian_delta(2.0 / sigma, 0.5) == pytest.approx(1e-5, rel=1e-9)
+    assert sigma < 2.0 * math.sqrt(2 * math.log(1.25e5)) / 0.5
+
+
+@pytest.mark.parametrize(
+    ("claimed", "pure", "true_delta", "at_1e5"),
+    [(5, 0.8334, 1.35e-6, 4.54), (10, 1.7266, 2.27e-5, 10.39), (15, 2.7373, 2.23e-4, 17.37)],
+)
+def test_randomised_sign_of_004(claimed: float, pure: float, true_delta: float, at_1e5: float) -> None:
+    """The classic sigma is invalid for epsilon >= 1: it holds at 5 and is violated at 10 and 15."""
+    mu = claimed / math.sqrt(2 * math.log(1.25e5))
+    assert delta(Gaussian(mu), claimed) == pytest.approx(true_delta, rel=5e-3)
+    assert epsilon(Gaussian(mu), 1e-5) == pytest.approx(at_1e5, abs=6e-3)
+    assert float(special.log_ndtr(mu / 2) - special.log_ndtr(-mu / 2)) == pytest.approx(pure, abs=6e-5)
+
+
+def test_pure_like_losses_at_delta_zero() -> None:
+    assert epsilon(Pure(0.7)) == 0.7
+    assert epsilon(Metric(0.02, 50)) == 1.0
+    assert epsilon(RandomizedBit(2**31, 5)) == 0.0
+    assert epsilon(RandomizedBit(1, 3)) == pytest.approx(3 * math.log(2**32 - 1), rel=1e-15)
+
+
+def test_nothing_is_proven_where_nothing_can_be() -> None:
+    assert epsilon(Gaussian(1.0)) == math.inf
+    assert epsilon(PoissonGaussian(0.1, 1.0, 3)) == math.inf
+    assert epsilon(Infinite("in clear"), 0.5) == math.inf
+    assert delta(Infinite("in clear"), 1e9) == 1.0
+    assert epsilon(Gaussian(1.0, tau=1e-4), 1e-5) == math.inf
+
+
+def test_slack_of_integer_samplers_adds_up() -> None:
+    exact = compose([Gaussian(0.3)] * 4).epsilon(1e-5 - 4e-7)
+    assert compose([Gaussian(0.3, eta=0.01, tau=1e-7)] * 4).epsilon(1e-5) == pytest.approx(exact + 0.04, rel=1e-9)
+    assert delta(Gaussian(0.3, eta=0.5, tau=1e-3), 0.2) == pytest.approx(gaussian_delta(0.3, -0.3) + 1e-3)
+
+
+def test_unknown_losses_are_refused() -> None:
+    with pytest.raises(UnsupportedLoss, match="Infinite"):
+        epsilon("something else")  # type: ignore[arg-type]
+    with pytest.raises(UnsupportedLoss):
+        account(Budget(1.0), "something else")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bad", [-0.1, 1.0, math.nan])
+def test_bad_deltas_are_refused(bad: float) -> None:
+    with pytest.raises(InvalidInput):
+        epsilon(Pure(1.0), bad)
+    with pytest.raises(InvalidInput):
+        mu_for(1.0, bad)
+
+
+def test_importing_the_accountant_does_not_import_dp_accounting() -> None:
+    code = "import sys, sordino.privacy.accountant; sys.exit('dp_accounting' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# --- composition ----------------------------------------------------------------------------------------------------
+
+
+def brute_force_delta(each: float, count: int, target: float) -> float:
+    keep = 1 / (1 + math.exp(-each))
+    excess = 0.0
+    for flips in itertools.product((0, 1), repeat=count):
+        first = math.prod(1 - keep if f else keep for f in flips)
+        second = math.prod(keep if f else 1 - keep for f in flips)
+        excess += max(0.0, first - math.exp(target) * second)
+    return excess
+
+
+@pytest.mark.parametrize("each", [0.05, 0.8334, 3.0])
+@pytest.mark.parametrize("target", [0.0, 0.3, 1.0, 4.0])
+def test_binomial_formula_against_brute_force(each: float, target: float) -> None:
+    assert equal_bits_delta(each, 10, target) == pytest.approx(
+        brute_force_delta(each, 10, target), rel=1e-11, abs=1e-15
+    )
+
+
+def test_binomial_formula_against_a_privacy_loss_distribution() -> None:
+    numerical = pld.from_randomized_response(2 / (1 + math.e), 2, value_discretization_interval=1e-2)
+    for count in (30, 650):
+        rough = numerical.self_compose(count).get_epsilon_for_delta(1e-5)
+        assert equal_bits_epsilon(1.0, count, 1e-5) == pytest.approx(rough, rel=1e-6)
+
+
+def test_binomial_formula_for_very_many_bits() -> None:
+    """218,400 bits: checked by the exact value at high precision, a thousand times faster than a distribution."""
+    found = equal_bits_epsilon(1.0, 218_400, 1e-5)
+    assert found == pytest.approx(102_689.98, abs=0.01)
+    assert equal_bits_delta(1.0, 218_400, found) == pytest.approx(1e-5, rel=1e-6)
+    assert equal_bits_epsilon(1.0, 20_000_000, 1e-5) < 20_000_000
+
+
+def test_sign_upload_of_004() -> None:
+    """6,542 pure for 7,850 values; exactly 2,865.17 at 1e-5, and 26,699.5 over ten rounds."""
+    mu = 5 / math.sqrt(2 * math.log(1.25e5))
+    each = float(special.log_ndtr(mu / 2) - special.log_ndtr(-mu / 2))
+    assert compose([Pure(each)] * 7850).epsilon() == pytest.approx(6542.4, abs=0.1)
+    assert compose([Pure(each)] * 7850).epsilon(1e-5) == pytest.approx(2865.17, abs=0.01)
+    assert compose([Pure(each)] * 78500).epsilon(1e-5) == pytest.approx(26699.5, abs=0.05)
+    numerical = accountant.two_point_distribution(each, 0.01).self_compose(7850)
+    assert accountant.distribution_epsilon(numerical, 1e-5) == pytest.approx(2865.2, abs=0.2)
+
+
+@pytest.mark.parametrize(("d", "figure"), [(100, 259.9), (1000, 2246.0)])
+def test_laplace_uploads_of_003(d: int, figure: float) -> None:
+    """Known to be Laplace, d values of epsilon 3 are cheaper than the pure sum; known as pure only, hardly so."""
+    laplace = pld.from_laplace_mechanism(1 / 3, value_discretization_interval=1e-3).self_compose(d)
+    assert accountant.distribution_epsilon(laplace, 1e-5) == pytest.approx(figure, rel=5e-4)
+    assert figure < compose([Pure(3.0)] * d).epsilon(1e-5) <= 3 * d
+
+
+def equation_4(target: float, q: float, rounds: int, chance: float) -> float:
+    return math.sqrt(4 * q * q * rounds / (1 - q) * (2 / target**2 * math.log(1 / chance) + 1 / target))
+
+
+@pytest.mark.parametrize(("target", "sigma", "figure"), [(1, 41.460, 0.0898), (5, 9.447, 0.580), (10, 5.358, 1.169)])
+def test_equation_4_of_004_as_a_noise_multiplier(target: float, sigma: float, figure: float) -> None:
+    found = equation_4(target, 0.8, 10, 1 / 500)
+    assert found == pytest.approx(sigma, abs=6e-4)
+    assert epsilon(PoissonGaussian(0.8, found, 10), 1 / 500, adjacency=ADD_REMOVE) == pytest.approx(figure, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("c", "d", "rounds", "q", "chance", "figures"),
+    [
+        (200, 650, 10, 0.8, 1 / 500, {1: (73.4, 3.10e4, 3.05e5), 5: (1017, 5.86e5, 5.84e6),
+                                      10: (3000, 1.82e6, 1.81e7)}),
+        (2, 7850, 20, 0.9, 1 / 1000, {0.05: (0, 0.419, 2.52), 0.5: (0.0266, 6.80, 58.4), 1: (0.065, 17.0, 179.9)}),
+        (2, 385, 50, 0.8, 1 / 50_000, {1: (None, None, 28.9), 5: (None, None, 312), 10: (None, None, 920)}),
+    ],
+    ids=["digits", "fashion", "covertype"],
+)  # fmt: skip
+def test_true_client_level_figures_of_004(
+    c: float, d: int, rounds: int, q: float, chance: float, figures: dict[float, tuple[float | None, ...]]
+) -> None:
+    """Scalar, upload and training: Equation 4 lacks the sensitivity 2c per value."""
+    for target, expected in figures.items():
+        mu = 2 * c / equation_4(target, q, rounds, chance)
+        found = [epsilon(Gaussian(mu * math.sqrt(times)), chance) for times in (1, d, d * rounds)]
+        for value, wanted in zip(found, expected, strict=True):
+            assert wanted is None or value == pytest.approx(wanted, rel=3e-3)
+        assert compose([Gaussian(mu)] * 40).epsilon(chance) == pytest.approx(
+            epsilon(Gaussian(mu * math.sqrt(40)), chance), rel=1e-9
+        )
+
+
+@pytest.mark.parametrize("relation", [ADD_REMOVE, Adjacency.RECORD_REPLACE])
+def test_sampled_gaussian_against_the_library_and_renyi(relation: Adjacency) -> None:
+    loss = PoissonGaussian(0.01, 1.1, 1000)
+    event = dp_accounting.PoissonSampledDpEvent(0.01, dp_accounting.GaussianDpEvent(1.1))
+    neighbours = (
+        dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+        if relation is ADD_REMOVE
+        else dp_accounting.NeighboringRelation.REPLACE_ONE
+    )
+    library = PLDAccountant(neighbours).compose(event, 1000).get_epsilon(1e-5)
+    found = epsilon(loss, 1e-5, adjacency=relation)
+    assert found == pytest.approx(library, rel=1e-3)
+    added = RdpAccountant().compose(event, 1000).get_epsilon(1e-5)
+    assert (0.7 * added < found < added) if relation is ADD_REMOVE else (added < found < 2.2 * added)
+
+
+def test_sampling_everything_is_a_plain_gaussian() -> None:
+    whole = PoissonGaussian(1.0, 4.0, 9)
+    assert epsilon(whole, 1e-5, adjacency=ADD_REMOVE) == pytest.approx(epsilon(Gaussian(0.75), 1e-5))
+    assert epsilon(whole, 1e-5) == pytest.approx(epsilon(Gaussian(1.5), 1e-5))
+
+
+def test_mixtures_lie_between_their_parts_and_their_sum() -> None:
+    mixed = compose([Pure(0.1)] * 50 + [Gaussian(0.5), PoissonGaussian(0.02, 2.0, 100)], adjacency=ADD_REMOVE)
+    pure, noisy = compose([Pure(0.1)] * 50).epsilon(1e-5), epsilon(Gaussian(0.5), 1e-5)
+    assert max(pure, noisy) < mixed.epsilon(1e-5) < pure + noisy + 1
+    assert mixed.epsilon(1e-13) > mixed.epsilon(1e-5)
+    assert mixed.delta(mixed.epsilon(1e-5)) == pytest.approx(1e-5, rel=1e-3)
+
+
+def test_mixture_of_two_kinds_of_bits_against_brute_force() -> None:
+    """Three bits of 0.5 and two of 0.9: all 32 outcomes by hand."""
+    each = [0.5, 0.5, 0.5, 0.9, 0.9]
+    excess = 0.0
+    for signs in itertools.product((1, -1), repeat=5):
+        first = math.prod(special.expit(s * e) for s, e in zip(signs, each, strict=True))
+        second = math.prod(special.expit(-s * e) for s, e in zip(signs, each, strict=True))
+        excess += max(0.0, first - math.exp(1.0) * second)
+    found = compose([Pure(e) for e in each]).delta(1.0)
+    assert excess <= found + 1e-12
+    assert found == pytest.approx(excess, rel=1e-4)
+
+
+positive = st.floats(0.01, 2.0)
+
+
+@given(st.lists(positive, min_size=1, max_size=6), positive, st.sampled_from([0.0, 1e-6, 1e-3]))
+@settings(max_examples=25, deadline=None)
+def test_more_releases_never_cost_less(each: list[float], extra: float, at: float) -> None:
+    before, after = compose(map(Pure, each)).epsilon(at), compose(map(Pure, [*each, extra])).epsilon(at)
+    assert after >= before * (1 - 1e-3)
+    assert after <= math.fsum([*each, extra]) * (1 + 1e-12)
+
+
+@given(positive, st.integers(1, 300), st.floats(0.0, 0.9))
+@settings(max_examples=60, deadline=None)
+def test_epsilon_and_delta_are_inverse_for_bits(each: float, count: int, share: float) -> None:
+    target = share * each * count
+    at = equal_bits_delta(each, count, target)
+    if at > 1e-250:
+        assert equal_bits_epsilon(each, count, at) <= target * (1 + 1e-9) + 1e-12
+        assert equal_bits_delta(each, count, equal_bits_epsilon(each, count, at)) <= at
+
+
+@given(st.floats(1e-3, 100.0), st.floats(1e-12, 0.5))
+@settings(max_examples=100, deadline=None)
+def test_epsilon_and_delta_are_inverse_for_gaussians(mu: float, at: float) -> None:
+    found = epsilon(Gaussian(mu), at)
+    assert delta(Gaussian(mu), found) <= at
+    assert found == 0 or delta(Gaussian(mu), found * (1 - 1e-9)) >= at * (1 - 1e-6)
+
+
+# --- Renyi and Gaussian bounds behind the filters -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("each", [1e-6, 0.1, 1.0, 8.0, 40.0])
+@pytest.mark.parametrize("order", [1.01, 2.0, 10.9, 64.0])
+def test_renyi_divergence_of_a_pure_loss_is_that_of_a_randomised_bit(each: float, order: float) -> None:
+    with mpmath.workdps(400):
+        p = 1 / (1 + mpmath.exp(-mpmath.mpf(each)))
+        a = mpmath.mpf(order)
+        exact = mpmath.log(p**a * (1 - p) ** (1 - a) + (1 - p) ** a * p ** (1 - a)) / (a - 1)
+    assert accountant._pure_renyi(each, order) == pytest.approx(min(float(exact), each), rel=1e-9)
+
+
+@pytest.mark.parametrize("order", [1.1, 3.0, 40.0])
+@pytest.mark.parametrize("at", [1e-10, 1e-3])
+def test_renyi_conversion_agrees_with_the_library_and_stays_above_the_exact_curve(order: float, at: float) -> None:
+    divergence = order * 0.7**2 / 2
+    found = accountant.renyi_epsilon(order, divergence, at)
+    assert found == pytest.approx(rdp_privacy_accountant.compute_epsilon([order], [divergence], at)[0], rel=1e-12)
+    assert found >= gaussian_epsilon(0.7, at)
+
+
+@pytest.mark.parametrize("order", [1.5, 4.0])
+def test_renyi_bound_for_an_exchanged_record_covers_the_true_divergence(order: float) -> None:
+    q, sigma = 0.2, 1.5
+
+    def log_mixture(x: float, shift: float) -> float:
+        return float(np.logaddexp(math.log(1 - q) - x * x / 2 / sigma**2,
+                                  math.log(q) - (x - shift) ** 2 / 2 / sigma**2))  # fmt: skip
+
+    total, _ = integrate.quad(lambda x: math.exp(order * log_mixture(x, 1) + (1 - order) * log_mixture(x, -1)), -30, 30)
+    true = math.log(total / sigma / math.sqrt(2 * math.pi)) / (order - 1)
+    bound = accountant._sampled_renyi(q, sigma, order, Adjacency.RECORD_REPLACE)
+    assert true <= bound <= 3.5 * true
+
+
+@given(st.floats(0.01, 5.0), st.floats(1e-6, 1.0), st.floats(0.0, 20.0))
+@settings(max_examples=200, deadline=None)
+def test_absorbed_slack_lies_above_the_slack_curve(mu: float, eta: float, target: float) -> None:
+    absorbed = accountant._absorb_slack(mu, eta)
+    if absorbed < 1e3:
+        assert gaussian_delta(absorbed, target) >= gaussian_delta(mu, target - eta) * (1 - 1e-9) - 1e-15
+
+
+@given(st.floats(0.01, 15.0), st.floats(0.0, 1.0))
+@settings(max_examples=100, deadline=None)
+def test_mu_of_a_pure_loss_dominates_the_randomised_bit(each: float, share: float) -> None:
+    mu = accountant._pure_mu(each)
+    assert gaussian_delta(mu, share * each) >= equal_bits_delta(each, 1, share * each) * (1 - 1e-9)
+    assert gaussian_delta(mu, 0) == pytest.approx(math.tanh(each / 2), rel=1e-9)
+
+
+# --- enforcement ----------------------------------------------------------------------------------------------------
+
+
+def test_ten_releases_of_a_tenth_fit_a_budget_of_one_and_an_eleventh_does_not() -> None:
+    full = account(Budget(1.0), *[Pure(0.1)] * 10)
+    assert full.permits
+    assert full.spent == 1.0
+    assert full.remaining == 0.0
+    over = full.after(release(Pure(1e-15)))
+    assert not over.permits
+    assert over.spent > 1.0
+
+
+def test_randomised_bits_are_charged_no_less_than_their_exact_epsilon() -> None:
+    t_min = math.ceil(2**32 / (math.e + 1))
+    state = account(Budget(100.0), RandomizedBit(t_min, 100))
+    with mpmath.workdps(40):
+        exact = 100 * mpmath.log((2**32 - mpmath.mpf(t_min)) / t_min)
+        assert mpmath.mpf(state.cost.pure.numerator) / state.cost.pure.denominator >= exact
+    assert state.permits
+    assert bit_epsilon(t_min) <= 1.0
+
+
+def test_gaussian_releases_add_as_squares_under_a_budget_with_delta() -> None:
+    budget = Budget(1.0, delta=1e-5)
+    each = mu_for(1.0, 0.4e-5) / 10
+    assert account(budget, *[Gaussian(each * (1 - 1e-9))] * 100).permits
+    assert not account(budget, *[Gaussian(each)] * 101).permits
+    assert not account(Budget(1.0), Gaussian(1e-6)).permits
+
+
+def test_many_small_pure_releases_use_the_better_of_three_filters() -> None:
+    state = account(Budget(3.0, delta=1e-5), *[Pure(0.01)] * 1000)
+    assert state.spent < 3.0 < state.cost.pure == Fraction(10)
+    assert state.spent >= compose([Pure(0.01)] * 1000).epsilon(1e-5)
+
+
+def test_sampled_gaussian_is_enforced_by_the_renyi_filter() -> None:
+    budget = Budget(8.0, delta=1e-5, adjacency=ADD_REMOVE)
+    loss = PoissonGaussian(0.01, 1.1, 1000)
+    state = Account.opening(budget).after(release(loss, adjacency=ADD_REMOVE))
+    assert epsilon(loss, 1e-5, adjacency=ADD_REMOVE) < state.spent < 8.0
+    assert state.after(release(PoissonGaussian(0.01, 1.1, 10**6), adjacency=ADD_REMOVE)).permits is False
+
+
+def test_taus_have_their_own_share_of_delta() -> None:
+    budget = Budget(1.0, delta=1e-5)
+    assert account(budget, Gaussian(0.01, tau=1e-6)).permits
+    assert account(budget, Gaussian(0.01, tau=1.01e-6)).spent == math.inf
+    assert account(budget, Gaussian(0.1, eta=0.01)).spent > account(budget, Gaussian(0.1)).spent
+
+
+def test_unproven_releases_are_infinite_but_do_not_raise() -> None:
+    state = account(Budget(1.0, delta=0.1), Infinite("labels in clear"))
+    assert state.spent == math.inf
+    assert state.remaining == 0.0
+    assert not state.permits
+    assert account(Budget(1.0), Pure(1e300), Pure(1e300)).spent == 2e300
+
+
+@pytest.mark.parametrize(
+    ("given_adversary", "wanted", "usable"),
+    [
+        (SERVER, SERVER, True),
+        (SERVER, MODEL_READER, True),
+        (SERVER, shuffled(10), True),
+        (SERVER, summed(10), True),
+        (MODEL_READER, MODEL_READER, True),
+        (MODEL_READER, SERVER, False),
+        (shuffled(10), SERVER, False),
+        (shuffled(10), shuffled(10), False),
+        (summed(10), summed(10), False),
+    ],
+)
+def test_who_a_guarantee_counts_against(given_adversary: Adversary, wanted: Adversary, usable: bool) -> None:
+    """The server's view covers weaker ones; what others must do right is never used for enforcement."""
+    state = Account.opening(Budget(1.0, adversary=wanted)).after(release(Pure(0.5), adversary=given_adversary))
+    assert state.spent == (0.5 if usable else math.inf)
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("wanted", list(Adjacency))
+def test_what_a_guarantee_counts_for(adjacency: Adjacency, wanted: Adjacency) -> None:
+    state = Account.opening(Budget(1.0, adjacency=wanted)).after(release(Pure(0.5), adjacency=adjacency))
+    label_of_record = adjacency is Adjacency.RECORD_REPLACE and wanted is Adjacency.LABEL
+    narrower = adjacency is wanted or adjacency is Adjacency.CLIENT or label_of_record
+    assert state.spent == (0.5 if narrower else math.inf)
+
+
+def test_the_best_of_several_guarantees_counts() -> None:
+    both = Release(
+        "r",
+        "data",
+        "noisy vector",
+        (
+            Guarantee(SERVER, Adjacency.CLIENT, Pure(50.0), "sum"),
+            Guarantee(SERVER, Adjacency.CLIENT, Gaussian(0.2), "curve"),
+        ),
+    )
+    assert Account.opening(Budget(60.0)).after(both).spent == 50.0
+    assert Account.opening(Budget(60.0, delta=1e-5)).after(both).spent < 1.0
+
+
+def test_derived_releases_cost_nothing_if_their_origin_is_known() -> None:
+    state = account(Budget(1.0), Pure(0.6))
+    derived = Release("model", "data", "trained on r0", (), composition=Derived(("r0",)))
+    assert state.after(derived).spent == 0.6
+    assert state.after(derived).after(Release("m2", "data", "x", (), composition=Derived(("model",)))).permits
+    with pytest.raises(UnsupportedLoss, match="r9"):
+        state.after(Release("model", "data", "x", (), composition=Derived(("r0", "r9"))))
+
+
+def test_claimed_basis_sums_claims_only() -> None:
+    budget = Budget(2.0, delta=1e-5, basis="claimed")
+    huge = release(Pure(1e9), claimed=Claim(0.5, 4e-6, "eps"))
+    state = Account.opening(budget).after(huge).after(huge)
+    assert state.spent == 1.0
+    assert state.after(huge).spent == math.inf
+    assert Account.opening(budget).after(release(Pure(0.1))).spent == math.inf
+
+
+losses = st.one_of(
+    st.floats(0, 3).map(Pure),
+    st.builds(Gaussian, st.floats(0, 0.5), st.floats(0, 0.01), st.floats(0, 1e-8)),
+    st.builds(RandomizedBit, st.integers(2**29, 2**31), st.integers(1, 5)),
+    st.builds(Metric, st.floats(0, 1), st.floats(0, 2)),
+)
+budgets = st.builds(Budget, st.floats(0.01, 20), st.sampled_from([0.0, 1e-6, 1e-3]))
+
+
+@given(budgets, st.lists(losses, max_size=6), st.randoms(use_true_random=False))
+@settings(max_examples=60, deadline=None)
+def test_accounts_add_exactly_in_any_order(budget: Budget, spends: list[Loss], random: object) -> None:
+    state = account(budget, *spends)
+    shuffled_spends = list(spends)
+    random.shuffle(shuffled_spends)  # type: ignore[attr-defined]
+    other = account(budget, *shuffled_spends)
+    assert other.cost == state.cost
+    assert other.spent == state.spent
+    joined = [account(budget, loss).cost for loss in spends]
+    assert sum(joined, accountant.Cost()) == state.cost
+
+
+@given(budgets, st.lists(losses, min_size=1, max_size=6))
+@settings(max_examples=60, deadline=None)
+def test_permission_never_exceeds_the_limit_nor_comes_back(budget: Budget, spends: list[Loss]) -> None:
+    state, permitted = Account.opening(budget), True
+    for number, loss in enumerate(spends):
+        following = state.after(release(loss, name=str(number)))
+        assert following.spent >= state.spent
+        assert following.permits == (following.spent <= budget.limit)
+        assert permitted or not following.permits
+        assert following.remaining <= budget.limit
+        state, permitted = following, following.permits
+
+
+@given(st.floats(0.1, 5), st.lists(st.floats(0.001, 1.0), min_size=1, max_size=20))
+@settings(max_examples=100, deadline=None)
+def test_a_pure_budget_permits_exactly_the_decimal_sums_within_it(limit: float, each: list[float]) -> None:
+    total = sum((Fraction(repr(e)) for e in each), Fraction(0))
+    assert account(Budget(limit), *map(Pure, each)).permits == (total <= Fraction(repr(limit)))
+
+
+@given(st.lists(st.floats(0.001, 0.5), min_size=1, max_size=5), st.lists(st.floats(0.01, 0.5), min_size=1, max_size=5))
+@settings(max_examples=20, deadline=None)
+def test_enforcement_is_never_below_the_statement_of_the_same_fixed_schedule(
+    each: list[float], mus: list[float]
+) -> None:
+    history: list[Loss] = [*map(Pure, each), *map(Gaussian, mus)]
+    assert account(Budget(50.0, delta=1e-5), *history).spent >= compose(history).epsilon(1e-5) * (1 - 1e-3)
+
+
+extreme = st.floats(0, 1.7e308)
+extreme_losses = st.one_of(
+    extreme.map(Pure),
+    st.builds(Metric, extreme, extreme),
+    st.builds(Gaussian, extreme, extreme, st.floats(0, 2)),
+    st.builds(RandomizedBit, st.integers(1, 2**31), st.integers(1, 10**12)),
+    st.builds(PoissonGaussian, st.sampled_from([1e-300, 0.5, 1.0]), st.sampled_from([1e-300, 1e-3, 1e300]),
+              st.sampled_from([1, 10**15])),
+)  # fmt: skip
+
+
+@given(st.lists(extreme_losses, min_size=1, max_size=3), st.sampled_from([0.0, 1e-300, 0.5]))
+@settings(max_examples=100, deadline=None)
+def test_extreme_spends_are_counted_and_never_raise(spends: list[Loss], at: float) -> None:
+    state = account(Budget(1.0, delta=at), *spends)
+    assert state.spent >= 0
+    assert state.permits == (state.spent <= 1.0)
+
+
+@given(extreme_losses, st.sampled_from([0.0, 1e-300, 1e-5, 0.5]))
+@settings(max_examples=100, deadline=None)
+def test_extreme_losses_are_stated_and_never_raise(loss: Loss, at: float) -> None:
+    assert epsilon(loss, at) >= 0
+    assert 0 <= delta(loss, 3.0) <= 1

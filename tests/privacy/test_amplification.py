@@ -1,0 +1,174 @@
+"""Amplification by shuffling and sampling, against published figures, brute force and the library's own rounding."""
+
+import math
+
+import numpy as np
+import pytest
+from dp_accounting.pld import privacy_loss_distribution as pld
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from sordino.errors import InvalidInput
+from sordino.privacy import amplification
+from sordino.privacy.accountant import gaussian_epsilon
+from sordino.privacy.amplification import (
+    Pair,
+    clone_pair,
+    closed_form_2021,
+    closed_form_2023,
+    count_pair,
+    sampled,
+    shuffled_bits,
+    shuffled_reports,
+)
+
+
+@pytest.mark.parametrize(
+    ("n", "local", "lower", "upper"),
+    [
+        (100, 1.0, 0.4078, 0.4436),
+        (200, 4.0, 3.9996, 3.9996),
+        (500, 10.0, 10.0, 10.0),
+        (10_000, 1.0, 0.0288, 0.0352),
+    ],
+)
+def test_one_bit_among_n_clients(n: int, local: float, lower: float, upper: float) -> None:
+    interval = shuffled_bits(local, n, 1e-5)
+    assert interval.lower == pytest.approx(lower, abs=6e-5)
+    assert interval.upper == pytest.approx(upper, abs=6e-5)
+
+
+@pytest.mark.parametrize(
+    ("count", "lower", "upper"),
+    [(100, 4.69, 5.749), (650, 14.45, 18.28), (21_840, 185.0, 252.8), (218_400, 1405.0, 1992.0)],
+)
+def test_bits_add_up_over_coordinates_behind_the_shuffler(count: int, lower: float, upper: float) -> None:
+    """n = 100, epsilon 1: even with an ideal shuffler, 21,840 values over ten rounds are far from epsilon 1."""
+    interval = shuffled_bits(1.0, 100, 1e-5, count)
+    assert interval.lower == pytest.approx(lower, rel=3e-3)
+    assert interval.upper == pytest.approx(upper, rel=1e-3)
+    assert interval.lower < interval.upper < count
+
+
+def test_gaussian_rule_of_thumb_for_many_bits() -> None:
+    """mu = (e^eps - 1) / sqrt((n - 1) e^eps) sqrt(k): near the lower end for n = 100, epsilon 1, 218,400 bits."""
+    mu = math.expm1(1) / math.sqrt(99 * math.e) * math.sqrt(218_400)
+    assert mu == pytest.approx(48.95, abs=0.01)
+    assert gaussian_epsilon(mu, 1e-5) == pytest.approx(1406, abs=1)
+    assert shuffled_bits(1.0, 100, 1e-5, 218_400).lower == pytest.approx(1406, rel=5e-3)
+
+
+def library_epsilon(pair: Pair, count: int, *, pessimistic: bool) -> float:
+    first, second = dict(enumerate(pair.first)), dict(enumerate(pair.second))
+    distribution = pld.from_two_probability_mass_functions(
+        second, first, pessimistic, value_discretization_interval=2e-4, symmetric=False
+    )
+    return float(distribution.self_compose(count).get_epsilon_for_delta(1e-5))
+
+
+def test_composed_bounds_lie_within_the_library_s_rounding_both_ways() -> None:
+    interval = shuffled_bits(1.0, 100, 1e-5, 200)
+    clones, counts = clone_pair(100, 1.0, 2 / (math.e + 1)), count_pair(100, 1.0)
+    assert library_epsilon(clones, 200, pessimistic=False) <= interval.upper
+    assert interval.upper <= library_epsilon(clones, 200, pessimistic=True)
+    assert library_epsilon(counts, 200, pessimistic=False) * 0.995 <= interval.lower
+    assert interval.lower <= library_epsilon(counts, 200, pessimistic=True)
+
+
+def test_both_directions_are_needed() -> None:
+    """One direction alone would understate the exact count: 0.3154 instead of 0.4078."""
+    pair = count_pair(100, 1.0)
+    assert pair.delta(0.3155) <= 1e-5 < pair.reversed().delta(0.3155)
+    assert pair.reversed().delta(0.4079) <= 1e-5 < pair.reversed().delta(0.4077)
+
+
+def test_count_pair_is_the_distribution_of_the_count() -> None:
+    pair = count_pair(6, 1.5)
+    keep = 1 / (1 + math.exp(-1.5))
+    others = stats.binom(5, 1 - keep)
+    k = np.arange(7)
+    np.testing.assert_allclose(np.exp(pair.first), keep * others.pmf(k - 1) + (1 - keep) * others.pmf(k), rtol=1e-12)
+    np.testing.assert_allclose(np.exp(pair.second), stats.binom(6, 1 - keep).pmf(k), rtol=1e-12)
+    assert pair.lost == 0
+
+
+@pytest.mark.parametrize("others", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("target", [0.0, 0.2, 0.7])
+def test_clone_pair_dominates_every_crowd_of_bits(others: float, target: float) -> None:
+    """Five others whose true bits are one with a fixed share: the exact count is never worse than the clone pair."""
+    keep = 1 / (1 + math.exp(-1.0))
+    ones = round(5 * others)
+    crowd = np.convolve(stats.binom(ones, keep).pmf(range(ones + 1)),
+                        stats.binom(5 - ones, 1 - keep).pmf(range(6 - ones)))  # fmt: skip
+    with_one, with_zero = np.convolve(crowd, [1 - keep, keep]), np.convolve(crowd, [keep, 1 - keep])
+    true = np.maximum(with_one - math.exp(target) * with_zero, 0).sum()
+    pair = clone_pair(6, 1.0, 2 / (math.e + 1))
+    assert true <= pair.delta(target) + 1e-14
+    assert pair.delta(0.0) < math.tanh(0.5)
+
+
+def test_general_reports_get_the_weaker_proven_bound() -> None:
+    """The general theorem of 2023 was withdrawn: reports other than bits are clones with probability e^-epsilon."""
+    assert shuffled_bits(1.0, 100, 1e-5).upper < shuffled_reports(1.0, 100, 1e-5) < 1.0
+    assert shuffled_reports(1.0, 100, 1e-5) == pytest.approx(0.5532, abs=1e-4)
+
+
+def test_closed_forms_give_nothing_where_their_preconditions_fail() -> None:
+    for n, local in ((100, 1.0), (200, 4.0), (500, 10.0)):
+        assert closed_form_2021(local, n, 1e-5) == local
+        assert closed_form_2023(local, n, 1e-5) == local
+    assert closed_form_2021(1.0, 10_000, 1e-5) == pytest.approx(0.1988, abs=6e-5)
+    assert closed_form_2023(1.0, 10_000, 1e-5) == pytest.approx(0.1670, abs=6e-5)
+
+
+def test_a_large_crowd_is_rounded_towards_less_privacy(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounded = clone_pair(10_000, 1.0, 2 / (math.e + 1))
+    monkeypatch.setattr(amplification, "_CROWDS", 10**9)
+    exact = clone_pair(10_000, 1.0, 2 / (math.e + 1))
+    assert rounded.first.size < exact.first.size / 2
+    for target in (0.0, 0.01, 0.03):
+        assert exact.delta(target) <= rounded.delta(target) <= 1.02 * exact.delta(target)
+
+
+def test_shuffling_alone_with_oneself_changes_nothing() -> None:
+    assert shuffled_bits(1.0, 1, 1e-5).upper == pytest.approx(1.0, abs=1e-4)
+    assert shuffled_bits(0.0, 100, 1e-5).upper == 0.0
+
+
+@given(st.floats(0.05, 6.0), st.integers(1, 300), st.sampled_from([1e-8, 1e-5, 1e-3]))
+@settings(max_examples=30, deadline=None)
+def test_shuffling_never_hurts_and_more_clients_hide_more(local: float, n: int, at: float) -> None:
+    interval = shuffled_bits(local, n, at)
+    assert 0 <= interval.lower <= interval.upper <= local * (1 + 1e-9)
+    assert shuffled_bits(local, 2 * n, at).upper <= interval.upper * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("local", "figure"), [(0.5, 0.110), (1.0, 0.2695), (5.0, 3.315), (10.0, 8.285), (100.0, 98.285)]
+)
+def test_secret_sampling_at_18_percent(local: float, figure: float) -> None:
+    assert sampled(local, 0.18) == pytest.approx(figure, rel=5e-3 if local < 1 else 2e-4)
+
+
+@given(st.floats(0.0, 1e4), st.floats(1e-6, 1.0))
+def test_sampling_is_never_as_good_as_the_product(local: float, q: float) -> None:
+    assert q * local <= sampled(local, q) * (1 + 1e-12) + 1e-15
+    assert sampled(local, q) <= local * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    "arguments", [(-1.0, 10, 1e-5), (math.nan, 10, 1e-5), (1.0, 0, 1e-5), (1.0, 10, 0.0), (1.0, 10, 1.0)]
+)
+def test_bad_input_is_refused(arguments: tuple[float, int, float]) -> None:
+    with pytest.raises(InvalidInput):
+        shuffled_bits(*arguments)
+    with pytest.raises(InvalidInput):
+        shuffled_reports(*arguments)
+
+
+def test_bad_sampling_is_refused() -> None:
+    with pytest.raises(InvalidInput):
+        sampled(1.0, 0.0)
+    with pytest.raises(InvalidInput):
+        sampled(-1.0, 0.5)

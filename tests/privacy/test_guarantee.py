@@ -1,0 +1,144 @@
+"""Descriptions are frozen, checked where they are made, and survive a round trip through JSON."""
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sordino.errors import InvalidInput
+from sordino.privacy.guarantee import (
+    MODEL_READER,
+    SERVER,
+    Adjacency,
+    Adversary,
+    Budget,
+    Claim,
+    Derived,
+    Gaussian,
+    Guarantee,
+    Infinite,
+    Metric,
+    ParallelByRecord,
+    PoissonGaussian,
+    Pure,
+    RandomizedBit,
+    Release,
+    Sequential,
+    from_json,
+    shuffled,
+    summed,
+    to_json,
+)
+
+nonnegative = st.floats(0, 1e308)
+losses = st.one_of(
+    st.builds(Pure, nonnegative),
+    st.builds(Metric, nonnegative, nonnegative),
+    st.builds(RandomizedBit, st.integers(1, 2**31), st.integers(1, 10**9)),
+    st.builds(Gaussian, nonnegative, nonnegative, nonnegative),
+    st.builds(PoissonGaussian, st.floats(1e-9, 1), st.floats(1e-9, 1e9), st.integers(1, 10**6)),
+    st.builds(Infinite, st.text(min_size=1)),
+)
+adversaries = st.one_of(
+    st.sampled_from([SERVER, MODEL_READER]), st.integers(1, 10**6).map(shuffled), st.integers(1, 10**6).map(summed)
+)
+guarantees = st.builds(Guarantee, adversaries, st.sampled_from(Adjacency), losses, st.text())
+names = st.text(min_size=1, max_size=20)
+releases = st.builds(
+    Release,
+    names,
+    names,
+    names,
+    st.lists(guarantees, min_size=1, max_size=3).map(tuple),
+    st.none() | st.builds(Claim, nonnegative, st.floats(0, 0.99), st.text()),
+    st.sampled_from([Sequential(), ParallelByRecord(), Derived(("a", "b"))]),
+)
+
+
+@given(releases)
+def test_releases_survive_json_and_equal_ones_give_equal_bytes(release: Release) -> None:
+    text = to_json(release)
+    again = from_json(text)
+    assert again == release
+    assert to_json(again) == text
+    assert json.loads(text)["type"] == "Release"
+
+
+@given(st.builds(Budget, st.floats(1e-9, 1e9), st.floats(0, 0.99), st.sampled_from(["proven", "claimed"]),
+                 st.sampled_from(Adjacency), adversaries))  # fmt: skip
+def test_budgets_survive_json(budget: Budget) -> None:
+    assert from_json(to_json(budget)) == budget
+
+
+def test_descriptions_are_frozen_and_hashable() -> None:
+    guarantee = Guarantee(SERVER, Adjacency.CLIENT, Pure(1.0), "enumerated")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        guarantee.basis = "changed"  # type: ignore[misc]
+    assert len({guarantee, Guarantee(SERVER, Adjacency.CLIENT, Pure(1.0), "enumerated")}) == 1
+
+
+@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf, "1", None])
+def test_figures_must_be_finite_and_nonnegative(bad: Any) -> None:
+    for make in (lambda: Pure(bad), lambda: Metric(bad, 1.0), lambda: Metric(1.0, bad), lambda: Gaussian(bad),
+                 lambda: Gaussian(1.0, bad), lambda: Gaussian(1.0, 0.0, bad), lambda: Claim(bad, 0.0, "x"),
+                 lambda: Budget(bad)):  # fmt: skip
+        with pytest.raises(InvalidInput):
+            make()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: RandomizedBit(0, 1),
+        lambda: RandomizedBit(2**31 + 1, 1),
+        lambda: RandomizedBit(5, 0),
+        lambda: RandomizedBit(0.5, 1),
+        lambda: PoissonGaussian(0.0, 1.0, 1),
+        lambda: PoissonGaussian(1.1, 1.0, 1),
+        lambda: PoissonGaussian(0.5, 0.0, 1),
+        lambda: PoissonGaussian(0.5, 1.0, 0),
+        lambda: Infinite(""),
+        lambda: Claim(1.0, 1.0, "x"),
+        lambda: Budget(0.0),
+        lambda: Budget(1.0, delta=1.0),
+        lambda: Budget(1.0, basis="hoped"),
+        lambda: Derived(()),
+        lambda: Derived(("",)),
+        lambda: shuffled(0),
+        lambda: Adversary("server", 5),
+        lambda: Adversary("shuffled"),
+        lambda: Adversary("nobody"),
+        lambda: Release("", "d", "w", (Guarantee(SERVER, Adjacency.CLIENT, Pure(1.0), "b"),)),
+        lambda: Release("r", "d", "w", ()),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make: Any) -> None:
+    with pytest.raises(InvalidInput):
+        make()
+
+
+def test_a_derived_release_needs_no_guarantee_of_its_own() -> None:
+    assert Release("r", "d", "w", (), composition=Derived(("q",))).guarantees == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "3", '{"type":"Secret"}', '{"type":"Pure"}', '{"type":"Pure","epsilon":1,"more":2}',
+     '{"type":"Pure","epsilon":-1}'],
+)  # fmt: skip
+def test_unknown_or_incomplete_json_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput):
+        from_json(text)
+
+
+def test_adversaries_are_named_for_people() -> None:
+    assert [str(a) for a in (SERVER, MODEL_READER, shuffled(7), summed(3))] == [
+        "server",
+        "model reader",
+        "shuffled(7)",
+        "summed(3)",
+    ]

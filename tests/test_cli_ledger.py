@@ -1,0 +1,207 @@
+"""`sordino ledger show|verify|budget|consent`, as its users call it."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+import warnings
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Derived, Guarantee, Infinite, Pure, Release
+from sordino.privacy.ledger import Ledger, ReportKey
+
+with warnings.catch_warnings():  # typer imports names that click has deprecated
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from click.testing import Result
+    from typer.testing import CliRunner
+
+    from sordino.cli import app
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.sqlite"
+
+
+def sordino(*arguments: object, answer: str | None = None) -> Result:
+    return CliRunner().invoke(app, ["ledger", *map(str, arguments)], input=answer)
+
+
+def as_json(*arguments: object) -> Any:
+    result = sordino(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def fill(path: Path) -> str:
+    """A budget of 2, one proven release of 0.5 with a claim, one unprotected one, one derived one; gives the head."""
+    assert sordino("budget", path, "wards", "--epsilon", 2).exit_code == 0
+    assert sordino("consent", path, "wards", "--unproven", "labels").exit_code == 0
+    proven = Guarantee(SERVER, Adjacency.CLIENT, Pure(0.5), "Theorem 7")
+    bare = Guarantee(SERVER, Adjacency.LABEL, Infinite("sent as they are"), "none")
+    with Ledger.open(path) as ledger:
+        update = Release("u1", "wards", "update [bold]", (proven,), Claim(0.1, 1e-5, "eps = 0.1"))
+        ledger.record(ReportKey("wards", "north", 1, "ab"), update, b"1")
+        ledger.record(ReportKey("wards", "north", 2, "ab"), Release("l1", "wards", "labels", (bare,)), b"2")
+        model = Release("m1", "wards", "model", (), composition=Derived(("u1",)))
+        ledger.record(ReportKey("wards", "north", 3, "ab"), model, b"3")
+        return ledger.head()
+
+
+def test_budget_makes_the_ledger_and_says_so(path: Path) -> None:
+    result = sordino("budget", path, "wards", "--epsilon", 2, "--delta", 1e-5, "--adjacency", "record-replace")
+    assert result.exit_code == 0
+    assert f"Made a new ledger: {path}" in result.output
+    assert "epsilon 2 (proven, against server, adjacency record (replace), delta 1e-05)" in result.stdout
+    with Ledger.open(path) as ledger:
+        assert ledger.standing("wards").left == 2
+
+
+def test_options_left_out_keep_their_value_and_lowering_needs_no_question(path: Path) -> None:
+    sordino("budget", path, "wards", "--epsilon", 2, "--adjacency", "label", "--adversary", "model-reader")
+    budget = as_json("budget", path, "wards", "--epsilon", 1)["budget"]
+    assert budget == {"limit": 1.0, "delta": 0.0, "basis": "proven", "adjacency": "label", "adversary": "model reader"}
+
+
+@pytest.mark.parametrize("change", [["--epsilon", 3], ["--epsilon", 2, "--delta", 0.1]])
+def test_loosening_a_budget_is_asked_about(path: Path, change: list[object]) -> None:
+    sordino("budget", path, "wards", "--epsilon", 2)
+    refused = sordino("budget", path, "wards", *change, answer="n\n")
+    assert refused.exit_code == 1
+    assert "More may leave then" in refused.output
+    assert len(as_json("show", path)["entries"]) == 2
+    assert sordino("budget", path, "wards", *change, answer="y\n").exit_code == 0
+    assert len(as_json("show", path)["entries"]) == 3
+
+
+def test_other_terms_are_asked_about_unless_yes(path: Path) -> None:
+    sordino("budget", path, "wards", "--epsilon", 2)
+    assert sordino("budget", path, "wards", "--epsilon", 1, "--adjacency", "coordinate", answer="").exit_code == 1
+    assert sordino("budget", path, "wards", "--epsilon", 1, "--adjacency", "coordinate", "--yes").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--epsilon", -1], "finite epsilon > 0"),
+        (["--epsilon", "nan"], "finite epsilon > 0"),
+        (["--epsilon", 1, "--delta", 1], "delta must lie in [0, 1)"),
+        (["--epsilon", 1, "--basis", "hoped"], "'proven' or 'claimed'"),
+        (["--epsilon", 1, "--adjacency", "record"], "record-add-remove"),
+        (["--epsilon", 1, "--adversary", "shuffled(0)"], "whole number >= 1"),
+        (["--epsilon", 1, "--adversary", "nobody"], "allowed: server, model-reader, shuffled(N), summed(N)"),
+    ],
+)
+def test_bad_options_are_refused_with_what_is_allowed_and_make_no_file(
+    path: Path, options: list[object], sentence: str
+) -> None:
+    result = sordino("budget", path, "wards", *options)
+    assert result.exit_code == 1
+    assert sentence in result.output
+    assert not path.exists()
+
+
+def test_a_claimed_budget_needs_the_consent_first(path: Path) -> None:
+    refused = sordino("budget", path, "wards", "--epsilon", 1, "--basis", "claimed")
+    assert refused.exit_code == 1
+    assert "--claimed" in refused.output
+    assert as_json("consent", path, "wards", "--claimed")["consents"] == {"unproven": [], "claimed": True}
+    result = sordino("budget", path, "wards", "--epsilon", 1, "--basis", "claimed")
+    assert result.exit_code == 0
+    assert "epsilon 1 (claimed, against server, adjacency client, delta 0)" in result.stdout
+
+
+def test_consents_are_given_and_withdrawn(path: Path) -> None:
+    given = as_json("consent", path, "wards", "--unproven", "labels", "--unproven", "counts")
+    assert given["consents"]["unproven"] == ["counts", "labels"]
+    assert given["budget"] is None
+    withdrawn = as_json("consent", path, "wards", "--unproven", "labels", "--withdraw")
+    assert withdrawn["consents"]["unproven"] == ["counts"]
+    assert sordino("consent", path, "wards").exit_code == 1
+
+
+def test_show_gives_every_epsilon_with_its_terms_and_flags_what_is_unprotected(path: Path) -> None:
+    fill(path)
+    shown = sordino("show", path).stdout
+    assert "0.5, client, against server (Theorem 7)" in shown
+    assert "0.1 at delta 1e-05 by eps = 0.1" in shown
+    assert "labels UNPROTECTED" in shown
+    assert "infinite, label, against server (none)" in shown
+    assert "nothing new: derived from u1" in shown
+    assert "3, 1 UNPROTECTED" in shown
+    assert "update [bold]" in shown, "names are not markup"
+
+
+def test_show_as_json_holds_the_same(path: Path) -> None:
+    head = fill(path)
+    shown = as_json("show", path)
+    assert shown["head"] == head
+    (wards,) = shown["datasets"]
+    assert (wards["spent"], wards["left"], wards["releases"], wards["unprotected"]) == (0.5, 1.5, 3, 1)
+    update, labels, model = (entry["releases"][0] for entry in shown["entries"] if entry["kind"] == "release")
+    assert update["proven"] == [
+        {"epsilon": 0.5, "delta": 0.0, "adjacency": "client", "adversary": "server", "basis": "Theorem 7"}
+    ]
+    assert update["claimed"] == {"epsilon": 0.1, "delta": 1e-5, "formula": "eps = 0.1"}
+    assert labels["proven"][0]["epsilon"] == "infinite"
+    assert labels["unprotected"]
+    assert model["proven"] == [{"epsilon": 0.0, "derived_from": ["u1"]}]
+    assert [entry["kind"] for entry in shown["entries"]][:3] == ["opened", "budget", "consent"]
+
+
+def test_verify_accepts_a_sound_ledger_and_the_head_of_a_receipt(path: Path) -> None:
+    head = fill(path)
+    result = sordino("verify", path)
+    assert result.exit_code == 0
+    assert "6 entries, the chain is whole" in result.stdout
+    assert "cannot notice" in result.stdout
+    assert "contains the head of your receipt" in sordino("verify", path, "--head", head).stdout
+    assert as_json("verify", path, "--head", head) == {"path": str(path), "sound": True, "entries": 6, "head": head}
+
+
+def test_verify_of_an_edited_ledger_is_a_sentence_and_exit_code_1(path: Path) -> None:
+    fill(path)
+    with closing(sqlite3.connect(path)) as connection:
+        (trigger,) = connection.execute(
+            "SELECT sql FROM sqlite_schema WHERE name = 'entries_stay_as_they_are'"
+        ).fetchone()
+        connection.execute("DROP TRIGGER entries_stay_as_they_are")
+        connection.execute("UPDATE entries SET round = 9 WHERE sequence = 4")
+        connection.execute(trigger)
+        connection.commit()
+    for command in ("verify", "show"):
+        result = sordino(command, path)
+        assert result.exit_code == 1
+        assert "entry 4 was edited" in result.output
+        assert "Traceback" not in result.output
+    result = sordino("verify", path, "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["sound"] is False
+
+
+def test_verify_with_the_head_of_a_longer_ledger_fails(path: Path) -> None:
+    fill(path)
+    result = sordino("verify", path, "--head", "ab" * 32)
+    assert result.exit_code == 1
+    assert "of your receipt is not in it" in result.output
+
+
+@pytest.mark.parametrize("command", ["show", "verify"])
+def test_looking_at_a_missing_file_makes_none(path: Path, command: str) -> None:
+    result = sordino(command, path)
+    assert result.exit_code == 1
+    assert "there is no ledger" in result.output
+    assert not path.exists()
+
+
+def test_the_installed_command_starts_quickly_and_explains_itself() -> None:
+    program = "import sys, sordino.cli; print(sorted({'numpy', 'scipy', 'rich.table'} & set(sys.modules)))"
+    loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert loaded.strip() == "[]", "heavy modules are imported by the commands that need them"
+    for command in ("show", "verify", "budget", "consent"):
+        assert command in sordino("--help").stdout
+        assert sordino(command, "--help").exit_code == 0
