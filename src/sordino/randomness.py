@@ -50,7 +50,10 @@ class Randomness(Protocol):
 
 
 class Keystream:
-    """AES-256 over counter blocks `client u32 | round u32 | purpose u16 | tensor u16 | block u32`, big-endian."""
+    """AES-256 over counter blocks `client u32 | round u32 | purpose u16 | tensor u16 | block u32`, big-endian.
+
+    Not to be shared between threads: its cipher has a position.
+    """
 
     def __init__(self, key: bytes, clients: Sequence[int] | NDArray[np.integer], round: int) -> None:
         if len(key) != KEY_BYTES:
@@ -60,9 +63,12 @@ class Keystream:
             raise InvalidInput("clients must be a non-empty list of whole numbers, one per row")
         if ids.min() < 0 or ids.max() >= 2**32 or not 0 <= round < 2**32:
             raise InvalidInput("client numbers and the round must lie in 0 .. 2^32-1")
-        self._ids = ids.astype(np.uint32)
+        self._ids = ids.astype(np.uint64)
         self._round = round
-        self._cipher = Cipher(algorithms.AES(key), modes.ECB())
+        cipher = algorithms.AES(key)
+        self._blocks = Cipher(cipher, modes.ECB()).encryptor()
+        self._counting = Cipher(cipher, modes.CTR(bytes(16))).encryptor()
+        self._zeros = np.zeros(0, np.uint8)
 
     @classmethod
     def fresh(cls) -> Keystream:
@@ -86,15 +92,28 @@ class Keystream:
         start, blocks = first // BLOCK_WORDS, -(-count // BLOCK_WORDS)
         if start + blocks > MAX_BLOCKS:
             raise InvalidInput("one stream holds 2^34 words: split the vector into several tensors")
-        counters = np.empty((len(rows), blocks, BLOCK_WORDS), dtype=">u4")
-        counters[:, :, 0] = self._ids[rows, None]
-        counters[:, :, 1] = self._round
-        counters[:, :, 2] = purpose << 16 | tensor
-        counters[:, :, 3] = np.arange(start, start + blocks, dtype=np.uint32)
+        last = (purpose << 16 | tensor) << 32 | start
+        stream = self._one_client(rows, last, blocks) if len(rows) == 1 else self._many_clients(rows, last, blocks)
+        return stream.view("<u4").reshape(len(rows), blocks * BLOCK_WORDS)[:, :count]
+
+    def _one_client(self, rows: Rows, last: int, blocks: int) -> NDArray[np.uint8]:
+        """Counter mode from one counter block on: the cipher counts by itself."""
+        nonce = int(self._ids[rows[0]]) << 96 | self._round << 64 | last
+        self._counting.reset_nonce(nonce.to_bytes(16, "big"))
+        if self._zeros.size < 16 * blocks:
+            self._zeros = np.zeros(16 * blocks, np.uint8)
+        stream = np.empty(16 * blocks + 15, dtype=np.uint8)
+        self._counting.update_into(self._zeros[: 16 * blocks].data, stream.data)
+        return stream[: 16 * blocks]
+
+    def _many_clients(self, rows: Rows, last: int, blocks: int) -> NDArray[np.uint8]:
+        """One call of the block cipher over the counter blocks of all clients, side by side."""
+        counters = np.empty((len(rows), blocks, 2), dtype=">u8")
+        counters[:, :, 0] = (self._ids[rows] << np.uint64(32) | np.uint64(self._round))[:, None]
+        counters[:, :, 1] = np.arange(last, last + blocks, dtype=np.uint64)
         stream = np.empty(counters.nbytes + 15, dtype=np.uint8)
-        self._cipher.encryptor().update_into(counters.data.cast("B"), stream.data)
-        words = stream[: counters.nbytes].view("<u4").reshape(len(rows), blocks * BLOCK_WORDS)
-        return words[:, :count]
+        self._blocks.update_into(counters.data.cast("B"), stream.data)
+        return stream[: counters.nbytes]
 
 
 def simulation_key(seed: int) -> bytes:

@@ -1,5 +1,6 @@
 """The ledger's rules, its chain, and what it refuses."""
 
+import itertools
 import json
 import os
 import random
@@ -340,6 +341,22 @@ def test_a_draw_that_fails_or_uses_the_ledger_records_nothing(ledger: Ledger) ->
     with pytest.raises(InvalidInput, match="draw must not use the ledger"):
         ledger.release_once(key(0), lambda: (pure("a", ledger.standing("wards").left), b""))
     assert ledger.release_once(key(0), lambda: (pure("a", 1.0), b"ok")) == b"ok"
+
+
+def test_looking_up_drawing_and_recording_are_one_transaction(ledger: Ledger) -> None:
+    """Between the look-up and the record nobody else may draw for the same key."""
+    steps: list[str] = []
+
+    def draw() -> tuple[Release, bytes]:
+        steps.append("draw")
+        return pure("a", 0.5), b"1"
+
+    ledger._connection.set_trace_callback(lambda statement: steps.append(statement.split(" (")[0]))
+    ledger.release_once(key(0), draw)
+    ledger._connection.set_trace_callback(None)
+    marks = [s for s in steps if s in ("BEGIN", "BEGIN IMMEDIATE", "draw", "INSERT INTO entries", "COMMIT")]
+    marks = [mark for mark, _ in itertools.groupby(marks)]  # SQLite names an INSERT again for its trigger
+    assert marks == ["BEGIN", "COMMIT", "BEGIN IMMEDIATE", "draw", "INSERT INTO entries", "COMMIT"]
 
 
 def test_threads_share_a_ledger(ledger: Ledger) -> None:

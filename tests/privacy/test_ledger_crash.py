@@ -200,10 +200,10 @@ def test_killed_at_random_moments_every_round_is_spent_once_and_always_sends_the
 
 def collect(pipe: Connection, sent: dict[int, bytes]) -> int:
     """Take in what has arrived, which must agree with what arrived before; gives the number of messages."""
-    count = 0
-    for count, (round, report) in enumerate(drain(pipe), start=1):
+    arrived = list(drain(pipe))
+    for round, report in arrived:
         assert sent.setdefault(round, report) == report, f"two byte strings for round {round}"
-    return count
+    return len(arrived)
 
 
 SCRIPT = """
@@ -307,6 +307,7 @@ def client_that_sleeps_in_its_draw(path: Path, pipe: Connection) -> None:
 def test_a_held_ledger_is_unavailable_until_its_holder_dies(path: Path) -> None:
     receiver, sender = FORK.Pipe(duplex=False)
     holder = start(client_that_sleeps_in_its_draw, path, sender)
+    assert receiver.poll(20)
     assert receiver.recv() == "drawing"
     with Ledger.open(path, busy_timeout=0.2) as ledger:
         with pytest.raises(LedgerUnavailable, match="another process holds it"):
@@ -330,6 +331,7 @@ def test_a_ledger_opened_before_a_fork_is_refused_after_it(path: Path) -> None:
     receiver, sender = FORK.Pipe(duplex=False)
     with Ledger.open(path) as ledger:
         finish(start(use, ledger, sender))
+        assert receiver.poll(5), "the ledger could be used after a fork"
         assert "opened before a fork" in receiver.recv()
         assert ledger.verify().entries == 2
     receiver.close()

@@ -22,19 +22,21 @@ from sordino.mechanisms.interface import (
     Mechanism,
     Randomized,
     as_matrix,
+    as_shaped,
     check_cohort,
     row_parameters,
+    store_tile,
     tile_of,
     tiles,
 )
 from sordino.mechanisms.noise import GaussianNoise, GeometricNoise
 from sordino.mechanisms.output import IntegerOutput, Output, decode_integers, integer_dtype
-from sordino.randomness import Purpose, Randomness, Rows
+from sordino.randomness import Purpose, Randomness
 
 
 @dataclass(frozen=True)
 class Grid:
-    """One client's grid: `steps` from the centre of the domain to its edge, the noise, and where outputs are clamped."""
+    """One client's grid: `steps` from the centre of the domain to its edge, the noise, and the clamp of outputs."""
 
     steps: int
     noise: GeometricNoise | GaussianNoise
@@ -71,7 +73,7 @@ class AdditiveNoise(Mechanism):
         return grids, row_parameters(which if distinct.size > 1 else np.zeros(1, np.intp), rows)
 
     def randomize(self, values: ArrayLike, randomness: Randomness, *, tensor: int = 0) -> Randomized:
-        w = as_matrix(values)
+        w = as_shaped(values) if isinstance(self.domain, Box) else as_matrix(values)
         clients, d = w.shape
         check_cohort(self, clients, randomness)
         grids, which = self._grids(d, clients)
@@ -79,7 +81,8 @@ class AdditiveNoise(Mechanism):
         scale, clipped = self._prepare(w, grids, which)
         out = np.empty((clients, d), dtype=integer_dtype(-int(limits.max()), int(limits.max())))
         norms = np.zeros(clients)
-        for rows, cols in tiles(which, d):
+        words_per_value = max(g.noise.words_per_value for g in grids)
+        for rows, cols in tiles(which, d, words_per_value):
             grid = grids[which[rows[0]]]
             per_value = grid.noise.words_per_value
             y = grid.noise.draw(
@@ -93,7 +96,7 @@ class AdditiveNoise(Mechanism):
             np.add(y, v, out=y)
             if grid.clamps:
                 np.clip(y, -grid.limit, grid.limit, out=y)
-            _store(out, rows, cols, y)
+            store_tile(out, rows, cols, y)
         self._check_norms(norms, np.array([g.steps for g in grids], dtype=np.float64)[which])
         noise_scale = np.array([self._unit(g) * np.sqrt(self._noise_moments(g, np.zeros(1))[1][0]) for g in grids])
         return Randomized(IntegerOutput(out, -limits, limits), Diagnostics(clipped, noise_scale[which]))
@@ -186,10 +189,3 @@ def _norms(w: Floats, order: int) -> Float64s:
         part = tile_of(w, rows, cols) / largest[rows, None]
         sums[rows] += np.abs(part).sum(axis=1) if order == 1 else np.square(part).sum(axis=1)
     return np.asarray(largest * (sums if order == 1 else np.sqrt(sums)))
-
-
-def _store(out: NDArray[np.signedinteger], rows: Rows, cols: slice, tile: NDArray[np.int64]) -> None:
-    if rows[-1] - rows[0] + 1 == rows.size:
-        out[rows[0] : rows[-1] + 1, cols] = tile
-    else:
-        out[rows, cols] = tile

@@ -32,9 +32,8 @@ class AliasTable:
     def draw(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
         """One index per word."""
         index = np.bitwise_and(words, self._mask).view(np.int64)
-        other = words >= self._threshold.take(index, mode="clip")
-        np.copyto(index, self._alias.take(index, mode="clip"), where=other)
-        return index
+        keep = words < self._threshold.take(index, mode="clip")
+        return np.where(keep, index, self._alias.take(index, mode="clip"))
 
 
 def _build(weights: Sequence[int], bits: int) -> tuple[list[int], list[int]]:

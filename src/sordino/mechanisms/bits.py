@@ -35,6 +35,7 @@ from sordino.mechanisms.interface import (
     Randomized,
     as_matrix,
     check_cohort,
+    store_tile,
     tiles,
 )
 from sordino.mechanisms.output import BitOutput, Output, decode_bits
@@ -97,7 +98,7 @@ class FixedPoint:
         return bits.reshape(len(x), -1)
 
     def decode(self, bit_estimates: ArrayLike) -> Float64s:
-        """`[n, r]` features from `[n, r * l]` bits or unbiased estimates of bits; unbiased if the bits are independent."""
+        """`[n, r]` features from `[n, r * l]` bits, or unbiased ones from unbiased estimates of independent bits."""
         b = np.asarray(bit_estimates, dtype=np.float64)
         if b.ndim != 2 or b.shape[1] % self.bits:
             raise InvalidInput(f"expected [n, r * {self.bits}] bits, got shape {b.shape}")
@@ -194,7 +195,7 @@ class BitRandomizer(Mechanism):
             tile = bits[rows[0] : rows[-1] + 1, cols]
             t = np.where(tile, ones[cols], zeros[cols])
             u = randomness.words(rows, Purpose.NOISE, tensor, cols.start, tile.shape[1])
-            packed[rows[0] : rows[-1] + 1, cols.start // 8 : -(-cols.stop // 8)] = BitOutput.pack(u < t).packed
+            store_tile(packed, rows, slice(cols.start // 8, -(-cols.stop // 8)), BitOutput.pack(u < t).packed)
         scale = float(np.sqrt(np.mean(self._bit_variance(np.zeros(d)))))
         return Randomized(BitOutput(packed, d), Diagnostics(np.zeros(records), np.full(records, scale)))
 
@@ -241,7 +242,7 @@ class BitRandomizer(Mechanism):
     def guarantee(
         self, adjacency: Adjacency = Adjacency.RECORD_REPLACE, *, values: int = 1, client: int = 0
     ) -> Guarantee:
-        """Per record (its features only: labels are never randomised here), per bit, or per client of `values` records."""
+        """Per record (its features: labels are never randomised here), per bit, or per client of `values` records."""
         if adjacency is Adjacency.LABEL:
             return Guarantee(SERVER, adjacency, Infinite("labels leave the client as they are"), "none")
         if adjacency is Adjacency.COORDINATE:

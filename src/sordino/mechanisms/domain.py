@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -68,13 +69,33 @@ class Box:
         return c, r
 
     def normalise(self, values: NDArray[np.floating[Any]], cols: slice) -> tuple[Float32s, NDArray[np.intp]]:
-        """z = (values - centre)/radius in float32, clipped to [-1, 1], and how many of each row lay outside."""
+        """z = (values - centre)/radius in float32, clipped to [-1, 1], and how many of each row lay outside.
+
+        z is `float32(float32(x - c) * float32(1/r))` with x and c as float32; NaN and infinity are refused.
+        """
         c, r = self.columns(cols)
-        with np.errstate(over="ignore"):
-            z = np.subtract(values, c, dtype=np.float32, casting="same_kind")
-            np.multiply(z, np.float32(1) / r, out=z)
-        outside = np.count_nonzero(np.abs(z) > 1, axis=1)
-        return np.clip(z, -1, 1, out=z), outside
+        inverse = np.float32(1) / r
+        with np.errstate(over="ignore", invalid="ignore"):
+            if c.any():
+                z = np.subtract(values, c, dtype=np.float32, casting="same_kind")
+                np.multiply(z, inverse, out=z)
+            else:
+                z = np.multiply(values, inverse, dtype=np.float32, casting="same_kind")
+        size = np.abs(z)
+        largest = size.max()
+        if largest <= 1:
+            return z, np.zeros(len(z), np.intp)
+        if not np.isfinite(largest):
+            check_finite(values)
+        outside = size > 1
+        counts = np.array([np.count_nonzero(outside)]) if len(z) == 1 else outside.sum(axis=1)
+        return np.clip(z, -1, 1, out=z), counts
+
+
+def check_finite(values: NDArray[np.floating[Any]]) -> None:
+    """Refuse NaN and infinities."""
+    if not (np.isfinite(values.min()) and np.isfinite(values.max())):
+        raise InvalidInput("values hold NaN or infinity: a client whose training failed reports zeros instead")
 
 
 def _radius(radius: float) -> float:
@@ -142,7 +163,7 @@ class IntegerRange:
                 "choose a smaller precision rho, or a larger clipping range c"
             )
 
-    @property
+    @cached_property
     def bound(self) -> int:
         """M = c * 10^rho, rounded down."""
         return int(Fraction(repr(float(self.clip))) * 10**self.precision)

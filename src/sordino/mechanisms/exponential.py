@@ -35,6 +35,7 @@ from sordino.mechanisms.interface import (
     client_level,
     per_client,
     row_parameters,
+    store_tile,
     tile_of,
     tiles,
 )
@@ -69,7 +70,9 @@ class Exponential(Mechanism):
         """v = round(x 10^rho), clipped to [-M, M], and how many of each row lay outside."""
         bound = self.domain.bound
         scaled = np.multiply(w, 10.0**self.domain.precision, dtype=np.float64)
-        outside = np.count_nonzero(np.abs(scaled) > bound, axis=1)
+        if max(scaled.max(), -scaled.min()) <= bound:
+            return np.rint(scaled, out=scaled).astype(np.int64), np.zeros(len(w), np.intp)
+        outside = (np.abs(scaled) > bound).sum(axis=1)
         return np.rint(np.clip(scaled, -bound, bound, out=scaled), out=scaled).astype(np.int64), outside
 
     def randomize(self, values: ArrayLike, randomness: Randomness, *, tensor: int = 0) -> Randomized:
@@ -80,11 +83,11 @@ class Exponential(Mechanism):
         bound = self.domain.bound
         out = np.empty((clients, d), dtype=integer_dtype(-bound, bound))
         clipped = np.zeros(clients)
-        for rows, cols in tiles(which, d):
+        for rows, cols in tiles(which, d, max(n.words_per_value for n in self._noise)):
             noise = self._noise[which[rows[0]]]
             v, outside = self._coded(tile_of(w, rows, cols))
             clipped[rows] += outside / d
-            out[rows, cols] = self._draw(v, noise, randomness, rows, cols, tensor)
+            store_tile(out, rows, cols, self._draw(v, noise, randomness, rows, cols, tensor))
         limits = np.full(clients, bound, dtype=np.int64)
         scale = [math.sqrt(self._moments_at(0, self.alpha[k])[1]) * 10.0**-self.domain.precision for k in which]
         return Randomized(IntegerOutput(out, -limits, limits), Diagnostics(clipped, np.array(scale)))
@@ -101,15 +104,19 @@ class Exponential(Mechanism):
         first = cols.start * w
         y = noise.draw(randomness.words(rows, Purpose.NOISE, tensor, first, v.shape[1] * w))
         y += v
+        if y.max() <= self.domain.bound and y.min() >= -self.domain.bound:
+            return y
+        row, col = np.nonzero(np.abs(y) > self.domain.bound)
         for attempt in range(MAX_REDRAWS):
-            row, col = np.nonzero(np.abs(y) > self.domain.bound)
-            if not row.size:
-                return y
             counts = np.bincount(row, minlength=len(rows))
             rank = np.arange(row.size) - (np.cumsum(counts) - counts)[row]
             words = randomness.words(rows, Purpose.REDRAW + attempt, tensor, first, int(counts.max()) * w)
-            again = noise.draw(words.reshape(len(rows), -1, w)[row, rank])[:, 0]
-            y[row, col] = v[row, col] + again
+            again = v[row, col] + noise.draw(words.reshape(len(rows), -1, w)[row, rank])[:, 0]
+            y[row, col] = again
+            outside = np.abs(again) > self.domain.bound
+            if not outside.any():
+                return y
+            row, col = row[outside], col[outside]
         raise ArithmeticError("the exponential mechanism found no output in its range; nothing was released")
 
     def estimate(self, output: Output) -> Floats:

@@ -28,6 +28,7 @@ from sordino.mechanisms.interface import (
     client_index,
     per_client,
     row_parameters,
+    store_tile,
     tiles,
 )
 from sordino.mechanisms.output import IntegerOutput, Output, decode_integers, integer_dtype
@@ -85,7 +86,7 @@ class RandomizedLabel(Mechanism):
             tile = labels[rows, cols]
             shift = 1 + (words[:, 1::2].astype(np.uint64) * np.uint64(top) >> np.uint64(32)).astype(np.int64)
             other = (tile + shift) % self.domain.size
-            out[rows, cols] = np.where(words[:, 0::2] < keep[rows, None], tile, other)
+            store_tile(out, rows, cols, np.where(words[:, 0::2] < keep[rows, None], tile, other))
         high = np.full(clients, top, dtype=np.int64)
         scale = np.sqrt([self._count_variance(k) for k in row_parameters(self._keep, clients)])
         return Randomized(IntegerOutput(out, np.zeros_like(high), high), Diagnostics(np.zeros(clients), scale))

@@ -78,11 +78,11 @@ class GeometricNoise:
     def draw(self, words: Words) -> NDArray[np.int64]:
         """`[.., d]` noise from `[.., d * words_per_value]` words: lane 0 the sign, one lane per digit after it."""
         lanes = _lanes(words).reshape(*words.shape[:-1], -1, 1 + len(self.digits))
-        noise = self.digits[0].table.draw(np.ascontiguousarray(lanes[..., 1]))
+        noise = self.digits[0].table.draw(lanes[..., 1])
         for lane, digit in enumerate(self.digits[1:], start=2):
             np.left_shift(noise, self.digits[lane - 2].shift - digit.shift, out=noise)
-            np.bitwise_or(noise, digit.table.draw(np.ascontiguousarray(lanes[..., lane])), out=noise)
-        sign = (lanes[..., 0] & np.uint64(ONE - 1)) < np.uint64(self.negative)
+            np.bitwise_or(noise, digit.table.draw(lanes[..., lane]), out=noise)
+        sign = words[..., :: self.words_per_value] < np.uint32(self.negative)
         return np.bitwise_xor(noise, np.negative(sign.view(np.int8)).astype(np.int64), out=noise)
 
     def probability(self, k: int) -> Fraction:
@@ -164,15 +164,15 @@ class GaussianNoise:
     @property
     def reach(self) -> int:
         """The largest possible |noise|."""
-        return self.offset * (_LEVEL**self.levels - 1) // (_LEVEL - 1)
+        return self.offset * int(sum(_LEVEL**i for i in range(self.levels)))
 
     def draw(self, words: Words) -> NDArray[np.int64]:
         """`[.., d]` noise from `[.., d * words_per_value]` words, one lane per level, the finest first."""
         lanes = _lanes(words).reshape(*words.shape[:-1], -1, self.levels)
-        noise = self.table.draw(np.ascontiguousarray(lanes[..., self.levels - 1]))
+        noise = self.table.draw(lanes[..., self.levels - 1])
         for level in range(self.levels - 2, -1, -1):
             np.multiply(noise, _LEVEL, out=noise)
-            np.add(noise, self.table.draw(np.ascontiguousarray(lanes[..., level])), out=noise)
+            np.add(noise, self.table.draw(lanes[..., level]), out=noise)
         return np.subtract(noise, self.reach, out=noise)
 
 

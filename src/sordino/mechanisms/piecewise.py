@@ -22,11 +22,13 @@ from sordino.mechanisms.interface import (
     Mechanism,
     Randomized,
     as_matrix,
+    as_shaped,
     check_cohort,
     client_index,
     client_level,
     per_client,
     row_parameters,
+    store_tile,
     tile_of,
     tiles,
 )
@@ -55,7 +57,7 @@ class Piecewise(Mechanism):
         return 1 / np.tanh(half / 2), 1 / (1 + np.exp(-half))
 
     def randomize(self, values: ArrayLike, randomness: Randomness, *, tensor: int = 0) -> Randomized:
-        w = as_matrix(values)
+        w = as_shaped(values)
         clients, d = w.shape
         self.domain.check_values(d)
         check_cohort(self, clients, randomness)
@@ -66,7 +68,7 @@ class Piecewise(Mechanism):
             z, outside = self.domain.normalise(tile_of(w, rows, cols), cols)
             clipped[rows] += outside / d
             words = randomness.words(rows, Purpose.NOISE, tensor, 2 * cols.start, 2 * z.shape[1])
-            out[rows, cols] = self._draw(z.astype(np.float64), words, c[rows], near[rows])
+            store_tile(out, rows, cols, self._draw(z.astype(np.float64), words, c[rows], near[rows]))
         bound = self._bound(clients)
         return Randomized(
             RealOutput(out, bound), Diagnostics(clipped, np.sqrt(self.variance(np.zeros((clients, 1))))[:, 0])

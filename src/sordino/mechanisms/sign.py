@@ -28,11 +28,13 @@ from sordino.mechanisms.interface import (
     Mechanism,
     Randomized,
     as_matrix,
+    as_shaped,
     check_cohort,
     client_index,
     client_level,
     per_client,
     row_parameters,
+    store_tile,
     tile_of,
     tiles,
 )
@@ -107,7 +109,7 @@ class RandomizedSign(Mechanism):
         return table.take(np.add(bins, BINS, out=bins), mode="clip"), outside
 
     def randomize(self, values: ArrayLike, randomness: Randomness, *, tensor: int = 0) -> Randomized:
-        w = as_matrix(values)
+        w = as_shaped(values)
         clients, d = w.shape
         self.domain.check_values(d)
         check_cohort(self, clients, randomness)
@@ -118,7 +120,7 @@ class RandomizedSign(Mechanism):
             t, outside = self._thresholds(tile_of(w, rows, cols), cols, self._tables[which[rows[0]]])
             clipped[rows] += outside
             u = randomness.words(rows, Purpose.NOISE, tensor, cols.start, t.shape[1]).view(np.int32)
-            packed[rows, cols.start // 8 : -(-cols.stop // 8)] = BitOutput.pack(u < t).packed
+            store_tile(packed, rows, slice(cols.start // 8, -(-cols.stop // 8)), BitOutput.pack(u < t).packed)
         return Randomized(BitOutput(packed, d), Diagnostics(clipped / d, np.ones(clients)))
 
     def estimate(self, output: Output) -> Floats:

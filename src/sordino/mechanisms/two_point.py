@@ -26,11 +26,13 @@ from sordino.mechanisms.interface import (
     Mechanism,
     Randomized,
     as_matrix,
+    as_shaped,
     check_cohort,
     client_index,
     client_level,
     per_client,
     row_parameters,
+    store_tile,
     tile_of,
     tiles,
 )
@@ -60,7 +62,7 @@ class TwoPoint(Mechanism):
         return None if self.epsilon.size == 1 else int(self.epsilon.size)
 
     def randomize(self, values: ArrayLike, randomness: Randomness, *, tensor: int = 0) -> Randomized:
-        w = as_matrix(values)
+        w = as_shaped(values)
         clients, d = w.shape
         self.domain.check_values(d)
         check_cohort(self, clients, randomness)
@@ -72,7 +74,7 @@ class TwoPoint(Mechanism):
             clipped[rows] += outside
             t = np.multiply(z, scale[rows, None], out=z).astype(np.int32)
             u = randomness.words(rows, Purpose.NOISE, tensor, cols.start, t.shape[1]).view(np.int32)
-            packed[rows[0] : rows[-1] + 1, cols.start // 8 : -(-cols.stop // 8)] = BitOutput.pack(u < t).packed
+            store_tile(packed, rows, slice(cols.start // 8, -(-cols.stop // 8)), BitOutput.pack(u < t).packed)
         return Randomized(BitOutput(packed, d), Diagnostics(clipped / d, self._noise_scale(clients, d)))
 
     def _noise_scale(self, clients: int, d: int) -> Float64s:
@@ -114,7 +116,7 @@ class TwoPoint(Mechanism):
 
     def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
         epsilon = float(self.epsilon[client_index(self.epsilon.size, client)])
-        return Claim(epsilon, 0.0, "eps for each weight, with no growth in weights or rounds (LDP-FL, section 4)")
+        return Claim(epsilon * values, 0.0, "d * eps a round where reports are not shuffled (LDP-FL, section 4)")
 
     def decode(self, reports: Sequence[bytes], values: int) -> Output:
         check_cohort(self, len(reports))

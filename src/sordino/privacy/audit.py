@@ -278,7 +278,11 @@ def _shuffled_upload(mechanism: TwoPoint, *, clients: int, values: int) -> Case:
         unit=f"shuffled upload of {values} values",
         adjacency=Adjacency.CLIENT,
         adversary=shuffled(clients),
-        claim=mechanism.claim(),
+        claim=Claim(
+            float(mechanism.epsilon[0]),
+            0.0,
+            "eps, with no growth in weights or rounds, where single parameters are shuffled (LDP-FL, section 4)",
+        ),
         proven=upper,
         delta=DELTA,
         basis="trusted shuffler; dominating pair of Feldman, McMillan, Talwar 2023, composed numerically",
