@@ -223,7 +223,7 @@ def rounded_gaussian(k: int, sigma: float) -> mpmath.mpf:
     return (mpmath.erfc((k - mpmath.mpf("0.5")) / scale) - mpmath.erfc((k + mpmath.mpf("0.5")) / scale)) / 2
 
 
-SINGLE = [(32.0, 512), (40.0, 64), (32.0, 4096), (100.5, 300), (512.0, 512)]
+SINGLE = [(32.0, 512), (40.0, 64), (32.0, 2048), (100.5, 300), (512.0, 512)]
 
 
 @pytest.mark.parametrize(("sigma", "shift"), SINGLE)
@@ -297,7 +297,8 @@ def test_enumerated_delta_of_a_table_is_at_most_the_accountants_and_close_to_it(
     for epsilon in (0.0, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0):
         actual, bound = table_delta(noise, shift, epsilon), accountant.delta(loss, epsilon)
         assert actual <= bound * (1 + 1e-9)  # rounding of the sum of doubles
-        assert actual >= bound * 0.99 - 2 * noise.tau  # rounding inputs to the grid costs next to nothing
+        if bound > 1e-9:
+            assert actual >= bound * 0.99  # rounding to the grid costs next to nothing
         for closer in (1, shift // 2, shift - 1):
             assert table_delta(noise, closer, epsilon) <= bound * (1 + 1e-9)
 
