@@ -26,6 +26,7 @@ $(BENCH): $(READY)
 
 run: $(READY) ## the main job on embedded data: audit every mechanism and print the table
 	$(BIN)/sordino audit --all
+	$(BIN)/sordino audit --broken
 
 test: lint ## lint, types and all tests
 	$(BIN)/python -m pytest -n 2
