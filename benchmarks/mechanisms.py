@@ -73,6 +73,7 @@ def candidates(size: int) -> list[Candidate]:
         Candidate("bits", size, lambda: m.BitRandomizer.theorem2(0.5, m.BitString(1024)).randomize(bits, many)),
         Candidate("label", size, lambda: m.RandomizedLabel(1.0, m.FiniteSet(10)).randomize(labels, one)),
         Candidate("plain numpy two-point", size, lambda: numpy_two_point(x, rng)),
+        Candidate("the same, packed to bits", size, lambda: np.packbits(numpy_bits(x, rng), axis=1)),
         Candidate("plain numpy sign", size, lambda: numpy_sign(x, rng)),
         Candidate("plain numpy laplace", size, lambda: np.clip(x, -1, 1) + rng.laplace(0, 2.0, x.shape)),
         Candidate("plain numpy gaussian", size, lambda: np.clip(x, -1, 1) + rng.normal(0, 1.0, x.shape)),
@@ -83,10 +84,15 @@ def candidates(size: int) -> list[Candidate]:
 
 
 def numpy_two_point(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Eq. 2 of paper 002 written down with floats."""
+    """Algorithm 2 of paper 002 written down with 32-bit floats: weights in, perturbed weights out."""
+    k = np.float32((np.e + 1) / (np.e - 1))
+    return np.where(numpy_bits(x, rng), k, -k)
+
+
+def numpy_bits(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     e = np.float32(np.e)
     p = (np.clip(x, -1, 1) * (e - 1) + (e + 1)) / (2 * (e + 1))
-    return np.packbits(rng.random(x.shape, dtype=np.float32) < p, axis=1)
+    return rng.random(x.shape, dtype=np.float32) < p
 
 
 def numpy_sign(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -94,7 +100,7 @@ def numpy_sign(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def rivals(x: np.ndarray) -> list[Candidate]:
-    """Other libraries on a vector they can finish; each only where it is installed."""
+    """Other libraries on a vector they can finish; each only where it is installed (`make bench` installs them)."""
     found = []
     few = x[0, :20_000].astype(np.float64)
     try:

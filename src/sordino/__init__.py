@@ -1,9 +1,9 @@
 """Sordino: federated learning under local differential privacy, with an honest account of what is protected.
 
-    import numpy as np, sordino
-    mechanism = sordino.TwoPoint(epsilon=1.0, domain=sordino.Box(0.0, 0.075))
-    output, local = mechanism.randomize(np.zeros(1000), sordino.Keystream.fresh())
-    mechanism.guarantee(values=1000)
+import numpy as np, sordino
+mechanism = sordino.TwoPoint(epsilon=1.0, domain=sordino.Box(0.0, 0.075))
+output, local = mechanism.randomize(np.zeros(1000), sordino.Keystream.fresh())
+mechanism.guarantee(values=1000)
 """
 
 from sordino.errors import SordinoError

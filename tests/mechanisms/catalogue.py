@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sordino.errors import InvalidInput
 from sordino.mechanisms import (
     BitRandomizer,
     BitString,
@@ -107,3 +108,18 @@ def stream(clients: int = 1, round: int = 0, seed: int = 7) -> Keystream:
 def reports(mechanism: Mechanism, values: Any, randomness: Keystream, *, tensor: int = 0) -> list[bytes]:
     """The encoded outputs: equal bytes are equal outputs."""
     return mechanism.encode(mechanism.randomize(values, randomness, tensor=tensor).output)
+
+
+def not_refused(call: Callable[[Any], Any], inputs: list[Any]) -> list[str]:
+    """The inputs that a call does not answer with a clear error: accepted, or failed in some other way."""
+    problems = []
+    for given in inputs:
+        try:
+            call(given)
+            problems.append(f"accepted {given!r}")
+        except InvalidInput as error:
+            if len(str(error)) < 15:
+                problems.append(f"{given!r}: says too little: {error}")
+        except Exception as error:
+            problems.append(f"{given!r}: {type(error).__name__}: {error}")
+    return problems

@@ -73,7 +73,7 @@ def test_the_samplers_law_is_the_exponential_mechanisms(bound: int, alpha: float
 def test_condensed_privacy_is_alpha_and_its_tight_constant_is_smaller(alpha: float, tight: float) -> None:
     """The figures for M = 50: the largest ln ratio of neighbouring inputs."""
     rows = np.array(law(Exponential(alpha, IntegerRange(50.0, 0))), dtype=np.float64)
-    assert np.abs(np.diff(np.log(rows), axis=0)).max() == pytest.approx(tight, rel=1e-2)
+    assert np.abs(np.diff(np.log(rows), axis=0)).max() == pytest.approx(tight, rel=1.5e-2)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,8 @@ def test_too_little_budget_for_the_tables_is_refused_with_the_remedy() -> None:
 @pytest.mark.parametrize(
     ("clip", "precision"),
     [
-        (0, 3), (0.0, 3), (-1.0, 3), (math.nan, 3), (math.inf, 3), ("1", 3), (None, 3), (True, 3), (10**400, 0),
+        (0, 3), (0.0, 3), (-1.0, 3), (math.nan, 3), (math.inf, 3), ("1", 3), (None, 3), (True, 3), (10**30, 0),
+        pytest.param(10**400, 0, id="an int beyond floats"),
         (1.0, 30), (1.0, -1), (1.0, 1.5), (1.0, True), (1.0, "3"), (1e-5, 2), (1e10, 10), (1e300, 18),
     ],
 )  # fmt: skip

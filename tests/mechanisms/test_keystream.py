@@ -72,7 +72,9 @@ def test_how_a_range_is_read_does_not_matter(blocks: list[int]) -> None:
 
 
 def test_every_part_of_the_address_changes_the_stream() -> None:
-    def words(seed: int = 1, client: int = 2, round: int = 3, purpose: int = 1, tensor: int = 0, first: int = 0) -> tuple:
+    def words(
+        seed: int = 1, client: int = 2, round: int = 3, purpose: int = 1, tensor: int = 0, first: int = 0
+    ) -> tuple:
         return tuple(Keystream.simulation(seed, [client], round).words(FIRST, purpose, tensor, first, 4)[0].tolist())
 
     changed = [{}, {"seed": 2}, {"client": 3}, {"round": 2}, {"purpose": 2}, {"tensor": 1}, {"first": 4}]

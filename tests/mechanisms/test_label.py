@@ -106,9 +106,11 @@ def test_the_bias_is_the_one_the_words_really_give(size: int, epsilon: float) ->
     mechanism = RandomizedLabel(epsilon, FiniteSet(size))
     p = Fraction(int(mechanism._keep[0]), ONE)
     q = (1 - p) / (size - 1)
-    ends = [-(-j * ONE // (size - 1)) for j in range(size)]  # shift j+1 takes words ceil(j 2^32/(k-1)) .. before the next
+    ends = [
+        -(-j * ONE // (size - 1)) for j in range(size)
+    ]  # shift j+1 takes words ceil(j 2^32/(k-1)) .. before the next
     chances = [p] + [(1 - p) * Fraction(b - a, ONE) for a, b in zip(ends, ends[1:], strict=False)]
-    expected = [float((c - (1 if i == 0 else 0) * 0 - q) / (p - q)) - (i == 0) for i, c in enumerate(chances)]
+    expected = [float((c - q) / (p - q)) - (i == 0) for i, c in enumerate(chances)]
     bias = mechanism.bias(np.zeros((1, 1), int))[0, 0]
     assert np.abs(bias - expected).max() <= max((size - 1) / ONE, 1e-15)
 
@@ -117,7 +119,9 @@ def test_a_client_of_many_labels_pays_for_each() -> None:
     mechanism = RandomizedLabel([1.0, 2.0], FiniteSet(5))
     one = accountant.epsilon(mechanism.guarantee(client=1).loss)
     assert one == pytest.approx(2.0, rel=1e-6)
-    assert accountant.epsilon(mechanism.guarantee(Adjacency.CLIENT, values=30, client=1).loss) == pytest.approx(30 * one)
+    assert accountant.epsilon(mechanism.guarantee(Adjacency.CLIENT, values=30, client=1).loss) == pytest.approx(
+        30 * one
+    )
     assert accountant.epsilon(mechanism.guarantee(Adjacency.RECORD_REPLACE, values=30, client=1).loss) == one
     with pytest.raises(InvalidInput, match="replacement"):
         mechanism.guarantee(Adjacency.RECORD_ADD_REMOVE)
@@ -134,7 +138,9 @@ def test_an_epsilon_that_leaves_no_signal_is_refused() -> None:
         RandomizedLabel(1e-6, FiniteSet(2**20))
 
 
-@pytest.mark.parametrize("bad", [[[-1]], [[10]], [[0.0]], [[True]], [["a"]], [], [[]], [[[1]]], 3, [[1], [1, 2]], [[None]]])
+@pytest.mark.parametrize(
+    "bad", [[[-1]], [[10]], [[0.0]], [[True]], [["a"]], [], [[]], [[[1]]], 3, [[1], [1, 2]], [[None]]]
+)
 def test_labels_that_are_none_are_refused(bad: object) -> None:
     with pytest.raises(InvalidInput):
         RandomizedLabel(1.0, FiniteSet(10)).randomize(bad, stream())

@@ -31,6 +31,14 @@ def test_an_l1_ball_costs_epsilon_for_the_whole_upload(epsilon: float, values: i
     assert epsilon * 0.999 <= proven <= epsilon
 
 
+def test_every_reasonable_epsilon_finds_its_tables_over_every_length() -> None:
+    """None of these is finer than the tables resolve; a search that gives up early refuses some of them."""
+    for values in (1, 2, 4, 8, 13, 100, 1000, 65549):
+        for epsilon in (0.5, 1.0, 10.0, 15.0, 18.0, 20.0, 22.0):
+            proven = accountant.epsilon(Laplace(epsilon, L1Ball(1.0)).guarantee(values=values).loss)
+            assert epsilon * 0.99 <= proven <= epsilon
+
+
 def test_sensitivity_divided_by_records_is_claimed_only() -> None:
     """2C/m at m = 100 and claimed 0.05: one record may move a weight by 2C, so what is proven is m eps = 5."""
     mechanism = Laplace(0.05, Box(), records=100)

@@ -134,7 +134,9 @@ def test_unbiased_inside_the_box_but_for_the_grid_of_float32(epsilon: float, z: 
 
 
 def test_bias_beyond_the_box_is_the_clipping() -> None:
-    assert TwoPoint(1.0, Box(0.0, 1.0)).bias(np.array([[3.0, -2.0]])) == pytest.approx(np.array([[-2.0, 1.0]]), abs=1e-6)
+    assert TwoPoint(1.0, Box(0.0, 1.0)).bias(np.array([[3.0, -2.0]])) == pytest.approx(
+        np.array([[-2.0, 1.0]]), abs=1e-6
+    )
 
 
 def test_estimates_are_the_two_points_of_the_paper() -> None:

@@ -68,7 +68,9 @@ class Box:
         r = self.radius if self.radius.size == 1 else self.radius[cols]
         return c, r
 
-    def normalise(self, values: NDArray[np.floating[Any]], cols: slice) -> tuple[Float32s, NDArray[np.intp]]:
+    def normalise(
+        self, values: NDArray[np.floating[Any]], cols: slice, out: Float32s | None = None
+    ) -> tuple[Float32s, NDArray[np.intp]]:
         """z = (values - centre)/radius in float32, clipped to [-1, 1], and how many of each row lay outside.
 
         z is `float32(float32(x - c) * float32(1/r))` with x and c as float32; NaN and infinity are refused.
@@ -77,17 +79,16 @@ class Box:
         inverse = np.float32(1) / r
         with np.errstate(over="ignore", invalid="ignore"):
             if c.any():
-                z = np.subtract(values, c, dtype=np.float32, casting="same_kind")
+                z = np.subtract(values, c, out=out, dtype=np.float32, casting="same_kind")
                 np.multiply(z, inverse, out=z)
             else:
-                z = np.multiply(values, inverse, dtype=np.float32, casting="same_kind")
-        size = np.abs(z)
-        largest = size.max()
-        if largest <= 1:
+                z = np.multiply(values, inverse, out=out, dtype=np.float32, casting="same_kind")
+        low, high = z.min(), z.max()
+        if low >= -1 and high <= 1:
             return z, np.zeros(len(z), np.intp)
-        if not np.isfinite(largest):
+        if not (np.isfinite(low) and np.isfinite(high)):
             check_finite(values)
-        outside = size > 1
+        outside = np.abs(z) > 1
         counts = np.array([np.count_nonzero(outside)]) if len(z) == 1 else outside.sum(axis=1)
         return np.clip(z, -1, 1, out=z), counts
 

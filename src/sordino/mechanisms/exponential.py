@@ -44,7 +44,10 @@ from sordino.mechanisms.output import IntegerOutput, Output, decode_integers, in
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Metric, Pure
 from sordino.randomness import Purpose, Randomness, Rows
 
+REDRAW_BLOCK = 2**18  #: columns whose redraws are made together
 MAX_REDRAWS = 512  #: a draw is kept with probability above 1/5, so this many fail with probability below 10^-49
+
+_Missing = tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.int64]]  # row in the tile, column, coded value
 
 
 class Exponential(Mechanism):
@@ -83,40 +86,56 @@ class Exponential(Mechanism):
         bound = self.domain.bound
         out = np.empty((clients, d), dtype=integer_dtype(-bound, bound))
         clipped = np.zeros(clients)
-        for rows, cols in tiles(which, d, max(n.words_per_value for n in self._noise)):
+        missing: list[_Missing] = []
+        for rows, cols in tiles(which, d, self._noise[0].words_per_value):
             noise = self._noise[which[rows[0]]]
             v, outside = self._coded(tile_of(w, rows, cols))
             clipped[rows] += outside / d
-            store_tile(out, rows, cols, self._draw(v, noise, randomness, rows, cols, tensor))
+            first = cols.start * noise.words_per_value
+            y = noise.draw(randomness.words(rows, Purpose.NOISE, tensor, first, v.shape[1] * noise.words_per_value))
+            y += v
+            if y.max() > bound or y.min() < -bound:
+                row, col = np.nonzero(np.abs(y) > bound)
+                missing.append((row, col + cols.start, v[row, col]))
+                y[row, col] = 0
+            store_tile(out, rows, cols, y)
+            if missing and (cols.stop == d or cols.stop % REDRAW_BLOCK == 0):
+                self._redraw(out, rows, missing, noise, randomness, tensor, (cols.stop - 1) // REDRAW_BLOCK)
+                missing = []
         limits = np.full(clients, bound, dtype=np.int64)
         scale = [math.sqrt(self._moments_at(0, self.alpha[k])[1]) * 10.0**-self.domain.precision for k in which]
         return Randomized(IntegerOutput(out, -limits, limits), Diagnostics(clipped, np.array(scale)))
 
-    def _draw(
-        self, v: NDArray[np.int64], noise: GeometricNoise, randomness: Randomness, rows: Rows, cols: slice, tensor: int
-    ) -> NDArray[np.int64]:
-        """y = v + noise, drawn again where it leaves the range.
+    def _redraw(
+        self,
+        out: NDArray[np.signedinteger],
+        rows: Rows,
+        missing: list[_Missing],
+        noise: GeometricNoise,
+        randomness: Randomness,
+        tensor: int,
+        block: int,
+    ) -> None:
+        """Draw again what left the range, until all is inside.
 
-        Each attempt has a stream of its own, read in the order of a client's missing values: what a client draws does
-        not depend on its neighbours.
+        Each attempt has a stream of its own, read in the order of a client's missing values in a block of columns: what
+        a client draws does not depend on its neighbours.
         """
+        row, col, v = (np.concatenate(part) for part in zip(*missing, strict=True))
+        order = np.lexsort((col, row))
+        row, col, v = row[order], col[order], v[order]
         w = noise.words_per_value
-        first = cols.start * w
-        y = noise.draw(randomness.words(rows, Purpose.NOISE, tensor, first, v.shape[1] * w))
-        y += v
-        if y.max() <= self.domain.bound and y.min() >= -self.domain.bound:
-            return y
-        row, col = np.nonzero(np.abs(y) > self.domain.bound)
         for attempt in range(MAX_REDRAWS):
             counts = np.bincount(row, minlength=len(rows))
             rank = np.arange(row.size) - (np.cumsum(counts) - counts)[row]
+            first = block * REDRAW_BLOCK * w
             words = randomness.words(rows, Purpose.REDRAW + attempt, tensor, first, int(counts.max()) * w)
-            again = v[row, col] + noise.draw(words.reshape(len(rows), -1, w)[row, rank])[:, 0]
-            y[row, col] = again
-            outside = np.abs(again) > self.domain.bound
-            if not outside.any():
-                return y
-            row, col = row[outside], col[outside]
+            y = v + noise.draw(words.reshape(len(rows), -1, w)[row, rank])[:, 0]
+            inside = np.abs(y) <= self.domain.bound
+            out[rows[row[inside]], col[inside]] = y[inside]
+            row, col, v = row[~inside], col[~inside], v[~inside]
+            if not row.size:
+                return
         raise ArithmeticError("the exponential mechanism found no output in its range; nothing was released")
 
     def estimate(self, output: Output) -> Floats:

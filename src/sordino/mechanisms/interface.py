@@ -174,10 +174,15 @@ def row_parameters(parameters: NDArray[Any], rows: int) -> NDArray[Any]:
     return np.broadcast_to(parameters, (rows,)) if parameters.size == 1 else parameters
 
 
+def tile_shape(clients: int, values: int, words_per_value: int = 1) -> tuple[int, int]:
+    """Rows and columns of the largest tile that needs at most `TILE` random words."""
+    width = 1 << (TILE // words_per_value).bit_length() - 1
+    return min(clients, max(1, width // values)), min(values, width)
+
+
 def tiles(parameters: NDArray[Any], values: int, words_per_value: int = 1) -> Iterator[tuple[Rows, slice]]:
     """Rows of equal parameter and ranges of columns that together need at most `TILE` random words."""
-    width = 1 << (TILE // words_per_value).bit_length() - 1
-    height = max(1, width // values)
+    height, width = tile_shape(parameters.size, values, words_per_value)
     for parameter in np.unique(parameters):
         same = np.flatnonzero(parameters == parameter)
         for start in range(0, same.size, height):

@@ -34,6 +34,7 @@ from sordino.mechanisms.interface import (
     row_parameters,
     store_tile,
     tile_of,
+    tile_shape,
     tiles,
 )
 from sordino.mechanisms.output import BitOutput, Output, decode_bits
@@ -69,12 +70,17 @@ class TwoPoint(Mechanism):
         scale = row_parameters(self._scale, clients)
         packed = np.empty((clients, -(-d // 8)), np.uint8)
         clipped = np.zeros(clients)
+        shape = tile_shape(clients, d)
+        scratch = np.empty(shape, np.float32), np.empty(shape, np.int32), np.empty(shape, np.bool_)
         for rows, cols in tiles(np.zeros(clients), d):
-            z, outside = self.domain.normalise(tile_of(w, rows, cols), cols)
+            window = (slice(0, rows.size), slice(0, cols.stop - cols.start))
+            z, t, bits = scratch[0][window], scratch[1][window], scratch[2][window]
+            _, outside = self.domain.normalise(tile_of(w, rows, cols), cols, out=z)
             clipped[rows] += outside
-            t = np.multiply(z, scale[rows, None], out=z).astype(np.int32)
+            t[:] = np.multiply(z, scale[rows, None], out=z)  # towards zero
             u = randomness.words(rows, Purpose.NOISE, tensor, cols.start, t.shape[1]).view(np.int32)
-            store_tile(packed, rows, slice(cols.start // 8, -(-cols.stop // 8)), BitOutput.pack(u < t).packed)
+            np.less(u, t, out=bits)
+            store_tile(packed, rows, slice(cols.start // 8, -(-cols.stop // 8)), BitOutput.pack(bits).packed)
         return Randomized(BitOutput(packed, d), Diagnostics(clipped / d, self._noise_scale(clients, d)))
 
     def _noise_scale(self, clients: int, d: int) -> Float64s:
