@@ -52,12 +52,12 @@ def int32(word):
 
 
 def normalised(values, centre=0.0, radius=1.0):
-    scale = f32(1 / radius)
+    scale = f32(1) / f32(radius)
     return [min(max(f32(f32(f32(x) - f32(centre)) * scale), f32(-1)), f32(1)) for x in values]
 
 
-def on_grid(values, steps):
-    return [round(float(f32(z * f32(steps)))) for z in normalised(values)]
+def on_grid(values, steps, radius=1.0):
+    return [round(float(f32(z * f32(steps)))) for z in normalised(values, 0.0, radius)]
 
 
 # Encoding
@@ -135,8 +135,9 @@ def laplace_weights(rate, shift, size, top):
     return weights
 
 
-def gaussian_plan(sigma):
-    """(steps, lanes, the table's standard deviation, reach) for radius 1."""
+def gaussian_plan(sigma, radius):
+    """(steps, lanes, the table's standard deviation, reach)."""
+    sigma /= float(f32(radius))
     if 256 * sigma <= 512:
         steps = 256
         while steps * sigma < 32:
@@ -150,7 +151,7 @@ def gaussian_plan(sigma):
 
 
 def rounded_gaussian(k, deviation):
-    if abs(k) - 0.5 >= 10 * deviation:
+    if abs(k) > math.ceil(10 * deviation):
         return mp.zero
     return mp.ncdf((mp.mpf(0.5) - abs(k)) / deviation) - mp.ncdf((mp.mpf(-0.5) - abs(k)) / deviation)
 
@@ -169,6 +170,14 @@ def gaussian_weights(shape, deviation, reach):
 # The vectors
 
 
+def test_every_group_of_vectors_is_one_that_this_file_checks():
+    assert VECTORS["version"] == 1
+    stream = {"version", "key_hex", "client", "round", "purpose", "tensor"}
+    assert VECTORS.keys() - stream == {
+        "keystream", "two_point", "sign", "laplace", "gaussian", "bits", "label",
+    }  # fmt: skip
+
+
 def test_keystream_words_follow_from_the_counter_blocks():
     assert list(words(0, 12)) == VECTORS["keystream"]["words_from_0"]
     assert list(words(4000, 4)) == VECTORS["keystream"]["words_from_4000"]
@@ -182,6 +191,7 @@ def test_two_point_bits_follow_from_epsilon_and_the_words(row):
         scale = np.nextafter(scale, f32(0))
     thresholds = [int(f32(z * scale)) for z in normalised(row["values"], row["centre"], row["radius"])]
     assert t_min == row["t_min"]
+    assert thresholds == row["t"]
     bits = [int32(word) < t for word, t in zip(words(0, len(thresholds)), thresholds, strict=True)]
     assert encode_bits(bits) == row["report_hex"]
 
@@ -217,8 +227,8 @@ def test_laplace_digits_outputs_and_bytes_follow_from_the_rate(row):
     output = []
     for j, v in enumerate(on_grid(row["values"], steps)):
         sign, *lower = lanes(j, 1 + len(digits))
-        size = sum(table(u) << shift for table, u, (shift, _) in zip(tables, lower, digits, strict=True))
-        noise = -size - 1 if sign % 2**32 < negative else size
+        magnitude = sum(table(u) << shift for table, u, (shift, _) in zip(tables, lower, digits, strict=True))
+        noise = -magnitude - 1 if sign % 2**32 < negative else magnitude
         output.append(min(max(v + noise, -limit), limit))
     assert output == row["output"]
     assert encode_numbers(output, -limit, limit) == row["report_hex"]
@@ -226,7 +236,7 @@ def test_laplace_digits_outputs_and_bytes_follow_from_the_rate(row):
 
 @pytest.mark.parametrize("row", rows("gaussian", "sigma"))
 def test_gaussian_weights_outputs_and_bytes_follow_from_sigma(row):
-    steps, levels, deviation, reach = gaussian_plan(row["sigma"])
+    steps, levels, deviation, reach = gaussian_plan(row["sigma"], row["radius"])
     limit = steps + reach * (1 if levels == 1 else 1 + 32 + 32**2)
     assert (steps, levels, reach, limit) == (row["steps"], row["levels"], row["offset"], row["limit"])
     weights = gaussian_weights(rounded_gaussian if levels == 1 else discrete_gaussian, deviation, reach)
@@ -235,7 +245,7 @@ def test_gaussian_weights_outputs_and_bytes_follow_from_sigma(row):
     table = alias_table(weights)
     output = [
         v + sum((table(u) - reach) * 32**level for level, u in enumerate(lanes(j, levels)))
-        for j, v in enumerate(on_grid(row["values"], steps))
+        for j, v in enumerate(on_grid(row["values"], steps, row["radius"]))
     ]
     assert output == row["output"]
     assert encode_numbers(output, -limit, limit) == row["report_hex"]

@@ -81,9 +81,14 @@ def two_point() -> list[dict[str, Any]]:
         values = inputs(radius)
         rows.append({
             "epsilon": epsilon, "t_min": int(mechanism.t_min[0]), "centre": centre, "radius": radius,
-            "values": values.tolist(), **randomized(mechanism, values),
+            "values": values.tolist(), "t": thresholds(mechanism, values), **randomized(mechanism, values),
         })  # fmt: skip
     return rows
+
+
+def thresholds(mechanism: m.TwoPoint, values: np.ndarray) -> list[int]:
+    z, _ = mechanism.domain.normalise(values[None, :], slice(0, values.size))
+    return np.trunc(z[0] * mechanism._scale[0]).astype(np.int64).tolist()
 
 
 def sign() -> list[dict[str, Any]]:
@@ -123,15 +128,23 @@ def digit(given: Digit) -> dict[str, Any]:
 
 def gaussian() -> list[dict[str, Any]]:
     rows = []
-    for sigma in (1.0, 0.25, 50.0):
-        mechanism = m.Gaussian(sigma, m.Box(0, 1.0))
+    for sigma, radius in (
+        (1.0, 1.0),
+        (0.25, 1.0),
+        (0.2501, 1.0),
+        (0.2502, 1.0),
+        (0.0201, 0.3),
+        (50.0, 1.0),
+        (7.7, 0.3),
+    ):
+        mechanism = m.Gaussian(sigma, m.Box(0, radius))
         grid = mechanism.grid(20)
         noise = grid.noise
         assert isinstance(noise, GaussianNoise)
         rows.append({
-            "sigma": sigma, "steps": grid.steps, "limit": grid.limit, "levels": noise.levels, "offset": noise.offset,
+            "sigma": sigma, "radius": radius, "steps": grid.steps, "limit": grid.limit, "levels": noise.levels, "offset": noise.offset,
             "weights_sha256": weights_sha256(noise.table.weights),
-            "values": inputs().tolist(), **randomized(mechanism, inputs()),
+            "values": inputs(radius).tolist(), **randomized(mechanism, inputs(radius)),
         })  # fmt: skip
     return rows
 
@@ -146,13 +159,8 @@ def bits() -> dict[str, Any]:
 def label() -> dict[str, Any]:
     mechanism = m.RandomizedLabel(1.0, m.FiniteSet(10))
     values = np.arange(20) % 10
-    return {
-        "epsilon": 1.0,
-        "size": 10,
-        "keep": int(mechanism._keep[0]),
-        "labels": values.tolist(),
-        **randomized(mechanism, values),
-    }
+    given = {"epsilon": 1.0, "size": 10, "keep": int(mechanism._keep[0]), "labels": values.tolist()}
+    return {**given, **randomized(mechanism, values)}
 
 
 def vectors() -> dict[str, Any]:

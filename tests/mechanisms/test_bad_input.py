@@ -79,7 +79,7 @@ extreme = st.one_of(finite, st.sampled_from([1e300, -1e300, 1.7e308, -1.7e308, 5
 
 
 @each(REALS)
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(values=hnp.arrays(np.float64, (2, 5), elements=extreme))
 def test_any_finite_doubles_give_a_valid_report_and_finite_moments(entry: Entry, values: np.ndarray) -> None:
     mechanism = entry.mechanism(5)
@@ -154,11 +154,11 @@ def test_one_vector_is_a_cohort_of_one(entry: Entry) -> None:
 
 
 @each(ENTRIES)
-@settings(max_examples=12)
+@settings(max_examples=10)
 @given(
     layout=st.sampled_from(["strided", "reversed", "transposed", "fortran", "offset", "big-endian", "read-only"]),
     clients=st.integers(1, 4),
-    d=st.integers(2, 70),
+    d=st.integers(2, 30),
 )
 def test_layout_in_memory_does_not_matter(entry: Entry, layout: str, clients: int, d: int) -> None:
     values = entry.inputs(clients, d)
@@ -284,7 +284,7 @@ def test_parameters_that_are_not_positive_numbers_are_refused(make: Any) -> None
 
 
 @pytest.mark.parametrize("make", EPSILONS.values(), ids=EPSILONS)
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     parameter=st.one_of(st.floats(), st.integers(-(10**30), 10**30), st.sampled_from([10**400, 1e-310, 5e-324, 1e308]))
 )

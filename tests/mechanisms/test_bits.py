@@ -245,8 +245,12 @@ def test_thresholds_that_are_none_are_refused(ones: list, zeros: list) -> None:
         BitRandomizer(ones, zeros, BitString(6))
 
 
-@pytest.mark.parametrize(("length", "differing"), [(0, None), (-1, None), (2.0, None), (True, None), ("4", None), (6, 0),
-                                                   (6, 7), (6, 2.5), (6, "a")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("length", "differing"),
+    [
+        (0, None), (-1, None), (2.0, None), (True, None), ("4", None), (6, 0), (6, 7), (6, 2.5), (6, "a"),
+    ],
+)  # fmt: skip
 def test_bit_strings_that_are_none_are_refused(length: object, differing: object) -> None:
     with pytest.raises(InvalidInput):
         BitString(length, differing)  # type: ignore[arg-type]

@@ -277,7 +277,7 @@ def test_mean_and_variance_are_the_stated_ones_so_halved_noise_is_noticed(entry:
 
     Half the noise has a quarter of the variance, which lies far outside what is tolerated.
     """
-    n = 20_000
+    n = 5000
     estimates, mean, variance = sample(entry, n, 4)
     assert (np.abs(estimates.mean(axis=0) - mean) <= 6 * np.sqrt(variance / n) + 1e-5 * np.sqrt(variance)).all()
     square = (estimates - mean) ** 2

@@ -25,7 +25,7 @@ from sordino.privacy.guarantee import Adjacency, Metric, Pure
 
 
 def law(mechanism: Exponential) -> list[list[Fraction]]:
-    """Pr[y|v] for all inputs and outputs: noise drawn again until y lies in the range, so the table's law given that."""
+    """Pr[y|v] for all inputs and outputs: noise is drawn again until y lies in range, so its law given that."""
     bound, noise = mechanism.domain.bound, mechanism._noise[0]
     weight = {k: noise.probability(k) for k in range(-2 * bound, 2 * bound + 1)}
     rows = []

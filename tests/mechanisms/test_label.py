@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -106,10 +107,9 @@ def test_the_bias_is_the_one_the_words_really_give(size: int, epsilon: float) ->
     mechanism = RandomizedLabel(epsilon, FiniteSet(size))
     p = Fraction(int(mechanism._keep[0]), ONE)
     q = (1 - p) / (size - 1)
-    ends = [
-        -(-j * ONE // (size - 1)) for j in range(size)
-    ]  # shift j+1 takes words ceil(j 2^32/(k-1)) .. before the next
-    chances = [p] + [(1 - p) * Fraction(b - a, ONE) for a, b in zip(ends, ends[1:], strict=False)]
+    # shift j + 1 takes the words from ceil(j 2^32 / (k - 1)) to before the next
+    ends = [-(-j * ONE // (size - 1)) for j in range(size)]
+    chances = [p] + [(1 - p) * Fraction(b - a, ONE) for a, b in itertools.pairwise(ends)]
     expected = [float((c - q) / (p - q)) - (i == 0) for i, c in enumerate(chances)]
     bias = mechanism.bias(np.zeros((1, 1), int))[0, 0]
     assert np.abs(bias - expected).max() <= max((size - 1) / ONE, 1e-15)

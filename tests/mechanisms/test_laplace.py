@@ -83,7 +83,7 @@ def test_published_variance_by_monte_carlo() -> None:
 @settings(max_examples=30)
 @given(st.integers(1, 50), st.floats(-3, 3), st.integers(0, 10**6))
 def test_a_vector_in_the_ball_stays_in_the_ball_on_the_grid(d: int, log_scale: float, seed: int) -> None:
-    """The estimate's expectation, on the grid, never has a larger L1 norm than the radius, and is close to the input."""
+    """The expected estimate never has a larger L1 norm than the radius, and is close to the clipped input."""
     vector = np.random.default_rng(seed).laplace(size=(1, d)) * 10**log_scale
     mechanism = Laplace(1.0, L1Ball(1.5))
     mean = vector + mechanism.bias(vector)
