@@ -118,8 +118,9 @@ def laplace_digits(epsilon, steps, rate):
     reach = 2 * steps + math.ceil(tail / rate) + 1
     shift = 0
     while -(-reach // 2**shift) > 2**14:
-        shift += 12
-    return [(shift, -(-reach // 2**shift) + 1)] + [(s, 4096) for s in range(shift - 12, -1, -12)]
+        shift += 1
+    lower = [(s, 2 ** min(12, shift - s)) for s in range(0, shift, 12)]
+    return [(shift, -(-reach // 2**shift) + 1), *reversed(lower)]
 
 
 def laplace_weights(rate, shift, size, top):

@@ -61,10 +61,11 @@ class Keystream:
         ids = np.asarray(clients)
         if ids.ndim != 1 or ids.size == 0 or ids.dtype.kind not in "iu":
             raise InvalidInput("clients must be a non-empty list of whole numbers, one per row")
-        if ids.min() < 0 or ids.max() >= 2**32 or not 0 <= round < 2**32:
-            raise InvalidInput("client numbers and the round must lie in 0 .. 2^32-1")
+        if ids.min() < 0 or ids.max() >= 2**32:
+            raise InvalidInput("client numbers must lie in 0 .. 2^32-1")
+        _check_field("round", round, 32)
         self._ids = ids.astype(np.uint64)
-        self._round = round
+        self._round = int(round)
         cipher = algorithms.AES(key)
         self._blocks = Cipher(cipher, modes.ECB()).encryptor()
         self._counting = Cipher(cipher, modes.CTR(bytes(16))).encryptor()
@@ -85,14 +86,14 @@ class Keystream:
         return int(self._ids.size)
 
     def words(self, rows: Rows, purpose: int, tensor: int, first: int, count: int) -> Words:
-        if not (0 <= purpose < 2**16 and 0 <= tensor < 2**16):
-            raise InvalidInput(f"purpose and tensor must lie in 0 .. 65535, got {purpose} and {tensor}")
+        _check_field("purpose", purpose, 16)
+        _check_field("tensor", tensor, 16)
         if first % BLOCK_WORDS or first < 0 or count < 1:
             raise InvalidInput(f"words are read from a multiple of {BLOCK_WORDS} on, got first={first}, count={count}")
         start, blocks = first // BLOCK_WORDS, -(-count // BLOCK_WORDS)
         if start + blocks > MAX_BLOCKS:
             raise InvalidInput("one stream holds 2^34 words: split the vector into several tensors")
-        last = (purpose << 16 | tensor) << 32 | start
+        last = (int(purpose) << 16 | int(tensor)) << 32 | start
         stream = self._one_client(rows, last, blocks) if len(rows) == 1 else self._many_clients(rows, last, blocks)
         return stream.view("<u4").reshape(len(rows), blocks * BLOCK_WORDS)[:, :count]
 
@@ -114,6 +115,11 @@ class Keystream:
         stream = np.empty(counters.nbytes + 15, dtype=np.uint8)
         self._blocks.update_into(counters.data.cast("B"), stream.data)
         return stream[: counters.nbytes]
+
+
+def _check_field(name: str, value: int, bits: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value < 2**bits:
+        raise InvalidInput(f"{name} must be a whole number from 0 to 2^{bits}-1, got {value!r}")
 
 
 def simulation_key(seed: int) -> bytes:

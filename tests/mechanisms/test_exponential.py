@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from sordino.errors import InvalidInput
 from sordino.mechanisms import Exponential, IntegerRange
 from sordino.mechanisms.exponential import (
+    REDRAW_BLOCK,
     alpha_from_confidence,
     alpha_from_epsilon,
     epsilon_from_alpha,
@@ -22,6 +23,7 @@ from sordino.mechanisms.exponential import (
 )
 from sordino.privacy import accountant
 from sordino.privacy.guarantee import Adjacency, Metric, Pure
+from sordino.randomness import Keystream
 
 
 def law(mechanism: Exponential) -> list[list[Fraction]]:
@@ -210,7 +212,7 @@ def test_posterior_confidence_conversion_refuses_or_answers_but_never_overflows(
 
 @pytest.mark.parametrize("size", [0, 1, -5, 10**6])
 def test_posterior_confidence_conversion_refuses_absurd_sizes(size: int) -> None:
-    with pytest.raises(InvalidInput, match="values"):
+    with pytest.raises(InvalidInput, match=r"values|size"):
         alpha_from_confidence(1.0, size)
 
 
@@ -244,3 +246,16 @@ def test_bound_is_c_times_ten_to_the_rho_in_decimal() -> None:
     assert IntegerRange(0.3, 1).bound == 3
     assert IntegerRange(1.0, 10).bound == 10**10
     assert IntegerRange(0.015, 4).bound == 150
+
+
+def test_redraws_depend_on_neither_neighbours_nor_what_follows_their_block() -> None:
+    """Redraws are made for a block of columns together; more than one block, and two clients with many redraws each."""
+    d = REDRAW_BLOCK + 13
+    mechanism = Exponential(1e-3, IntegerRange(5.0, 0))
+    values = np.random.default_rng(1).integers(-5, 6, (2, d)).astype(np.float64)
+    together = mechanism.randomize(values, stream(2)).output.array
+    for k in range(2):
+        alone = mechanism.randomize(values[k], Keystream.simulation(7, [k], 0)).output.array[0]
+        assert (alone == together[k]).all()
+    first = mechanism.randomize(values[:, :REDRAW_BLOCK], stream(2)).output.array
+    assert (first == together[:, :REDRAW_BLOCK]).all()

@@ -126,7 +126,7 @@ def test_a_round_that_is_not_a_number_of_32_bits_is_refused(round: object) -> No
 
 @pytest.mark.parametrize("address", [(-1, 0), (2**16, 0), (1, -1), (1, 2**16), (1, 1.5), (1, "a"), (1, None)])
 def test_a_purpose_or_tensor_outside_16_bits_is_refused(address: tuple) -> None:
-    with pytest.raises(InvalidInput, match="purpose and tensor"):
+    with pytest.raises(InvalidInput, match=r"purpose|tensor"):
         Keystream.simulation(1, [0], 0).words(FIRST, *address, 0, 4)
 
 

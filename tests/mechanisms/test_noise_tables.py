@@ -268,7 +268,7 @@ def test_three_tables_keep_the_weight_of_every_reachable_output(sigma: float, sh
         keep = mpmath.exp(-mpmath.mpf(noise.eta))
         for z in [0, 0.1, 0.5, 1, 1.7, 2, 3, 5, 7, 9, 10, edge]:
             for y in {round(z * sigma), -round(z * sigma), round(z * sigma) + 517}:
-                assert three_level_probability(noise, y) >= rounded_gaussian(y, sigma) * keep, z
+                assert three_level_probability(noise, y) >= rounded_gaussian(y, noise.proven_sigma) * keep, z
 
 
 @pytest.mark.parametrize(("sigma", "shift"), THREE)
@@ -277,7 +277,10 @@ def test_three_tables_have_no_more_excess_than_tau(sigma: float, shift: int) -> 
     noise = gaussian_noise(sigma, shift)
     with mpmath.workdps(60):
         points = [round(z * sigma) for z in np.linspace(-3, 3, 81)]
-        gaps = [max(three_level_probability(noise, y) - rounded_gaussian(y, sigma), mpmath.mpf(0)) for y in points]
+        gaps = [
+            max(three_level_probability(noise, y) - rounded_gaussian(y, noise.proven_sigma), mpmath.mpf(0))
+            for y in points
+        ]
         simpson = sum(g * (1 if i in (0, 80) else 4 if i % 2 else 2) for i, g in enumerate(gaps))
         excess = simpson * (points[1] - points[0]) / 3
         assert float(excess) <= noise.tau

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sordino.errors import InvalidInput
 from sordino.mechanisms.domain import Box, L1Ball, L2Ball
 from sordino.mechanisms.interface import (
     Diagnostics,
@@ -31,6 +30,7 @@ from sordino.mechanisms.interface import (
 )
 from sordino.mechanisms.noise import GaussianNoise, GeometricNoise
 from sordino.mechanisms.output import IntegerOutput, Output, decode_integers, integer_dtype
+from sordino.privacy.guarantee import check_count
 from sordino.randomness import Purpose, Randomness
 
 
@@ -107,8 +107,8 @@ class AdditiveNoise(Mechanism):
         if isinstance(self.domain, Box):
             self.domain.check_values(d)
             return np.zeros(clients), np.zeros(clients)
-        norms = _norms(w, 1 if isinstance(self.domain, L1Ball) else 2)
-        shrink = self.domain.radius / np.maximum(norms, self.domain.radius)
+        largest, norms = _scaled_norms(w, 1 if isinstance(self.domain, L1Ball) else 2)
+        shrink = np.minimum(1.0, self.domain.radius / largest / norms)
         steps = np.array([g.steps for g in grids], dtype=np.float64)[which]
         return shrink * steps / self.domain.radius * (1 - 2.0**-40), (shrink < 1).astype(np.float64)
 
@@ -140,6 +140,9 @@ class AdditiveNoise(Mechanism):
         if not isinstance(output, IntegerOutput):
             raise TypeError(f"noise on a grid puts out whole numbers, not {type(output).__name__}")
         rows, d = output.array.shape
+        check_cohort(self, rows)
+        if isinstance(self.domain, Box):
+            self.domain.check_values(d)
         grids, which = self._grids(d, rows)
         steps = np.array([g.steps for g in grids], dtype=np.float64)[which, None]
         estimate: Float64s = np.multiply(
@@ -173,19 +176,20 @@ class AdditiveNoise(Mechanism):
 
     def decode(self, reports: Sequence[bytes], values: int) -> Output:
         check_cohort(self, len(reports))
-        if values < 1:
-            raise InvalidInput(f"a report holds at least one value, got {values}")
+        check_count("values", values)
         grids, which = self._grids(values, len(reports))
         limits = np.array([g.limit for g in grids], dtype=np.int64)[which]
         return decode_integers(reports, values, -limits, limits)
 
 
-def _norms(w: Floats, order: int) -> Float64s:
-    """The L1 or L2 norm of every row in double precision, a tile at a time."""
+def _scaled_norms(w: Floats, order: int) -> tuple[Float64s, Float64s]:
+    """Every row's largest absolute value, and its L1 or L2 norm over that (so that nothing overflows); 1 for zeros."""
     largest = np.maximum(np.abs(w.max(axis=1)), np.abs(w.min(axis=1))).astype(np.float64)
-    largest[largest == 0] = 1.0
+    zero = largest == 0
+    largest[zero] = 1.0
     sums = np.zeros(len(w))
     for rows, cols in tiles(np.zeros(len(w)), w.shape[1]):
         part = tile_of(w, rows, cols) / largest[rows, None]
         sums[rows] += np.abs(part).sum(axis=1) if order == 1 else np.square(part).sum(axis=1)
-    return np.asarray(largest * (sums if order == 1 else np.sqrt(sums)))
+    sums[zero] = 1.0
+    return np.maximum(largest, 1e-300), sums if order == 1 else np.sqrt(sums)

@@ -15,17 +15,16 @@ Thresholds are whole numbers out of 2^32, and p and q are rounded towards each o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sordino.errors import InvalidInput
-from sordino.mechanisms.domain import BitString
+from sordino.mechanisms.domain import BitString, as_array
 from sordino.mechanisms.integers import ONE, exp_bounds, log_ratio, probability_threshold
 from sordino.mechanisms.interface import (
     Diagnostics,
@@ -39,7 +38,7 @@ from sordino.mechanisms.interface import (
     tiles,
 )
 from sordino.mechanisms.output import BitOutput, Output, decode_bits
-from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Infinite, Pure
+from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Infinite, Pure, as_adjacency, check_count
 from sordino.randomness import Purpose, Randomness
 
 Bits = NDArray[np.uint8]
@@ -90,7 +89,7 @@ class FixedPoint:
         unit, negative = float(np.min(self.place_values[self.place_values > 0])), x < 0
         top = round(float(self.place_values.sum()) / unit)
         magnitude = np.abs(x) if self.reading == "text" else np.maximum(x, 0)
-        whole = np.minimum(np.floor(magnitude / unit), top).astype(np.int64)
+        whole = np.floor(np.minimum(magnitude, top * unit) / unit).astype(np.int64)
         places = np.round(self.place_values / unit).astype(np.int64)
         bits = (whole[..., None] // np.maximum(places, 1) % 2 * (places > 0)).astype(np.uint8)
         if self.reading == "text":
@@ -99,7 +98,10 @@ class FixedPoint:
 
     def decode(self, bit_estimates: ArrayLike) -> Float64s:
         """`[n, r]` features from `[n, r * l]` bits, or unbiased ones from unbiased estimates of independent bits."""
-        b = np.asarray(bit_estimates, dtype=np.float64)
+        b = as_array("bit estimates", bit_estimates)
+        if b.dtype.kind not in "fiub":
+            raise InvalidInput(f"bit estimates must be numbers, got {b.dtype}")
+        b = b.astype(np.float64)
         if b.ndim != 2 or b.shape[1] % self.bits:
             raise InvalidInput(f"expected [n, r * {self.bits}] bits, got shape {b.shape}")
         codes = b.reshape(len(b), -1, self.bits)
@@ -124,10 +126,8 @@ class BitRandomizer(Mechanism):
         claims: Claim | None = None,
         code: Literal["any", "one-hot"] = "any",
     ) -> None:
-        self.ones = np.broadcast_to(np.asarray(ones, dtype=np.int64), (domain.length,))
-        self.zeros = np.broadcast_to(np.asarray(zeros, dtype=np.int64), (domain.length,))
-        if any((t < 1).any() or (t >= ONE).any() for t in (self.ones, self.zeros)):
-            raise InvalidInput("thresholds for ones and zeros must lie between 1 and 2^32 - 1")
+        self.ones = _thresholds("ones", ones, domain.length)
+        self.zeros = _thresholds("zeros", zeros, domain.length)
         self.domain: BitString = domain
         self.variant = name
         self._claim = claims
@@ -188,6 +188,10 @@ class BitRandomizer(Mechanism):
         """Randomise `[n, length]` bits (0/1 or booleans); each row has its own stream."""
         bits = as_bits(values, self.domain.length)
         check_cohort(self, len(bits), randomness)
+        if self._code == "one-hot" and (bits.sum(axis=1, dtype=np.int64) != 1).any():
+            raise InvalidInput(
+                "a one-hot code has exactly one bit set in every row: this guarantee is for such codes only"
+            )
         records, d = bits.shape
         packed = np.empty((records, -(-d // 8)), np.uint8)
         ones, zeros = self.ones.astype(np.uint32), self.zeros.astype(np.uint32)
@@ -235,14 +239,26 @@ class BitRandomizer(Mechanism):
         """Epsilon of a whole record's string: the largest sum over the positions in which two strings may differ."""
         differing = self.domain.differing or self.domain.length
         if self._code == "one-hot":
-            p, q = int(self.ones[0]), int(self.zeros[0])
-            return abs(log_ratio(p, q)) + abs(log_ratio(ONE - q, ONE - p))
+            return self._one_hot_loss()
         return float(np.sort(self.bit_losses())[::-1][:differing].sum())
+
+    def _one_hot_loss(self) -> float:
+        """One code has its 1 at i, the other at j: position i tells for the one, position j for the other."""
+        pairs = list(zip(self.ones.tolist(), self.zeros.tolist(), strict=True))
+        gained = np.array([max(log_ratio(p, q), log_ratio(ONE - p, ONE - q)) for p, q in pairs])
+        missed = np.array([max(log_ratio(q, p), log_ratio(ONE - q, ONE - p)) for p, q in pairs])
+        if len(pairs) == 1:
+            return 0.0
+        i, j = int(gained.argmax()), int(missed.argmax())
+        if i != j:
+            return float(gained[i] + missed[j])
+        return float(max(np.delete(gained, i).max() + missed[j], gained[i] + np.delete(missed, j).max()))
 
     def guarantee(
         self, adjacency: Adjacency = Adjacency.RECORD_REPLACE, *, values: int = 1, client: int = 0
     ) -> Guarantee:
         """Per record (its features: labels are never randomised here), per bit, or per client of `values` records."""
+        adjacency, values = as_adjacency(adjacency), check_count("values", values)
         if adjacency is Adjacency.LABEL:
             return Guarantee(SERVER, adjacency, Infinite("labels leave the client as they are"), "none")
         if adjacency is Adjacency.COORDINATE:
@@ -264,7 +280,7 @@ class BitRandomizer(Mechanism):
 
 def as_bits(values: ArrayLike, length: int) -> Bits:
     """`[n, length]` zeros and ones."""
-    array = np.asarray(values)
+    array = as_array("bits", values)
     if array.ndim == 1:
         array = array[None, :]
     if array.dtype.kind not in "biu" or array.ndim != 2 or array.size == 0 or array.shape[1] != length:
@@ -274,9 +290,19 @@ def as_bits(values: ArrayLike, length: int) -> Bits:
     return array.astype(np.uint8, copy=False)
 
 
+def _thresholds(name: str, given: Any, length: int) -> NDArray[np.int64]:
+    """One threshold for all positions or one per position, each a whole number from 1 to 2^32 - 1."""
+    array = np.atleast_1d(as_array(name, given))
+    if array.dtype.kind not in "iu" or array.ndim != 1 or array.size not in (1, length):
+        raise InvalidInput(f"thresholds for {name} must be whole numbers, one or {length} of them, got {given!r}")
+    if (array < 1).any() or (array >= ONE).any():
+        raise InvalidInput(f"thresholds for {name} must lie between 1 and 2^32 - 1")
+    return np.broadcast_to(array.astype(np.int64), (length,))
+
+
 def _checked(epsilon: float) -> Fraction:
-    if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not 0 < epsilon < math.inf:
-        raise InvalidInput(f"epsilon must be a finite number > 0, got {epsilon!r}")
+    if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not 0 < epsilon <= 1e6:
+        raise InvalidInput(f"epsilon must be a number > 0 and at most 1e6, got {epsilon!r}")
     return Fraction(epsilon)
 
 
@@ -294,6 +320,6 @@ def _exp(x: Fraction) -> Fraction:
 def _facing(p: Fraction, q: Fraction) -> tuple[int, int]:
     """Thresholds of p and q out of 2^32, each rounded towards the other: no ratio of the two can grow."""
     ones, zeros = probability_threshold(p, towards=q), probability_threshold(q, towards=p)
-    if ones == zeros:
+    if (ones - zeros) * (p - q) <= 0:  # equal, or crossed between the same two thresholds
         raise InvalidInput("p and q are equal to 32 bits, so the output would say nothing: raise epsilon")
     return ones, zeros

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,13 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput
+from sordino.privacy.guarantee import check_count
 
 Float32s = NDArray[np.float32]
 
 
+def as_array(name: str, given: Any) -> NDArray[Any]:
+    """numpy's view of a value or of nested lists; ragged ones are refused."""
+    try:
+        return np.asarray(given)
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(f"{name} must form a rectangular array of numbers: {error}") from None
+
+
 def _per_value(name: str, given: float | Sequence[float] | NDArray[np.floating]) -> Float32s:
     """A scalar or one number per value, as finite float32."""
-    array = np.asarray(given)
+    array = as_array(name, given)
     if array.dtype.kind not in "fiu" or array.ndim > 1 or array.size == 0:
         raise InvalidInput(f"{name} must be a number or one number per value, got {given!r}")
     with np.errstate(over="ignore"):
@@ -29,7 +37,7 @@ def _per_value(name: str, given: float | Sequence[float] | NDArray[np.floating])
     return array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Box:
     """Every value in [centre - radius, centre + radius]; centre and radius are scalars or one per value."""
 
@@ -43,18 +51,31 @@ class Box:
     ) -> None:
         object.__setattr__(self, "centre", _per_value("centre", centre))
         object.__setattr__(self, "radius", _per_value("radius", radius))
-        if not (self.radius >= np.finfo(np.float32).tiny).all() or not (self.radius <= 1e37).all():
-            raise InvalidInput(f"radius must lie between 1.2e-38 and 1e37 everywhere, got {radius!r}")
+        if not (self.radius >= 1e-30).all() or not (self.radius <= 1e30).all():
+            raise InvalidInput(f"radius must lie between 1e-30 and 1e30 everywhere, got {radius!r}")
+        if not (np.abs(self.centre) <= 1e30).all():
+            raise InvalidInput(f"centre must lie between -1e30 and 1e30 everywhere, got {centre!r}")
         sizes = {self.centre.size, self.radius.size} - {1}
         if len(sizes) > 1:
             raise InvalidInput(f"centre and radius disagree on the number of values: {sorted(sizes)}")
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Box) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[bytes, bytes]:
+        return self.centre.tobytes(), self.radius.tobytes()
+
     @classmethod
     def per_tensor(cls, sizes: Sequence[int], centres: Sequence[float], radii: Sequence[float]) -> Box:
         """The box of a flat vector of tensors, each with its own centre and radius."""
-        if not len(sizes) == len(centres) == len(radii) or min(sizes, default=0) < 1:
-            raise InvalidInput("give one positive size, one centre and one radius per tensor")
-        return cls(np.repeat(np.asarray(centres, float), sizes), np.repeat(np.asarray(radii, float), sizes))
+        if not len(sizes) == len(centres) == len(radii) or not sizes:
+            raise InvalidInput("give one size, one centre and one radius per tensor")
+        counts = [check_count("a tensor's size", size) for size in sizes]
+        middle, reach = _per_value("centre", centres), _per_value("radius", radii)
+        return cls(np.repeat(middle, counts), np.repeat(reach, counts))
 
     def check_values(self, values: int) -> None:
         """Refuse vectors whose length the box does not describe."""
@@ -154,8 +175,8 @@ class IntegerRange:
     precision: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.clip, bool) or not isinstance(self.clip, (int, float)) or not 0 < self.clip < math.inf:
-            raise InvalidInput(f"the clipping range c must be a number > 0, got {self.clip!r}")
+        if isinstance(self.clip, bool) or not isinstance(self.clip, (int, float)) or not 0 < self.clip <= 2**45:
+            raise InvalidInput(f"the clipping range c must be a number > 0 and at most 2^45, got {self.clip!r}")
         if isinstance(self.precision, bool) or not isinstance(self.precision, int) or not 0 <= self.precision <= 18:
             raise InvalidInput(f"the precision rho must be a whole number from 0 to 18, got {self.precision!r}")
         if not 1 <= self.bound <= 2**45:
@@ -178,9 +199,8 @@ class BitString:
     differing: int | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.length, bool) or not isinstance(self.length, int) or self.length < 1:
-            raise InvalidInput(f"a bit string has at least one bit, got length {self.length!r}")
-        if self.differing is not None and not 1 <= self.differing <= self.length:
+        check_count("the length of a bit string", self.length)
+        if self.differing is not None and not 1 <= check_count("differing", self.differing) <= self.length:
             raise InvalidInput(f"strings of {self.length} bits differ in 1 to {self.length}, got {self.differing!r}")
 
 

@@ -32,16 +32,16 @@ from sordino.mechanisms.interface import (
     as_matrix,
     check_cohort,
     client_index,
-    client_level,
     per_client,
     row_parameters,
     store_tile,
     tile_of,
     tiles,
+    values_affected,
 )
 from sordino.mechanisms.noise import GeometricNoise, geometric_noise
 from sordino.mechanisms.output import IntegerOutput, Output, decode_integers, integer_dtype
-from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Metric, Pure
+from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Metric, Pure, check_count
 from sordino.randomness import Purpose, Randomness, Rows
 
 REDRAW_BLOCK = 2**18  #: columns whose redraws are made together
@@ -72,7 +72,8 @@ class Exponential(Mechanism):
     def _coded(self, w: Floats) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
         """v = round(x 10^rho), clipped to [-M, M], and how many of each row lay outside."""
         bound = self.domain.bound
-        scaled = np.multiply(w, 10.0**self.domain.precision, dtype=np.float64)
+        with np.errstate(over="ignore"):
+            scaled = np.multiply(w, 10.0**self.domain.precision, dtype=np.float64)
         if max(scaled.max(), -scaled.min()) <= bound:
             return np.rint(scaled, out=scaled).astype(np.int64), np.zeros(len(w), np.intp)
         outside = (np.abs(scaled) > bound).sum(axis=1)
@@ -103,8 +104,9 @@ class Exponential(Mechanism):
                 self._redraw(out, rows, missing, noise, randomness, tensor, (cols.stop - 1) // REDRAW_BLOCK)
                 missing = []
         limits = np.full(clients, bound, dtype=np.int64)
-        scale = [math.sqrt(self._moments_at(0, self.alpha[k])[1]) * 10.0**-self.domain.precision for k in which]
-        return Randomized(IntegerOutput(out, -limits, limits), Diagnostics(clipped, np.array(scale)))
+        distinct, index = np.unique(self.alpha, return_inverse=True)
+        scale = np.sqrt([self._moments_at(0, a)[1] for a in distinct.tolist()]) * 10.0**-self.domain.precision
+        return Randomized(IntegerOutput(out, -limits, limits), Diagnostics(clipped, scale[index][which]))
 
     def _redraw(
         self,
@@ -141,6 +143,7 @@ class Exponential(Mechanism):
     def estimate(self, output: Output) -> Floats:
         if not isinstance(output, IntegerOutput):
             raise TypeError(f"the exponential mechanism puts out whole numbers, not {type(output).__name__}")
+        check_cohort(self, len(output.array))
         return output.array * 10.0**-self.domain.precision
 
     def _moments_at(self, v: int, alpha: float) -> tuple[float, float]:
@@ -175,16 +178,20 @@ class Exponential(Mechanism):
     def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
         k = client_index(self.alpha.size, client)
         alpha, noise, bound = float(self.alpha[k]), self._noise[k], self.domain.bound
-        count = values if client_level(adjacency) else 1
-        if _loss(noise, bound) <= alpha * bound:
-            basis = f"exponential mechanism on {2 * bound + 1} integers: alpha M per value, table enumerated"
+        count = values_affected(adjacency, values)
+        if _step_loss(noise) <= alpha:
+            basis = f"exponential mechanism on {2 * bound + 1} integers: alpha at every distance, table enumerated"
             return Guarantee(SERVER, adjacency, Metric(alpha * count, bound), basis)
-        basis = "every integer of the range keeps a chance that the finite tables bound from below"
-        return Guarantee(SERVER, adjacency, Pure(_loss(noise, bound) * count), basis)
+        basis = f"exponential mechanism on {2 * bound + 1} integers: alpha M over the range, table enumerated"
+        return Guarantee(SERVER, adjacency, Pure(max(_loss(noise, bound), alpha * bound) * count), basis)
 
     def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
         alpha = float(self.alpha[client_index(self.alpha.size, client)])
-        return Claim(alpha * values, 0.0, "alpha in condensed LDP, alpha_i = |theta| alpha_p per round (LDP-Fed)")
+        return Claim(
+            alpha * check_count("values", values),
+            0.0,
+            "alpha in condensed LDP, alpha_i = |theta| alpha_p per round (LDP-Fed)",
+        )
 
     def decode(self, reports: Sequence[bytes], values: int) -> Output:
         check_cohort(self, len(reports))
@@ -213,17 +220,33 @@ def _loss(noise: GeometricNoise, bound: int) -> float:
     return min(float(2 * noise.rate * bound) + 2 * noise.slack, noise.cap + math.log(5))
 
 
+def _step_loss(noise: GeometricNoise) -> float:
+    """What inputs one step apart lose at most; at distance d it is at most d times as much."""
+    return float(2 * noise.rate) + 2 * noise.slack
+
+
+def _noise(rate: Fraction, bound: int) -> GeometricNoise:
+    return geometric_noise(rate, 2 * bound + 1, lump=False, top_size=2**12)
+
+
 @lru_cache(maxsize=512)
 def _calibrated(alpha: float, bound: int) -> GeometricNoise:
-    """Noise with rate alpha/2, less what the rounding of its tables costs, on magnitudes up to 2M."""
+    """Noise with rate alpha/2, less what the rounding of its tables costs, on magnitudes up to 2M.
+
+    Where that costs less than a part in 10^5, alpha holds at every distance; elsewhere alpha M holds over the range.
+    """
     rate = Fraction(alpha) / 2
-    noise = geometric_noise(rate, 2 * bound + 1, lump=False)
+    noise = _noise(rate, bound)
+    if noise.slack <= 5e-6 * alpha:
+        noise = _noise(rate - Fraction(noise.slack) * Fraction(3, 2), bound)
+        if _step_loss(noise) <= alpha:
+            return noise
     for _ in range(8):
         excess = _loss(noise, bound) - alpha * bound
         lower = noise.rate * Fraction(10**15 - 1, 10**15) - Fraction(max(excess, 0.0)) * Fraction(101, 200) / bound
         if excess <= 0 or lower < rate * Fraction(9, 10):
             break
-        noise = geometric_noise(lower, 2 * bound + 1, lump=False)
+        noise = _noise(lower, bound)
     return noise
 
 
@@ -234,8 +257,8 @@ def epsilon_from_alpha(alpha: float, domain: IntegerRange) -> float:
 
 def alpha_from_epsilon(epsilon: float, domain: IntegerRange) -> float:
     """The alpha whose exact epsilon per value is the one given."""
-    if not epsilon > 0:
-        raise InvalidInput(f"epsilon must be > 0, got {epsilon!r}")
+    if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not 0 < epsilon < math.inf:
+        raise InvalidInput(f"epsilon must be a finite number > 0, got {epsilon!r}")
     return epsilon / domain.bound
 
 
@@ -253,9 +276,11 @@ def alpha_from_confidence(epsilon: float, size: int) -> float:
 
     It depends on the prior and is not a differential privacy guarantee; it serves to compare with the paper.
     """
-    if not epsilon > 0 or not 2 <= size <= 4096:
-        raise InvalidInput(f"the MPC conversion needs epsilon > 0 and 2 to 4096 values, got {epsilon!r} and {size!r}")
-    wanted = math.exp(epsilon) / (math.exp(epsilon) + size - 1)
+    if not isinstance(epsilon, (int, float)) or not 0 < epsilon <= 1e6 or not 2 <= check_count("size", size) <= 4096:
+        raise InvalidInput(
+            f"the MPC conversion needs 0 < epsilon <= 1e6 and 2 to 4096 values, got {epsilon!r}, {size!r}"
+        )
+    wanted = 1 / (1 + (size - 1) * math.exp(-epsilon))
     low, high = 0.0, 64.0
     for _ in range(60):
         middle = (low + high) / 2

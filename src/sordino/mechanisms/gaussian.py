@@ -18,10 +18,11 @@ from numpy.typing import ArrayLike
 from sordino.errors import InvalidInput
 from sordino.mechanisms.additive import AdditiveNoise, Grid
 from sordino.mechanisms.domain import Box, L2Ball
-from sordino.mechanisms.interface import Float64s, client_index, client_level, per_client
+from sordino.mechanisms.integers import MIN_EPSILON
+from sordino.mechanisms.interface import Float64s, check_delta, client_index, per_client, values_affected
 from sordino.mechanisms.noise import COARSE_SIGMA, FINE_SIGMA, GaussianNoise, gaussian_noise
 from sordino.privacy import accountant, guarantee
-from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee
+from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, check_count
 
 _MIN_SIGMA = 32.0  # in grid steps: below it the rounding of inputs would show
 
@@ -35,7 +36,7 @@ class Gaussian(AdditiveNoise):
         self.domain: Box | L2Ball = domain or Box()
         if isinstance(self.domain, Box) and np.unique(self.domain.radius).size > 1:
             raise InvalidInput("Gaussian noise needs one radius for all values: use one mechanism per tensor")
-        self.sigma = per_client("sigma", sigma, low=0, high=1e37)
+        self.sigma = per_client("sigma", sigma, low=1e-37, high=1e37)
         self._claims = claims
         self._parameters = self.sigma / float(np.max(self.domain.radius))
         if not (self._parameters >= 1 / 512).all() or not (self._parameters <= FINE_SIGMA).all():
@@ -61,11 +62,11 @@ class Gaussian(AdditiveNoise):
         `derived` takes the root over the whole product, as the moments bound it comes from requires; `literal` takes it
         over the first factor only, as printed.
         """
-        eps = per_client("epsilon", epsilon, low=0, high=math.inf)
-        if not 0 < delta < 1:
-            raise InvalidInput(f"delta must lie in (0, 1), got {delta!r}")
-        if not 0 < sampling < 1 or isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
-            raise InvalidInput(f"Eq. 4 needs 0 < q < 1 and R >= 1 rounds, got q={sampling!r}, R={rounds!r}")
+        eps = per_client("epsilon", epsilon, low=MIN_EPSILON * (1 - 1e-9), high=1e6)
+        delta = check_delta(delta)
+        check_count("rounds", rounds)
+        if not isinstance(sampling, float) or not 0 < sampling < 1:
+            raise InvalidInput(f"Eq. 4 needs a sampling probability 0 < q < 1, got {sampling!r}")
         if reading not in ("derived", "literal"):
             raise InvalidInput(f"reading is 'derived' or 'literal', got {reading!r}")
         first = 4 * sampling**2 * rounds / (1 - sampling)
@@ -80,9 +81,8 @@ class Gaussian(AdditiveNoise):
     ) -> Gaussian:
         """The least sigma for which one upload of `values` values is proven (eps, delta)."""
         domain = domain or Box()
-        eps = per_client("epsilon", epsilon, low=0, high=math.inf)
-        if not 0 < delta < 1:
-            raise InvalidInput(f"delta must lie in (0, 1), got {delta!r}")
+        eps = per_client("epsilon", epsilon, low=MIN_EPSILON * (1 - 1e-9), high=1e6)
+        delta, values = check_delta(delta), check_count("values", values)
         return cls(np.array([_least_sigma(domain, float(e), delta, values) for e in eps]), domain)
 
     def grid(self, values: int, client: int = 0) -> Grid:
@@ -101,15 +101,15 @@ class Gaussian(AdditiveNoise):
         return np.zeros_like(v), np.full_like(v, grid.noise.sigma**2 + rounding)
 
     def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
-        noise = self.grid(values, client).noise
+        count = values_affected(adjacency, values)
+        grid = self.grid(values, client)
+        noise = grid.noise
         assert isinstance(noise, GaussianNoise)
-        relative = float(self._parameters[client_index(self._parameters.size, client)])
-        whole = client_level(adjacency)
-        if isinstance(self.domain, L2Ball):
-            mu, count, what = 2 / relative, values, "an L2 ball"
+        mu, what = 2 * grid.steps / noise.proven_sigma, "an L2 ball"
+        if isinstance(self.domain, Box):
+            mu, what = mu * math.sqrt(count), "a box"
         else:
-            count, what = (values if whole else 1), "a box"
-            mu = 2 * math.sqrt(count) / relative
+            count = values  # a change of one coordinate may move the whole scaled vector
         loss = guarantee.Gaussian(mu, eta=count * noise.eta, tau=count * noise.tau)
         return Guarantee(SERVER, adjacency, loss, f"{count} values in {what}; rounded Gaussian, table enumerated")
 

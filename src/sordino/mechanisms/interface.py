@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms import output as outputs
-from sordino.mechanisms.domain import Domain, check_finite
+from sordino.mechanisms.domain import Domain, as_array, check_finite
 from sordino.mechanisms.output import Output
-from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Infinite
+from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Infinite, as_adjacency, check_count
 from sordino.randomness import Randomness, Rows
 
 Floats = NDArray[np.floating[Any]]
@@ -91,17 +91,19 @@ class Mechanism(ABC):
         """The outputs that `encode` wrote; anything outside the output set is refused."""
 
 
-def client_level(adjacency: Adjacency) -> bool:
-    """Whether all of a client's values may differ (else only one coordinate does); other adjacencies are refused.
+def values_affected(adjacency: Adjacency, values: int) -> int:
+    """How many of a vector's values differ between the two worlds: one coordinate, or all of them.
 
     A numeric mechanism sees a vector, not records: a change of one record may move every value of the vector, so the
     client's guarantee is also the record's.
     """
+    count = check_count("values", values)
+    adjacency = as_adjacency(adjacency)
     if adjacency is Adjacency.LABEL:
         raise InvalidInput(
             "a numeric mechanism does not see labels: ask for the client, record or coordinate adjacency"
         )
-    return adjacency is not Adjacency.COORDINATE
+    return 1 if adjacency is Adjacency.COORDINATE else count
 
 
 def unproven(adjacency: Adjacency, why: str) -> Guarantee:
@@ -111,10 +113,7 @@ def unproven(adjacency: Adjacency, why: str) -> Guarantee:
 
 def per_client(name: str, given: ArrayLike, *, low: float, high: float) -> Float64s:
     """A scalar or one number per client, checked against (low, high)."""
-    try:
-        array = np.atleast_1d(np.asarray(given))
-    except ValueError:
-        raise InvalidInput(f"{name} must be a number or one number per client") from None
+    array = np.atleast_1d(as_array(name, given))
     if array.dtype.kind not in "fiu" or array.ndim != 1 or array.size == 0:
         raise InvalidInput(f"{name} must be a number or one number per client, got {given!r}")
     array = array.astype(np.float64)
@@ -144,16 +143,14 @@ def as_shaped(values: ArrayLike) -> Floats:
     """As `as_matrix`, for callers that find NaN and infinity themselves (`Box.normalise` does)."""
     if hasattr(values, "detach"):  # a torch tensor, without importing torch
         values = values.detach().cpu().numpy()
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise InvalidInput(f"values must form a rectangular array of numbers: {error}") from None
+    array = as_array("values", values)
     if array.dtype.kind != "f":
         raise InvalidInput(
             f"values must be floating-point numbers, got {array.dtype}: convert them, e.g. with .astype('float32')"
         )
     if array.dtype.itemsize > 8:
-        array = array.astype(np.float64)
+        with np.errstate(over="ignore"):
+            array = array.astype(np.float64)
     if array.ndim == 1:
         array = array[None, :]
     if array.ndim != 2 or array.size == 0:
@@ -163,10 +160,19 @@ def as_shaped(values: ArrayLike) -> Floats:
 
 def check_cohort(mechanism: Mechanism, rows: int, randomness: Randomness | None = None) -> None:
     """Refuse a cohort whose rows do not match the mechanism's parameters or the randomness."""
+    if rows < 1:
+        raise InvalidInput("there are no clients: give at least one row of values, or one report")
     if mechanism.clients not in (None, rows):
         raise InvalidInput(f"the mechanism holds parameters for {mechanism.clients} clients, the values are for {rows}")
     if randomness is not None and randomness.clients != rows:
         raise InvalidInput(f"the randomness is for {randomness.clients} clients, the values are for {rows}")
+
+
+def check_delta(delta: float) -> float:
+    """A delta strictly between 0 and 1."""
+    if isinstance(delta, bool) or not isinstance(delta, (int, float)) or not 0 < delta < 1:
+        raise InvalidInput(f"delta must be a number in (0, 1), got {delta!r}")
+    return float(delta)
 
 
 def row_parameters(parameters: NDArray[Any], rows: int) -> NDArray[Any]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sordino.errors import InvalidInput
-from sordino.mechanisms.domain import FiniteSet
+from sordino.mechanisms.domain import FiniteSet, as_array
 from sordino.mechanisms.integers import ONE, check_epsilon, exp_bounds, log_ratio
 from sordino.mechanisms.interface import (
     Diagnostics,
@@ -32,7 +32,7 @@ from sordino.mechanisms.interface import (
     tiles,
 )
 from sordino.mechanisms.output import IntegerOutput, Output, decode_integers, integer_dtype
-from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure
+from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure, as_adjacency, check_count
 from sordino.randomness import Purpose, Randomness
 
 _BITS = 192
@@ -65,7 +65,7 @@ class RandomizedLabel(Mechanism):
         return None if self.epsilon.size == 1 else int(self.epsilon.size)
 
     def _labels(self, values: ArrayLike) -> NDArray[np.int64]:
-        array = np.asarray(values)
+        array = as_array("labels", values)
         if array.ndim == 1:
             array = array[None, :]
         if array.dtype.kind not in "iu" or array.ndim != 2 or array.size == 0:
@@ -103,22 +103,33 @@ class RandomizedLabel(Mechanism):
         """`[K, n, size]`: an unbiased estimate of each label's one-hot vector; its mean estimates frequencies."""
         if not isinstance(output, IntegerOutput):
             raise TypeError(f"randomised labels are whole numbers, not {type(output).__name__}")
+        check_cohort(self, len(output.array))
         p, q = self._probabilities(row_parameters(self._keep, len(output.array)))
         hot = output.array[..., None] == np.arange(self.domain.size)
         return np.asarray((hot - q[:, None, None]) / (p - q)[:, None, None])
 
     def bias(self, values: ArrayLike) -> Float64s:
-        """Zero but for the unequal split of 2^32 words among the others, at most (k-1)/2^32 of an entry."""
-        return np.zeros((*self._labels(values).shape, self.domain.size))
+        """Only what the unequal split of 2^32 words among the other labels leaves."""
+        labels = self._labels(values)
+        check_cohort(self, len(labels))
+        p, q = (a[:, None, None] for a in self._probabilities(row_parameters(self._keep, len(labels))))
+        size, others = self.domain.size, self.domain.size - 1
+        steps = (np.arange(size) - labels[..., None]) % size  # 0 for the label itself, else 1 .. k-1 after it
+        edges = -(-np.arange(size) * ONE // others)  # words that choose the labels before the i-th other
+        share = np.concatenate([[0], np.diff(edges)])[steps] / ONE
+        hot = steps == 0
+        return np.asarray((np.where(hot, p, (1 - p) * share) - q) / (p - q) - hot)
 
     def variance(self, values: ArrayLike) -> Float64s:
         labels = self._labels(values)
+        check_cohort(self, len(labels))
         p, q = (a[:, None, None] for a in self._probabilities(row_parameters(self._keep, len(labels))))
         hot = labels[..., None] == np.arange(self.domain.size)
         return np.where(hot, p * (1 - p), q * (1 - q)) / (p - q) ** 2
 
     def guarantee(self, adjacency: Adjacency = Adjacency.LABEL, *, values: int = 1, client: int = 0) -> Guarantee:
         """Per label, also of a record whose label changes; `values` labels for a whole client."""
+        adjacency, values = as_adjacency(adjacency), check_count("values", values)
         keep = int(self._keep[client_index(self._keep.size, client)])
         least = ONE // (self.domain.size - 1)
         loss = log_ratio(keep * ONE, (ONE - keep) * least)

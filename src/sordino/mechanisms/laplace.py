@@ -25,7 +25,7 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms.additive import AdditiveNoise, Grid
 from sordino.mechanisms.domain import Box, L1Ball
 from sordino.mechanisms.integers import MAX_EPSILON, MIN_EPSILON
-from sordino.mechanisms.interface import Float64s, client_index, client_level, per_client
+from sordino.mechanisms.interface import Float64s, client_index, per_client, values_affected
 from sordino.mechanisms.noise import GeometricNoise, geometric_noise
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Pure
 
@@ -76,14 +76,13 @@ class Laplace(AdditiveNoise):
         return mean, square - (v + mean) ** 2
 
     def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
+        count = values_affected(adjacency, values)
         grid = self.grid(values, client)
         assert isinstance(grid.noise, GeometricNoise)
-        whole = client_level(adjacency)
         if isinstance(self.domain, L1Ball):
             loss = float(grid.noise.rate * 2 * grid.steps) + values * grid.noise.slack
             return Guarantee(SERVER, adjacency, Pure(loss), "L1 distance of integer vectors, table enumerated")
         loss = grid.noise.loss(2 * grid.steps)
-        count = values if whole else 1
         return Guarantee(SERVER, adjacency, Pure(loss * count), f"{count} values in a box, table enumerated")
 
     def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
@@ -95,16 +94,22 @@ class Laplace(AdditiveNoise):
 @lru_cache(maxsize=512)
 def _calibrated(epsilon: float, steps: int, values: int) -> Grid:
     """Noise whose enumerated loss over 2 * steps (and over `values` coordinates in a ball) is at most epsilon."""
-    target = Fraction(epsilon)
-    tail = 20.0 if epsilon > 22.5 else max(9.0, min(20.0, 31.0 - epsilon))  # in units of the noise's scale
-    for _ in range(8):
+    target, ball = Fraction(epsilon), values > 1
+    # How far the tables reach, in units of the noise's scale: the further, the smaller their last weights, and the more
+    # these stray; in a ball every value strays.
+    room = 34.6 - math.log(values) if ball else 31.0
+    tail = 20.0 if epsilon > 22.5 else max(6.0 if ball else 9.0, min(20.0, room - epsilon))
+    for attempt in range(40):
         rate = target / (2 * steps)
-        noise = geometric_noise(rate, 2 * steps + math.ceil(tail / rate) + 1, lump=True)
+        reach = 2 * steps + math.ceil(tail / rate) + 1
+        noise = geometric_noise(rate, reach, lump=True, top_size=2**9 if ball else 2**14)
         loss = noise.loss(2 * steps) + (values - 1) * noise.slack
         if loss <= epsilon:
             top = noise.digits[0]
             return Grid(steps, noise, ((len(top.table.weights) - 1) << top.shift) - steps)
-        target -= Fraction(loss - epsilon) * Fraction(101, 100)
+        target -= Fraction(loss - epsilon) * (
+            1 + attempt
+        )  # the slack of another rate is another: overshoot more and more
         if target <= 0:
             break
     raise InvalidInput(

@@ -28,7 +28,6 @@ from sordino.randomness import Words
 
 _BITS = 192
 _DIGIT_BITS = 12
-_MAX_TOP = 2**14
 
 
 def _lanes(words: Words) -> NDArray[np.uint64]:
@@ -97,16 +96,18 @@ class GeometricNoise:
 
 
 @lru_cache(maxsize=512)
-def geometric_noise(rate: Fraction, reach: int, *, lump: bool) -> GeometricNoise:
-    """Tables for magnitudes 0 .. reach-1 at least; with `lump`, one more top digit holds all the mass beyond."""
+def geometric_noise(rate: Fraction, reach: int, *, lump: bool, top_size: int = 2**14) -> GeometricNoise:
+    """Tables for magnitudes 0 .. reach-1 at least; with `lump`, one more top digit holds all the mass beyond.
+
+    A smaller `top_size` may need one digit more, but its weights are larger and stray less.
+    """
     shift = 0
-    while -(-reach >> shift) > _MAX_TOP:
-        shift += _DIGIT_BITS
+    while -(-reach >> shift) > top_size:
+        shift += 1
     top = -(-reach >> shift) + lump
+    lower = range((shift - 1) // _DIGIT_BITS * _DIGIT_BITS, -1, -_DIGIT_BITS)
     digits = [_digit(rate, shift, top, lump)]
-    while shift:
-        shift -= _DIGIT_BITS
-        digits.append(_digit(rate, shift, 1 << _DIGIT_BITS, False))
+    digits += [_digit(rate, low, 1 << min(_DIGIT_BITS, shift - low), False) for low in lower]
     odds = exp_fixed(-rate, _BITS)
     negative = max(1, round(Fraction(odds * ONE, odds + (1 << _BITS))))
     return GeometricNoise(rate, top << digits[0].shift, tuple(digits), negative)
@@ -136,7 +137,7 @@ def _to_total(shape: list[int]) -> list[int]:
     return weights
 
 
-_LEVEL = 32  # sigma of a level over this is at least 4: what the sum of levels lacks of a discrete Gaussian is < 1e-130
+_LEVEL = 32  # sigma of a level over this is about 4: what the sum of levels lacks of a discrete Gaussian is < 1e-130
 _LEVELS = 3
 COARSE_SIGMA = 512.0  #: the largest sigma, in grid steps, drawn from one table
 FINE_SIGMA = 2**17  #: beyond it sigma is at least this, from three tables
@@ -144,7 +145,7 @@ FINE_SIGMA = 2**17  #: beyond it sigma is at least this, from three tables
 
 @dataclass(frozen=True)
 class GaussianNoise:
-    """Integer noise that behaves as a Gaussian of `sigma` steps up to (eta, tau) per value.
+    """Integer noise that behaves as a Gaussian of `proven_sigma` steps up to (eta, tau) per value.
 
     For inputs at most `shift` apart, delta_actual(eps) <= delta_Gaussian(eps - eta) + tau: no weight lies below its
     ideal by more than a factor e^-eta, and no more than tau of the mass is in excess of the ideal.
@@ -160,6 +161,11 @@ class GaussianNoise:
     @property
     def words_per_value(self) -> int:
         return 2 * self.levels
+
+    @property
+    def proven_sigma(self) -> float:
+        """Of the Gaussian whose rounding to whole steps this is: rounding adds a twelfth to the variance."""
+        return self.sigma if self.levels == 1 else math.sqrt(self.sigma**2 - 1 / 12)
 
     @property
     def reach(self) -> int:
@@ -188,9 +194,11 @@ def gaussian_noise(sigma: float, shift: int) -> GaussianNoise:
     reach = math.ceil((10.5 + distance) * base)
     table, short = _gaussian_table(_discrete_gaussian(Fraction(base), reach))
     z = 10 + distance
-    rounding = 1.01 * (z * z + 1) / (24 * sigma * sigma)  # |ln| of a discrete against a rounded Gaussian within z sigma
+    # |ln| of the discrete Gaussian against the rounded one of `proven_sigma`, within z sigma: their expansions agree up
+    # to terms (z^4/2880 + z^2/288 + z^2/360)/sigma^4; twice that leaves room for the next ones.
+    rounding = 2 * (z**4 / 2880 + z**2 / 150 + 1) / sigma**4
     eta = 2 * rounding + _LEVELS * short + 2.0**-58
-    tau = 2 * _LEVELS * (2 * reach + 1) / TOTAL + math.erfc(10 / math.sqrt(2))
+    tau = 2 * rounding + 2 * _LEVELS * (2 * reach + 1) / TOTAL + math.erfc(10 / math.sqrt(2))
     return GaussianNoise(sigma, _LEVELS, table, reach, eta, tau)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput
+from sordino.privacy.guarantee import check_count
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,12 @@ def _encode_integers(row: NDArray[np.signedinteger[Any]], low: int, high: int) -
     return offset.view(np.uint8).reshape(-1, 8)[:, : integer_width(low, high)].tobytes()
 
 
+def _check_reports(reports: Sequence[bytes], values: int) -> None:
+    check_count("values", values)
+    if not reports:
+        raise InvalidInput("there is no report to decode")
+
+
 def _check_lengths(reports: Sequence[bytes], expected: Sequence[int]) -> None:
     for k, (report, length) in enumerate(zip(reports, expected, strict=True)):
         if not isinstance(report, (bytes, bytearray, memoryview)):
@@ -101,6 +108,7 @@ def _check_lengths(reports: Sequence[bytes], expected: Sequence[int]) -> None:
 
 def decode_bits(reports: Sequence[bytes], values: int) -> BitOutput:
     """Reports of d bits each; refused when the length is wrong or a padding bit is set."""
+    _check_reports(reports, values)
     width = -(-values // 8)
     _check_lengths(reports, [width] * len(reports))
     packed = np.frombuffer(b"".join(reports), np.uint8).reshape(len(reports), width)
@@ -114,6 +122,7 @@ def decode_integers(
     reports: Sequence[bytes], values: int, low: NDArray[np.int64], high: NDArray[np.int64]
 ) -> IntegerOutput:
     """Reports of d whole numbers each; refused when one lies outside the output set."""
+    _check_reports(reports, values)
     widths = [integer_width(a, b) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
     _check_lengths(reports, [values * width for width in widths])
     rows = np.zeros((len(reports), values, 8), np.uint8)
@@ -128,6 +137,7 @@ def decode_integers(
 
 def decode_reals(reports: Sequence[bytes], values: int, bound: NDArray[np.float64]) -> RealOutput:
     """Reports of d float32 values each; refused when one is not finite or exceeds the bound."""
+    _check_reports(reports, values)
     _check_lengths(reports, [4 * values] * len(reports))
     array = np.frombuffer(b"".join(reports), "<f4").reshape(len(reports), values).astype(np.float32)
     if not (np.abs(array.astype(np.float64)) <= bound[:, None]).all():

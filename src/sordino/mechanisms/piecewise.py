@@ -25,12 +25,12 @@ from sordino.mechanisms.interface import (
     as_shaped,
     check_cohort,
     client_index,
-    client_level,
     per_client,
     row_parameters,
     store_tile,
     tile_of,
     tiles,
+    values_affected,
 )
 from sordino.mechanisms.output import Output, RealOutput, decode_reals
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure
@@ -70,9 +70,9 @@ class Piecewise(Mechanism):
             words = randomness.words(rows, Purpose.NOISE, tensor, 2 * cols.start, 2 * z.shape[1])
             store_tile(out, rows, cols, self._draw(z.astype(np.float64), words, c[rows], near[rows]))
         bound = self._bound(clients)
-        return Randomized(
-            RealOutput(out, bound), Diagnostics(clipped, np.sqrt(self.variance(np.zeros((clients, 1))))[:, 0])
-        )
+        radius = float(np.mean(self.domain.radius, dtype=np.float64))
+        scale = radius * np.sqrt(self._unit_variance(np.zeros((clients, 1))))[:, 0]
+        return Randomized(RealOutput(out, bound), Diagnostics(clipped, scale))
 
     @staticmethod
     def _draw(z: Float64s, words: Words, c: Float64s, near: Float64s) -> Float64s:
@@ -88,25 +88,33 @@ class Piecewise(Mechanism):
     def estimate(self, output: Output) -> Floats:
         if not isinstance(output, RealOutput):
             raise TypeError(f"the piecewise mechanism puts out reals, not {type(output).__name__}")
+        check_cohort(self, len(output.array))
+        self.domain.check_values(output.values)
         return self.domain.centre + self.domain.radius * output.array
 
     def bias(self, values: ArrayLike) -> Float64s:
         """None inside the box."""
         w = as_matrix(values).astype(np.float64)
+        self.domain.check_values(w.shape[1])
         c, r = (a.astype(np.float64) for a in self.domain.columns(slice(0, w.shape[1])))
         return np.clip(w, c - r, c + r) - w
 
     def variance(self, values: ArrayLike) -> Float64s:
         w = as_matrix(values)
         check_cohort(self, len(w))
+        self.domain.check_values(w.shape[1])
         z, _ = self.domain.normalise(w, slice(0, w.shape[1]))
-        less = np.expm1(row_parameters(self.epsilon, len(w))[:, None] / 2)
-        unit = z.astype(np.float64) ** 2 / less + (less + 4) / (3 * less**2)
+        unit = self._unit_variance(z.astype(np.float64))
         return np.asarray(self.domain.columns(slice(0, w.shape[1]))[1].astype(np.float64) ** 2 * unit)
+
+    def _unit_variance(self, z: Float64s) -> Float64s:
+        """Of the output for values z in [-1, 1]."""
+        less = np.expm1(row_parameters(self.epsilon, len(z))[:, None] / 2)
+        return np.asarray(z**2 / less + (less + 4) / (3 * less**2))
 
     def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
         epsilon = float(self.epsilon[client_index(self.epsilon.size, client)])
-        count = values if client_level(adjacency) else 1
+        count = values_affected(adjacency, values)
         return Guarantee(SERVER, adjacency, Pure(epsilon * count), "Wang et al. 2019, in real arithmetic only")
 
     def decode(self, reports: Sequence[bytes], values: int) -> Output:

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sordino.errors import InvalidInput
 from sordino.mechanisms.domain import Box, L1Ball, L2Ball
 from sordino.mechanisms.interface import (
     Diagnostics,
@@ -29,7 +30,7 @@ class NoPrivacy(Mechanism):
     """The values themselves, as 32-bit floats."""
 
     name: ClassVar[str] = "none"
-    domain: Box | L1Ball | L2Ball = Box(0.0, 1e37)
+    domain: Box | L1Ball | L2Ball = Box(0.0, 1e30)
 
     @property
     def clients(self) -> int | None:
@@ -78,8 +79,19 @@ class ClipOnly(NoPrivacy):
             self.domain.check_values(w.shape[1])
             c, r = (a.astype(np.float64) for a in self.domain.columns(slice(0, w.shape[1])))
             return np.clip(x, c - r, c + r)
-        norm = np.abs(x).sum(axis=1) if isinstance(self.domain, L1Ball) else np.linalg.norm(x, axis=1)
-        return np.asarray(x * np.minimum(1.0, self.domain.radius / np.maximum(norm, 1e-300))[:, None])
+        largest = np.abs(x).max(axis=1, keepdims=True)
+        largest[largest < 1e-200] = 1.0
+        unit = x / largest
+        norm = np.abs(unit).sum(axis=1) if isinstance(self.domain, L1Ball) else np.linalg.norm(unit, axis=1)
+        shrink = np.minimum(1.0, self.domain.radius / largest / np.maximum(norm, 1e-300)[:, None])
+        return np.asarray(x * shrink)
+
+    def decode(self, reports: Sequence[bytes], values: int) -> Output:
+        """As sent, and within the domain (to the precision of float32)."""
+        output = decode_reals(reports, values, np.full(len(reports), _LARGEST))
+        if not np.allclose(self._clip(output.array), output.array, rtol=1e-5, atol=0):
+            raise InvalidInput("a report holds a value outside its mechanism's output set: it was damaged or forged")
+        return output
 
     def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
         return unproven(adjacency, "values are clipped but no noise is added")

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
-from scipy.special import expit, logit, ndtr, ndtri
+from scipy.special import expit, ndtri
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms.domain import Sphere
@@ -31,26 +31,30 @@ from sordino.mechanisms.interface import (
     as_matrix,
     check_cohort,
     client_index,
-    client_level,
     per_client,
     row_parameters,
+    values_affected,
 )
 from sordino.mechanisms.output import Output, RealOutput, decode_reals
-from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure
+from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure, check_count
 from sordino.randomness import Purpose, Randomness
 
 _MAX_EPSILON = 60.0
-_REACH = 9.0  # standard deviations that a uniform 64-bit word can reach
+_REACH = 16.0  # standard deviations that no draw exceeds: 9 by a 53-bit uniform, a few more within the rarest cap
 
 
 @dataclass(frozen=True)
 class Cap:
-    """The chosen p, the quantile gamma of the cap in standard deviations, q = Phi(gamma), and m sqrt(d)."""
+    """The chosen p, the quantile gamma of the cap in standard deviations, 1 - q = Phi(-gamma), and m sqrt(d)."""
 
     p: float
     gamma: float
-    q: float
+    tail: float
     m: float
+
+    @property
+    def q(self) -> float:
+        return 1 - self.tail
 
 
 class PrivUnitG(Mechanism):
@@ -92,8 +96,7 @@ class PrivUnitG(Mechanism):
         if v is None:
             return np.asarray(self.domain.radius * noise / cap.m)
         inside = u[0] < cap.p
-        level = cap.q + (1 - cap.q) * u[1] if inside else cap.q * u[1]
-        along = float(np.clip(ndtri(min(level, 1 - 2.0**-53)), -_REACH, _REACH))
+        along = float(-ndtri(cap.tail * u[1]) if inside else ndtri(cap.q * u[1]))
         noise += (along - float(noise @ v)) * v
         return np.asarray(self.domain.radius * noise / cap.m)
 
@@ -105,6 +108,7 @@ class PrivUnitG(Mechanism):
     def estimate(self, output: Output) -> Floats:
         if not isinstance(output, RealOutput):
             raise TypeError(f"PrivUnitG puts out reals, not {type(output).__name__}")
+        check_cohort(self, len(output.array))
         return output.array
 
     def bias(self, values: ArrayLike) -> Float64s:
@@ -131,12 +135,13 @@ class PrivUnitG(Mechanism):
         return self.domain.radius**2 * ((d - 1 + _second_moment(cap)) / cap.m**2 - 1)
 
     def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
-        client_level(adjacency)
+        values_affected(adjacency, values)
         epsilon = float(self.epsilon[client_index(self.epsilon.size, client)])
         return Guarantee(SERVER, adjacency, Pure(epsilon), "Asi, Feldman, Talwar 2022, in real arithmetic only")
 
     def decode(self, reports: Sequence[bytes], values: int) -> Output:
         check_cohort(self, len(reports))
+        check_count("values", values)
         return decode_reals(reports, values, self._bound(len(reports), values))
 
 
@@ -151,16 +156,15 @@ def _density(x: float) -> float:
 
 def _cap(epsilon: float, share: float) -> Cap:
     """Spend `share` of epsilon on p, the rest on q."""
-    p, q = float(expit(share * epsilon)), float(expit((1 - share) * epsilon))
-    gamma = float(-ndtri(expit(-(1 - share) * epsilon)))
-    return Cap(p, gamma, q, _density(gamma) * (p / float(expit(-logit(q))) - (1 - p) / q))
+    p, tail = float(expit(share * epsilon)), float(expit(-(1 - share) * epsilon))
+    gamma = float(-ndtri(tail))
+    return Cap(p, gamma, tail, _density(gamma) * (p / tail - float(expit(-share * epsilon)) / (1 - tail)))
 
 
 def _second_moment(cap: Cap) -> float:
     """E[a^2] d: of a Gaussian cut at gamma."""
     ends = cap.gamma * _density(cap.gamma)
-    tail = float(ndtr(-cap.gamma))
-    return cap.p * (1 + ends / tail) + (1 - cap.p) * (1 - ends / cap.q)
+    return cap.p * (1 + ends / cap.tail) + (1 - cap.p) * (1 - ends / cap.q)
 
 
 @lru_cache(maxsize=1024)

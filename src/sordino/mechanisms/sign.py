@@ -30,13 +30,14 @@ from sordino.mechanisms.interface import (
     as_matrix,
     as_shaped,
     check_cohort,
+    check_delta,
     client_index,
-    client_level,
     per_client,
     row_parameters,
     store_tile,
     tile_of,
     tiles,
+    values_affected,
 )
 from sordino.mechanisms.noise import normal_thresholds
 from sordino.mechanisms.output import BitOutput, Output, decode_bits
@@ -70,7 +71,7 @@ class RandomizedSign(Mechanism):
         domain = domain or Box()
         if np.unique(domain.radius).size > 1:
             raise InvalidInput("one sigma needs one radius for all values: use one mechanism per tensor")
-        ratios = float(domain.radius[0]) / per_client("sigma", sigma, low=0, high=1e37)
+        ratios = float(domain.radius[0]) / per_client("sigma", sigma, low=1e-37, high=1e37)
         if not (ratios >= 1e-7).all() or not (ratios <= 40).all():
             raise InvalidInput(
                 f"sigma must lie between 1/40 and 1e7 times the clipping threshold, got {1 / ratios.max():g} to "
@@ -82,9 +83,8 @@ class RandomizedSign(Mechanism):
     def eq7(cls, epsilon: ArrayLike, delta: float, domain: Box | None = None) -> RandomizedSign:
         """sigma by Eq. 7 with Delta_2 = 2c, the distance of two clipped values; (eps, delta) is the paper's claim."""
         domain = domain or Box()
-        if not 0 < delta < 1:
-            raise InvalidInput(f"delta must lie in (0, 1), got {delta!r}")
-        eps = per_client("epsilon", epsilon, low=0, high=math.inf)
+        delta = check_delta(delta)
+        eps = per_client("epsilon", epsilon, low=MIN_EPSILON * (1 - 1e-9), high=1e6)
         sigma = 2 * float(domain.radius[0]) / eps * math.sqrt(2 * math.log(1.25 / delta))
         formula = "(eps, delta) by the Gaussian mechanism, Eq. 7 (personalised LDP-FL)"
         return cls.gaussian(sigma, domain, claims=tuple(Claim(float(e), delta, formula) for e in eps))
@@ -127,12 +127,15 @@ class RandomizedSign(Mechanism):
         """The votes, +1 or -1: an estimate of 2 Phi(p/sigma) - 1, not of p."""
         if not isinstance(output, BitOutput):
             raise TypeError(f"the randomised sign puts out bits, not {type(output).__name__}")
+        check_cohort(self, len(output.packed))
+        self.domain.check_values(output.values)
         return output.bits().astype(np.float32) * 2 - 1
 
     def mean(self, values: ArrayLike) -> Float64s:
         """E[vote], exactly."""
         w = as_matrix(values)
         check_cohort(self, len(w))
+        self.domain.check_values(w.shape[1])
         which = row_parameters(np.arange(len(self._tables)), len(w))
         cols = slice(0, w.shape[1])
         rows = [self._thresholds(w[k : k + 1], cols, self._tables[i])[0] / HALF for k, i in enumerate(which)]
@@ -146,7 +149,7 @@ class RandomizedSign(Mechanism):
 
     def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
         t_min = int(self.t_min[client_index(self.t_min.size, client)])
-        count = values if client_level(adjacency) else 1
+        count = values_affected(adjacency, values)
         basis = f"bits with probabilities in [{t_min}, 2^32 - {t_min}]/2^32, by enumeration"
         return Guarantee(SERVER, adjacency, RandomizedBit(t_min, count), basis)
 

@@ -29,16 +29,16 @@ from sordino.mechanisms.interface import (
     as_shaped,
     check_cohort,
     client_index,
-    client_level,
     per_client,
     row_parameters,
     store_tile,
     tile_of,
     tile_shape,
     tiles,
+    values_affected,
 )
 from sordino.mechanisms.output import BitOutput, Output, decode_bits
-from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, RandomizedBit
+from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, RandomizedBit, check_count
 from sordino.randomness import Purpose, Randomness
 
 
@@ -90,6 +90,8 @@ class TwoPoint(Mechanism):
     def estimate(self, output: Output) -> Floats:
         if not isinstance(output, BitOutput):
             raise TypeError(f"the two-point mechanism puts out bits, not {type(output).__name__}")
+        check_cohort(self, len(output.packed))
+        self.domain.check_values(output.values)
         signs = output.bits().astype(np.float32) * 2 - 1
         k = (HALF / row_parameters(self._reach, len(signs)))[:, None].astype(np.float32)
         return self.domain.centre + self.domain.radius * k * signs
@@ -98,6 +100,7 @@ class TwoPoint(Mechanism):
         """The values and E[estimate], from the integers t that `randomize` compares with."""
         w = as_matrix(values)
         check_cohort(self, len(w))
+        self.domain.check_values(w.shape[1])
         z, _ = self.domain.normalise(w, slice(0, w.shape[1]))
         t = np.trunc(z * row_parameters(self._scale, len(w))[:, None]).astype(np.float64)
         c, r = (a.astype(np.float64) for a in self.domain.columns(slice(0, w.shape[1])))
@@ -116,13 +119,17 @@ class TwoPoint(Mechanism):
 
     def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
         t_min = int(self.t_min[client_index(self.t_min.size, client)])
-        count = values if client_level(adjacency) else 1
+        count = values_affected(adjacency, values)
         basis = f"bits with probabilities in [{t_min}, 2^32 - {t_min}]/2^32, by enumeration"
         return Guarantee(SERVER, adjacency, RandomizedBit(t_min, count), basis)
 
     def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
         epsilon = float(self.epsilon[client_index(self.epsilon.size, client)])
-        return Claim(epsilon * values, 0.0, "d * eps a round where reports are not shuffled (LDP-FL, section 4)")
+        return Claim(
+            epsilon * check_count("values", values),
+            0.0,
+            "d * eps a round where reports are not shuffled (LDP-FL, section 4)",
+        )
 
     def decode(self, reports: Sequence[bytes], values: int) -> Output:
         check_cohort(self, len(reports))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Literal
@@ -26,6 +27,14 @@ def _positive_count(name: str, value: int) -> None:
         raise InvalidInput(f"{name} must be a whole number >= 1, got {value!r}")
 
 
+def check_count(name: str, value: Any) -> int:
+    """A whole number >= 1, numpy's included; anything else is refused."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise InvalidInput(f"{name} must be a whole number >= 1, got {value!r}")
+    _positive_count(name, operator.index(value))
+    return operator.index(value)
+
+
 class Adjacency(StrEnum):
     """What differs between the two worlds that must look alike."""
 
@@ -34,6 +43,14 @@ class Adjacency(StrEnum):
     RECORD_REPLACE = "record (replace)"  #: one record exchanged for another
     RECORD_ADD_REMOVE = "record (add/remove)"  #: one record present or absent
     CLIENT = "client"  #: everything one client sends in the releases accounted for
+
+
+def as_adjacency(given: Any) -> Adjacency:
+    """The adjacency of that name; anything else is refused with the allowed names."""
+    try:
+        return Adjacency(given)
+    except ValueError:
+        raise InvalidInput(f"unknown adjacency {given!r}; allowed: {', '.join(Adjacency)}") from None
 
 
 @dataclass(frozen=True)
@@ -165,6 +182,9 @@ class Guarantee:
     loss: Loss
     basis: str
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "adjacency", as_adjacency(self.adjacency))
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -279,7 +299,7 @@ def _unpack(value: Any) -> Any:
             f"{cls.__name__} has no field {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}"
         )
     if "adjacency" in given:
-        given["adjacency"] = Adjacency(given["adjacency"])
+        given["adjacency"] = as_adjacency(given["adjacency"])
     try:
         return cls(**given)
     except TypeError as error:
