@@ -142,7 +142,8 @@ def gaussian() -> list[dict[str, Any]]:
         noise = grid.noise
         assert isinstance(noise, GaussianNoise)
         rows.append({
-            "sigma": sigma, "radius": radius, "steps": grid.steps, "limit": grid.limit, "levels": noise.levels, "offset": noise.offset,
+            "sigma": sigma, "radius": radius, "steps": grid.steps, "limit": grid.limit,
+            "levels": noise.levels, "offset": noise.offset,
             "weights_sha256": weights_sha256(noise.table.weights),
             "values": inputs(radius).tolist(), **randomized(mechanism, inputs(radius)),
         })  # fmt: skip
