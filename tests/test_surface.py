@@ -1,0 +1,31 @@
+import subprocess
+import sys
+
+import pytest
+
+import sordino
+
+
+@pytest.mark.parametrize("name", sordino.__all__)
+def test_every_public_name_can_be_had_from_the_top(name):
+    assert getattr(sordino, name).__name__ == name
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="TwoPoints"):
+        sordino.TwoPoints  # noqa: B018
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    program = "import sys, sordino; print(sorted({'numpy', 'scipy', 'torch', 'cryptography'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_the_core_never_imports_the_learning_stack():
+    program = (
+        "import sys, sordino\n"
+        "[getattr(sordino, name) for name in sordino.__all__]\n"
+        "import sordino.privacy.audit\n"
+        "print(sorted({'torch', 'sklearn', 'flwr'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout == "[]\n"
