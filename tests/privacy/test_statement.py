@@ -191,6 +191,15 @@ def test_json_is_exact_and_has_no_bare_infinity() -> None:
     assert (row["adversary"], row["adjacency"]) == ("server", "client")
 
 
+def test_a_page_is_whole_and_takes_nothing_from_elsewhere() -> None:
+    guarantee = Guarantee(SERVER, Adjacency.CLIENT, Pure(1.0), "a proof")
+    page = Statement.of([Release("r", "d", "w", (guarantee,))], title="A & B").to_page()
+    assert page.startswith("<!doctype html>")
+    assert page.count("<section") == 1
+    assert "A &amp; B</title>" in page
+    assert "http" not in page and "<script" not in page
+
+
 def test_html_escapes_everything() -> None:
     hostile = Release(
         "r", "data", "x", (Guarantee(SERVER, CLIENT, Pure(1.0), "<script>alert(1)</script>"),),

@@ -211,6 +211,15 @@ class Statement:
         json.dumps(packed, allow_nan=False)
         return packed
 
+    def to_page(self) -> str:
+        """A whole page to open or print: the fragment of `to_html` with its style, and nothing from elsewhere."""
+        return (
+            f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+            f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f"<title>{html.escape(self.title)}</title>\n<style>{_STYLE}</style>\n</head>\n"
+            f"<body>\n{self.to_html()}</body>\n</html>\n"
+        )
+
     def to_html(self) -> str:
         """A fragment with no scripts, styles or links of its own; every text is escaped."""
         head, *body = self._cells()
@@ -245,6 +254,19 @@ class Statement:
 
     def _notes(self) -> tuple[str, ...]:
         return tuple(f"[{number}] {'; '.join(row.basis) or 'none'}" for number, row in enumerate(self.rows, 1))
+
+
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 66rem; margin: 2rem auto; padding: 0 1rem; }
+table { border-collapse: collapse; display: block; overflow-x: auto; }
+th, td { text-align: left; padding: .45rem .7rem; border-bottom: 1px solid #8886; }
+th { font-weight: 600; border-bottom-width: 2px; }
+td:last-child { font-weight: 600; }
+ul { padding-left: 1.2rem; }
+li { margin: .35rem 0; }
+h2 { margin-bottom: .8rem; } h3 { margin: 1.6rem 0 .4rem; }
+"""
 
 
 def figure(value: float) -> str:
