@@ -1,0 +1,334 @@
+"""Who holds which examples: splits of one data set among simulated clients.
+
+A split is a list of index arrays, one per client, disjoint and in ascending order. The same seed gives the same split
+on every machine and with every version of numpy: all choices are whole numbers drawn exactly uniformly from the
+project's own keystream. No client is left with fewer than `at_least` examples (1 unless told otherwise).
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.errors import InvalidInput
+from sordino.randomness import Keystream, Purpose
+
+Indices = NDArray[np.int64]
+Labels = NDArray[np.integer[Any]]
+
+MAX_CLIENTS = 10**7
+BETA_RANGE = (1e-6, 1e6)
+BETA_DENOMINATOR = 10**6
+UNUSED = -1  # the owner of an example that no client holds
+
+
+class _Use(IntEnum):
+    """Every kind of choice reads a stream of its own, so that one never repeats another."""
+
+    ORDER = 0
+    URN = 1
+    FILL = 2
+    DEAL = 3
+    VALIDATION = 4
+
+
+class _Draws:
+    """Exactly uniform draws from one stream of the simulation's keystream."""
+
+    BLOCK = 4096
+
+    def __init__(self, seed: int, use: _Use, client: int = 0) -> None:
+        self._stream = Keystream.simulation(seed, [client], 0)
+        self._use = use
+        self._position = 0
+        self._numbers = self._each()
+
+    def order(self, count: int) -> Indices:
+        """A uniformly random order of 0 .. count-1: 64-bit keys sorted, drawn again in the rare case of equal ones."""
+        if count == 0:
+            return np.zeros(0, np.int64)
+        while True:
+            keys = self._take(count)
+            order = np.argsort(keys)
+            ranked = keys[order]
+            if not (ranked[1:] == ranked[:-1]).any():
+                return order.astype(np.int64)
+
+    def below(self, limit: int) -> int:
+        """A whole number from 0 to limit-1 (Lemire's method: the few words that would favour some are redrawn)."""
+        product = next(self._numbers) * limit
+        while product & (2**64 - 1) < limit and product & (2**64 - 1) < 2**64 % limit:
+            product = next(self._numbers) * limit
+        return product >> 64
+
+    def _each(self) -> Iterator[int]:
+        while True:
+            yield from self._take(self.BLOCK).tolist()
+
+    def _take(self, count: int) -> NDArray[np.uint64]:
+        words = self._stream.words(np.zeros(1, np.intp), Purpose.SPLIT, self._use, self._position, 2 * count)
+        self._position += -(-2 * count // 4) * 4
+        return np.ascontiguousarray(words[0]).view("<u8")
+
+
+# --- the splits -------------------------------------------------------------------------------------------------------
+
+
+def iid(examples: int, clients: int, seed: int, *, at_least: int = 1) -> list[Indices]:
+    """All examples dealt at random, as evenly as possible: client sizes differ by one at most."""
+    _check_clients(clients)
+    sizes = np.full(clients, _whole("examples", examples) // clients)
+    sizes[: examples % clients] += 1
+    return by_sizes(examples, sizes.tolist(), seed, at_least=at_least)
+
+
+def by_sizes(examples: int, sizes: Sequence[int], seed: int, *, at_least: int = 1) -> list[Indices]:
+    """As many examples for each client as its size says, chosen at random; what is left over belongs to nobody."""
+    _check_clients(len(sizes))
+    wanted = [_whole(f"size of client {k}", size) for k, size in enumerate(sizes)]
+    if sum(wanted) > _whole("examples", examples):
+        raise InvalidInput(
+            f"the sizes add up to {sum(wanted):,}, but there are {examples:,} examples: make them smaller"
+        )
+    if min(wanted) < _whole("at_least", at_least):
+        raise InvalidInput(
+            f"client {wanted.index(min(wanted))} of {len(wanted):,} would get {min(wanted)} of {examples:,} examples, "
+            f"at least {at_least} are asked for: take fewer clients or set at_least={min(wanted)}"
+        )
+    owner = np.full(examples, UNUSED, np.int64)
+    order = _Draws(seed, _Use.ORDER).order(examples)
+    owner[order[: sum(wanted)]] = np.repeat(np.arange(len(wanted)), wanted)
+    return _parts(owner, len(wanted))
+
+
+def dirichlet(labels: Labels, clients: int, beta: float, seed: int, *, at_least: int = 1) -> list[Indices]:
+    """Label skew: for every class, clients' shares of it are Dirichlet(beta, ..., beta); each example draws its client.
+
+    Small beta gives a class to few clients, large beta nearly the same mixture to all. Drawn as Pólya's urn, which has
+    exactly this distribution and needs whole numbers only; beta is taken as the nearest fraction with a denominator of
+    at most a million. Clients with fewer than `at_least` examples are then given some, one by one, from whoever holds
+    most at that moment.
+    """
+    label = _checked_labels(labels)
+    _check_clients(clients)
+    if not (isinstance(beta, int | float) and BETA_RANGE[0] <= beta <= BETA_RANGE[1]):
+        raise InvalidInput(f"beta must lie between {BETA_RANGE[0]:g} and {BETA_RANGE[1]:g}, got {beta!r}")
+    _check_enough(label.size, clients, at_least)
+    strength = Fraction(beta).limit_denominator(BETA_DENOMINATOR)
+    draws = _Draws(seed, _Use.URN)
+    owner = np.empty(label.size, np.int64)
+    for kind in np.unique(label):
+        rows = np.flatnonzero(label == kind)
+        owner[rows] = _urn(rows.size, clients, strength, draws)
+    _fill(owner, clients, at_least, _Draws(seed, _Use.FILL))
+    return _parts(owner, clients)
+
+
+def shards(labels: Labels, clients: int, labels_per_client: int, seed: int) -> list[Indices]:
+    """All examples cut into shards of one label each; every client is dealt `labels_per_client` shards at random.
+
+    So a client holds that many labels at most, and fewer where it is dealt two shards of one label. Larger classes are
+    cut into more shards, so that the largest shard is as small as can be. (McMahan et al. 2017 cut the sorted data
+    evenly, where a shard may straddle two labels.)
+    """
+    label = _checked_labels(labels)
+    _check_clients(clients)
+    if _whole("labels_per_client", labels_per_client) < 1:
+        raise InvalidInput(f"labels_per_client must be at least 1, got {labels_per_client}")
+    kinds, sizes = np.unique(label, return_counts=True)
+    total = clients * labels_per_client
+    if not kinds.size <= total <= label.size:
+        raise InvalidInput(
+            f"{clients:,} clients with {labels_per_client} labels each need {total:,} shards; {kinds.size} labels in "
+            f"{label.size:,} examples allow {kinds.size} to {label.size:,}: change the clients or their labels"
+        )
+    order = _Draws(seed, _Use.ORDER).order(label.size)
+    client_of_shard = _Draws(seed, _Use.DEAL).order(total) // labels_per_client
+    owner = np.empty(label.size, np.int64)
+    first = 0
+    for kind, size, pieces in zip(kinds, sizes.tolist(), _shards_of(sizes.tolist(), total), strict=True):
+        rows = order[label[order] == kind]
+        owner[rows] = client_of_shard[first + np.arange(size) * pieces // size]
+        first += pieces
+    return _parts(owner, clients)
+
+
+def explicit(parts: Iterable[Sequence[int] | Indices], examples: int, *, at_least: int = 1) -> list[Indices]:
+    """A split written down by hand, checked: whole numbers in range, and no example twice."""
+    _whole("examples", examples)
+    checked = [_checked_part(np.asarray(part), f"client {k}", examples) for k, part in enumerate(parts)]
+    return _disjoint(checked, [f"client {k}" for k in range(len(checked))], examples, at_least)
+
+
+def from_files(paths: Sequence[str | Path], examples: int, *, at_least: int = 1) -> list[Indices]:
+    """A split from one file per client: a `.npy` array of indices, or text with one index (from 0) per line."""
+    _whole("examples", examples)
+    checked = [_checked_part(_read_indices(Path(path)), str(path), examples) for path in paths]
+    return _disjoint(checked, [str(path) for path in paths], examples, at_least)
+
+
+# --- tuning and reporting ---------------------------------------------------------------------------------------------
+
+
+def validation_split(indices: Indices, fraction: float, seed: int, *, client: int = 0) -> tuple[Indices, Indices]:
+    """(training, validation): a random `fraction` of one client's examples set aside for tuning.
+
+    The number set aside is rounded to the nearest whole number, and training keeps at least one example.
+    """
+    if not (isinstance(fraction, int | float) and 0 <= fraction < 1):
+        raise InvalidInput(f"the validation fraction must be at least 0 and less than 1, got {fraction!r}")
+    rows = np.asarray(indices, np.int64)
+    aside = max(0, min(rows.size - 1, math.floor(rows.size * Fraction(fraction) + Fraction(1, 2))))
+    order = _Draws(seed, _Use.VALIDATION, client).order(rows.size)
+    return np.sort(rows[order[aside:]]), np.sort(rows[order[:aside]])
+
+
+def label_counts(labels: Labels, parts: Sequence[Indices], classes: int) -> NDArray[np.int64]:
+    """How many examples of each class each client holds, `[K, classes]`; for reports of simulations only."""
+    label = _checked_labels(labels)
+    if label.max(initial=0) >= _whole("classes", classes):
+        raise InvalidInput(f"label {label.max()} does not fit {classes} classes: labels run from 0 to classes-1")
+    client = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    held = label[np.concatenate([*parts, np.zeros(0, np.int64)])]
+    return np.bincount(client * classes + held, minlength=len(parts) * classes).reshape(len(parts), classes)
+
+
+# --- how they are made ------------------------------------------------------------------------------------------------
+
+
+def _parts(owner: Indices, clients: int) -> list[Indices]:
+    """The examples of each client in ascending order, from the owner of each example."""
+    order = np.argsort(owner, kind="stable").astype(np.int64)
+    edges = np.searchsorted(owner[order], np.arange(clients + 1))
+    return [order[first:last].copy() for first, last in pairwise(edges.tolist())]
+
+
+def _urn(examples: int, clients: int, beta: Fraction, draws: _Draws) -> list[int]:
+    """Pólya's urn: an example goes to a uniform client with weight clients*beta, else where an earlier one went."""
+    new, old = beta.numerator, beta.denominator
+    fresh = clients * new
+    owners: list[int] = []
+    for placed in range(examples):
+        drawn = draws.below(fresh + placed * old)
+        owners.append(drawn // new if drawn < fresh else owners[(drawn - fresh) // old])
+    return owners
+
+
+def _fill(owner: Indices, clients: int, at_least: int, draws: _Draws) -> None:
+    """Move examples one at a time from the client that holds most to those that hold fewer than `at_least`."""
+    sizes = np.bincount(owner, minlength=clients)
+    if sizes.min() >= at_least:
+        return
+    held = [part.tolist() for part in _parts(owner, clients)]
+    richest = [(-size, client) for client, size in enumerate(sizes.tolist())]
+    heapq.heapify(richest)
+    for poor in np.flatnonzero(sizes < at_least).tolist():
+        for _ in range(at_least - int(sizes[poor])):
+            size, giver = heapq.heappop(richest)
+            mine = held[giver]
+            at = draws.below(len(mine))
+            mine[at], mine[-1] = mine[-1], mine[at]
+            owner[mine.pop()] = poor
+            heapq.heappush(richest, (size + 1, giver))
+
+
+def _shards_of(sizes: Sequence[int], total: int) -> list[int]:
+    """How many shards each class is cut into: one, and the rest wherever the shards are largest at that moment."""
+    pieces = [1] * len(sizes)
+    largest = [(-size / 1, kind) for kind, size in enumerate(sizes)]
+    heapq.heapify(largest)
+    for _ in range(total - len(sizes)):
+        _, kind = largest[0]
+        pieces[kind] += 1
+        heapq.heapreplace(largest, (-sizes[kind] / pieces[kind], kind))
+    return pieces
+
+
+# --- input ------------------------------------------------------------------------------------------------------------
+
+
+def _whole(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+        raise InvalidInput(f"{name} must be a whole number from 0 up, got {value!r}")
+    return int(value)
+
+
+def _check_clients(clients: int) -> None:
+    if not 1 <= _whole("clients", clients) <= MAX_CLIENTS:
+        raise InvalidInput(f"a split has 1 to {MAX_CLIENTS:,} clients, got {clients}")
+
+
+def _check_enough(examples: int, clients: int, at_least: int) -> None:
+    if examples < clients * _whole("at_least", at_least):
+        raise InvalidInput(
+            f"{clients:,} clients with at least {at_least} examples each need {clients * at_least:,}, there are "
+            f"{examples:,}: take fewer clients, or at_least=0 if clients may be empty"
+        )
+
+
+def _checked_labels(labels: Labels) -> NDArray[np.int64]:
+    array = np.asarray(labels)
+    if array.ndim != 1 or array.dtype.kind not in "iu" or (array.size and array.min() < 0):
+        raise InvalidInput(
+            f"labels must be one list of whole numbers from 0 up, got shape {array.shape} of {array.dtype}"
+            + (f" with smallest {array.min()}" if array.dtype.kind in "iu" and array.size else "")
+        )
+    return array.astype(np.int64)
+
+
+def _checked_part(part: NDArray[Any], where: str, examples: int) -> Indices:
+    if part.size == 0:
+        return np.zeros(0, np.int64)
+    if part.ndim != 1 or part.dtype.kind not in "iu":
+        raise InvalidInput(
+            f"{where}: indices must be one list of whole numbers, got shape {part.shape} of {part.dtype}"
+        )
+    if part.min() < 0 or part.max() >= examples:
+        wrong = part[(part < 0) | (part >= examples)][0]
+        raise InvalidInput(f"{where}: there is no example {wrong}; indices run from 0 to {examples - 1}")
+    return np.sort(part.astype(np.int64))
+
+
+def _disjoint(parts: list[Indices], names: list[str], examples: int, at_least: int) -> list[Indices]:
+    _check_clients(len(parts))
+    owner = np.full(examples, UNUSED, np.int64)
+    for k, part in enumerate(parts):
+        if part.size < at_least:
+            raise InvalidInput(f"{names[k]}: {part.size} examples, at least {at_least} are asked for; see at_least")
+        taken = part[owner[part] != UNUSED]
+        if taken.size:
+            raise InvalidInput(f"{names[k]}: example {taken[0]} already belongs to {names[owner[taken[0]]]}")
+        if (twice := part[1:][part[1:] == part[:-1]]).size:
+            raise InvalidInput(f"{names[k]}: example {twice[0]} is listed twice")
+        owner[part] = k
+    return parts
+
+
+def _read_indices(path: Path) -> NDArray[Any]:
+    try:
+        if path.suffix == ".npy":
+            with path.open("rb") as file:
+                return np.asarray(np.load(file, allow_pickle=False))
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError, EOFError) as error:
+        raise InvalidInput(f"{path}: cannot be read as a list of indices ({error})") from None
+    return np.array([_index(path, number, line) for number, line in enumerate(lines, 1) if line.strip()], np.int64)
+
+
+def _index(path: Path, number: int, line: str) -> int:
+    try:
+        index = int(line)
+    except ValueError:
+        raise InvalidInput(f"{path}, line {number}: {line!r} is not a whole number; write one index per line") from None
+    if not -(2**63) <= index < 2**63:
+        raise InvalidInput(f"{path}, line {number}: there is no example {index}")
+    return index

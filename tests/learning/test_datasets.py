@@ -1,0 +1,918 @@
+"""Data sets: read in their published formats, checked, fetched; a user's own, with every wrong cell named."""
+
+import gzip
+import hashlib
+import io
+import os
+import sys
+import tarfile
+import threading
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+
+from sordino.errors import InvalidInput
+from sordino.learning import datasets
+from sordino.learning.datasets import (
+    KNOWN,
+    Checksum,
+    DataDamaged,
+    DataFile,
+    Dataset,
+    DataUnavailable,
+    Examples,
+    Listing,
+    Normalisation,
+    check,
+    fetch,
+    from_csv,
+    from_function,
+    from_images,
+    from_npz,
+    known,
+    load,
+    locate,
+    search_folders,
+)
+
+PUBLISHED = Path(os.environ.get("SORDINO_DATA") or Path(__file__).parents[3] / "shared" / "data")
+AS_IT_IS = Normalisation()
+
+
+def md5(content: bytes) -> Checksum:
+    return Checksum("md5", hashlib.md5(content).hexdigest())
+
+
+def made(name: str, folder: Path, contents: Mapping[str, bytes]) -> Listing:
+    """A known set with small files of ours, written in the same places and formats, and their checksums."""
+    listing = KNOWN[name]
+    files = tuple(replace(file, checksums=(md5(contents[file.name]),)) for file in listing.files)
+    for file in files:
+        (folder / file.path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file.path).write_bytes(contents[file.name])
+    return replace(listing, files=files)
+
+
+def idx(values: NDArray[np.uint8]) -> bytes:
+    header = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">u4").tobytes()
+    return gzip.compress(header + values.tobytes())
+
+
+def idx_contents() -> dict[str, bytes]:
+    """Three training and two test images; pixel (i, r, c) is 10i + r + 3c, so that a turned image shows."""
+    i, r, c = np.meshgrid(np.arange(5), np.arange(28), np.arange(28), indexing="ij")
+    x, y = (10 * i + r + 3 * c).astype(np.uint8), np.array([5, 0, 9, 7, 2], np.uint8)
+    return {
+        "train-images-idx3-ubyte.gz": idx(x[:3]),
+        "train-labels-idx1-ubyte.gz": idx(y[:3]),
+        "t10k-images-idx3-ubyte.gz": idx(x[3:]),
+        "t10k-labels-idx1-ubyte.gz": idx(y[3:]),
+    }
+
+
+def matrix(count: int, first_label: int) -> bytes:
+    from scipy.io import savemat
+
+    x = np.zeros((32, 32, 3, count), np.uint8)
+    x[1, 2, 0] = np.arange(count)  # row 1, column 2, red
+    buffer = io.BytesIO()
+    savemat(buffer, {"X": x, "y": np.full((count, 1), first_label, np.uint8)})
+    return buffer.getvalue()
+
+
+def pack(members: Mapping[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def test_examples_are_taken_by_position() -> None:
+    examples = Examples(np.arange(6, dtype=np.float32).reshape(3, 2), np.array([0, 1, 2]))
+    taken = examples.take(np.array([2, 0]))
+    assert len(examples) == 3
+    assert taken.x.tolist() == [[4, 5], [0, 1]]
+    assert taken.y.tolist() == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (np.zeros((2, 3)), [0, 1], "got float64 of shape"),
+        (np.zeros(2, np.float32), [0, 1], "got float32 of shape"),
+        (np.zeros((2, 28, 28), np.uint8), [0, 1], r"uint8 of shape \[2, 28, 28\]"),
+        (np.zeros((2, 0), np.float32), [0, 1], r"of shape \[2, 0\]"),
+        (np.zeros((2, 3), np.float32), [0], "one label for each of 2 examples"),
+        (np.zeros((2, 3), np.float32), [0.0, 1.0], "y must be int64"),
+        (np.array([[0, 1], [np.nan, 1]], np.float32), [0, 1], "row 1 of x holds NaN"),
+        (np.array([[np.inf, 1], [0, 1]], np.float32), [0, 1], "row 0 of x holds NaN or infinity"),
+    ],
+)
+def test_wrong_examples_are_refused(x: Any, y: list[int], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        Examples(x, np.array(y))
+
+
+def test_normalisation_by_channel_and_by_feature() -> None:
+    pixels = np.array([[[[0, 255]], [[51, 102]]]], np.uint8)  # one image, two channels, one row of two
+    out = Normalisation.of_pixels([0.5, 0.2], [0.5, 0.1]).apply(pixels)
+    assert out.dtype == np.float32
+    np.testing.assert_allclose(out, [[[[-1, 1]], [[0, 2]]]], atol=1e-6)
+    features = np.array([[1, 10], [3, 30]], np.float32)
+    np.testing.assert_allclose(Normalisation((1, 10), (2, 20)).apply(features), [[0, 0], [1, 1]])
+    assert features.tolist() == [[1, 10], [3, 30]]  # a copy was normalised
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "message"),
+    [
+        ((0, 1), (1,), "as many means as standard deviations, got 2 and 1"),
+        ((0,), (0,), "standard deviations positive"),
+        ((float("nan"),), (1,), "means must be finite"),
+        ((), (), "as many means"),
+    ],
+)
+def test_impossible_normalisation_is_refused(mean: Any, std: Any, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        Normalisation(mean, std)
+
+
+def test_normalisation_must_fit_the_examples() -> None:
+    with pytest.raises(InvalidInput, match="3 constants for 2 features: give 1 or 2"):
+        Normalisation((0, 0, 0), (1, 1, 1)).apply(np.zeros((4, 2), np.float32))
+
+
+def small(labels: list[int], width: int = 2) -> Examples:
+    return Examples(np.zeros((len(labels), width), np.float32), np.array(labels, np.int64))
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "classes", "message"),
+    [
+        (small([0, 2]), small([0]), ("a", "b"), "toy, train: row 1 has label 2, but 2 classes.*from 0 to 1"),
+        (small([0]), small([1, -1]), ("a", "b"), "toy, test: row 1 has label -1"),
+        (small([0]), small([0], 3), ("a", "b"), r"training examples are float32 of shape \[2\], test.*\[3\]"),
+        (small([0]), small([0]), ("a", "a"), "classes must differ"),
+        (small([0]), small([0]), ("a",), "at least two names"),
+        (small([0]), small([0]), "ab", "at least two names"),
+    ],
+)
+def test_inconsistent_data_sets_are_refused(train: Examples, test: Examples, classes: Any, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        Dataset("toy", train, test, classes, AS_IT_IS, "here", "none")
+
+
+# --- the known sets ---------------------------------------------------------------------------------------------------
+
+
+def test_digits_are_built_in_with_a_fixed_cut() -> None:
+    from sklearn.datasets import load_digits
+
+    digits = load("digits", folders=[])
+    assert (len(digits.train), len(digits.test), digits.shape) == (1500, 297, (1, 8, 8))
+    everything = np.concatenate([digits.train.x, digits.test.x]).reshape(1797, 64)
+    assert sorted(map(bytes, everything)) == sorted(map(bytes, load_digits().data.astype(np.uint8)))
+    assert (everything.min(), everything.max()) == (0, 16)
+    assert digits.normalisation.apply(digits.train.x).max() == 1
+    assert np.bincount(digits.test.y).tolist() == [32, 31, 28, 37, 26, 27, 32, 20, 31, 33]
+    assert hashlib.md5(digits.test.x.tobytes()).hexdigest() == "82149217366655077ef756c6d4ef7462"
+
+
+@pytest.mark.parametrize("name", [name for name in KNOWN if name != "digits"])
+def test_the_published_files_load_whole(name: str) -> None:
+    """Runs where the files are; the made files below pin the same behaviour everywhere."""
+    listing = known(name)
+    if None in locate(listing, [PUBLISHED]):
+        pytest.skip(f"the files of {name} are not in {PUBLISHED}")
+    dataset = load(name, folders=[PUBLISHED])
+    assert (len(dataset.train), len(dataset.test)) == listing.sizes
+    assert dataset.shape == listing.shape
+    assert dataset.train.x.flags.writeable
+    counts = np.bincount(dataset.train.y, minlength=len(listing.classes))
+    assert counts.min() > 0
+    first = {"mnist": [5, 0, 4, 1, 9], "fashion-mnist": [9, 0, 0, 3, 0], "cifar-10": [6, 9, 9, 4, 1]}
+    if name in first:
+        assert dataset.train.y[:5].tolist() == first[name]
+    if name != "covertype":  # published constants: the pixels come out with mean 0 and deviation 1, nearly
+        sample = dataset.normalisation.apply(dataset.train.x[:4000])
+        assert abs(sample.mean()) < 0.05
+        assert abs(sample.std() - 1) < 0.05
+    else:
+        assert counts[0] + np.bincount(dataset.test.y)[0] == 211_840
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
+def test_idx_files_keep_rows_and_columns(tmp_path: Path, name: str) -> None:
+    dataset = load(made(name, tmp_path, idx_contents()), folders=[tmp_path])
+    assert dataset.train.x.shape == (3, 1, 28, 28)
+    assert dataset.train.x[2, 0, 1, 4] == 20 + 1 + 12
+    assert dataset.train.y.tolist() == [5, 0, 9]
+    assert dataset.test.y.tolist() == [7, 2]
+    assert dataset.licence == KNOWN[name].licence
+
+
+def test_cifar10_batches_are_label_then_planes(tmp_path: Path) -> None:
+    def batch(label: int) -> bytes:
+        row = np.zeros(3073, np.uint8)
+        row[[0, 1 + 1024 + 32 + 5]] = label, 200  # green, row 1, column 5
+        return row.tobytes()
+
+    contents = {f"data_batch_{n}.bin": batch(n) for n in range(1, 6)} | {"test_batch.bin": batch(9)}
+    dataset = load(made("cifar-10", tmp_path, contents), folders=[tmp_path])
+    assert dataset.train.y.tolist() == [1, 2, 3, 4, 5]
+    assert dataset.test.y.tolist() == [9]
+    assert dataset.train.x[4, 1, 1, 5] == 200
+    assert dataset.train.x.sum() == 5 * 200
+
+
+def test_svhn_matrices_are_turned_and_ten_means_zero(tmp_path: Path) -> None:
+    contents = {"train_32x32.mat": matrix(3, 10), "test_32x32.mat": matrix(2, 4)}
+    dataset = load(made("svhn", tmp_path, contents), folders=[tmp_path])
+    assert dataset.train.y.tolist() == [0, 0, 0]
+    assert dataset.test.y.tolist() == [4, 4]
+    assert dataset.train.x[:, 0, 1, 2].tolist() == [0, 1, 2]
+    assert dataset.train.x.sum() == 3
+
+
+def test_svhn_extra_joins_the_training_part(tmp_path: Path) -> None:
+    contents = {f"{part}_32x32.mat": matrix(n, n) for n, part in enumerate(("train", "extra", "test"), 1)}
+    dataset = load(made("svhn-extra", tmp_path, contents), folders=[tmp_path])
+    assert dataset.train.y.tolist() == [1, 2, 2]
+    assert dataset.test.y.tolist() == [3, 3, 3]
+
+
+def test_the_svhn_subset_says_that_it_is_one(tmp_path: Path) -> None:
+    x = np.zeros((2, 32, 32, 3), np.uint8)
+    x[1, 4, 5, 2] = 9
+    buffer = io.BytesIO()
+    np.savez(buffer, X_train=x, y_train=np.array([3, 0], np.uint8), X_test=x[:1], y_test=np.array([8], np.uint8))
+    listing = made("svhn-subset", tmp_path, {"svhn_cropped_subset.npz": buffer.getvalue()})
+    dataset = load(listing, folders=[tmp_path])
+    assert dataset.train.x[1, 2, 4, 5] == 9
+    assert dataset.train.y.tolist() == [3, 0]
+    assert "SUBSET" in listing.title
+    assert dataset.name == "svhn-subset"
+
+
+def covertype_rows(rows: int) -> str:
+    return "".join(f"{n},{-n}," + "0," * 51 + f"1,{n % 7 + 1}\n" for n in range(rows))
+
+
+def test_covertype_rows_become_features_and_labels_from_zero(tmp_path: Path) -> None:
+    listing = made("covertype", tmp_path, {"covtype.data.gz": gzip.compress(covertype_rows(581).encode())})
+    dataset = load(listing, folders=[tmp_path])
+    assert (len(dataset.train), len(dataset.test)) == (499, 82)
+    x = np.concatenate([dataset.train.x, dataset.test.x])
+    y = np.concatenate([dataset.train.y, dataset.test.y])
+    assert sorted(x[:, 0].tolist()) == list(range(581))
+    assert (y == x[:, 0] % 7).all()
+    assert (x[:, 1] == -x[:, 0]).all()
+    again = load(listing, folders=[tmp_path])
+    assert (again.test.x == dataset.test.x).all()
+
+
+def test_a_file_packed_differently_is_known_by_its_content(tmp_path: Path) -> None:
+    text = covertype_rows(50).encode()
+    sums = (
+        Checksum("sha256", "0" * 64),
+        Checksum("sha256 of the unpacked content", hashlib.sha256(text).hexdigest()),
+    )
+    listing = KNOWN["covertype"]
+    listing = replace(listing, files=(replace(listing.files[0], checksums=sums),))
+    path = tmp_path / "covtype" / "covtype.data.gz"
+    path.parent.mkdir()
+    for level in (1, 9):
+        path.write_bytes(gzip.compress(text, level))
+        assert len(load(listing, folders=[tmp_path]).train) == 43
+    path.write_bytes(gzip.compress(text[:-1]))
+    with pytest.raises(DataDamaged, match=r"covtype\.data\.gz is damaged: its sha256 is"):
+        load(listing, folders=[tmp_path])
+    path.write_bytes(gzip.compress(text)[:-20])
+    assert [state.state for state in check(listing, [tmp_path])] == ["damaged"]
+
+
+def test_unknown_names_are_refused_with_the_known_ones() -> None:
+    with pytest.raises(InvalidInput, match=r"unknown data set 'mnits'; known are digits, mnist, fashion-mnist"):
+        load("mnits")
+
+
+def test_listings_are_complete() -> None:
+    for name, listing in KNOWN.items():
+        assert name == listing.name
+        assert listing.licence
+        assert listing.source.startswith("http")
+        listing.normalisation.check(listing.shape)
+        for file in listing.files:
+            assert file.checksums
+            assert not file.path.startswith("/")
+        if name not in ("digits", "svhn-subset"):
+            homes = [listing.archive] if listing.archive else listing.files
+            assert all(home is not None and home.urls[0].startswith("https://") for home in homes)
+            assert listing.download_size > 1e6
+
+
+# --- on disk ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_named_folder_comes_before_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, cache = tmp_path / "mine", tmp_path / "cache"
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.delenv("SORDINO_DATA", raising=False)
+    assert search_folders() == (cache / "sordino",)
+    mine.mkdir()
+    monkeypatch.setenv("SORDINO_DATA", str(mine))
+    assert search_folders() == (mine, cache / "sordino")
+    listing = made("mnist", cache / "sordino", idx_contents())
+    assert load(listing).train.y.tolist() == [5, 0, 9]
+    made("mnist", mine, idx_contents())
+    assert {path.parent.parent.parent for path in locate(listing) if path} == {mine}
+
+
+def test_a_named_folder_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SORDINO_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(InvalidInput, match=r"SORDINO_DATA names .*nowhere', which is not a folder"):
+        load("mnist")
+    assert len(load("digits").test) == 297  # needs no folder
+
+
+@pytest.mark.parametrize(
+    ("platform", "variable", "place"),
+    [
+        ("linux", "XDG_CACHE_HOME", "given/sordino"),
+        ("linux", None, ".cache/sordino"),
+        ("darwin", None, "Library/Caches/sordino"),
+        ("win32", "LOCALAPPDATA", "given/sordino/Cache"),
+        ("win32", None, "AppData/Local/sordino/Cache"),
+    ],
+)
+def test_the_cache_is_where_the_system_keeps_caches(
+    platform: str, variable: str | None, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    if variable:
+        monkeypatch.setenv(variable, str(tmp_path / "given"))
+    assert datasets.cache_folder() == tmp_path / place
+
+
+@pytest.mark.parametrize("damage", ["truncated", "altered", "empty"])
+def test_damaged_files_are_never_used(tmp_path: Path, damage: str) -> None:
+    listing = made("mnist", tmp_path / "first", idx_contents())
+    made("mnist", tmp_path / "second", idx_contents())
+    path = tmp_path / "first" / "MNIST" / "raw" / "t10k-images-idx3-ubyte.gz"
+    content = path.read_bytes()
+    altered = bytearray(content)
+    altered[len(content) // 2] ^= 1
+    path.write_bytes({"truncated": content[:-1], "altered": bytes(altered), "empty": b""}[damage])
+    with pytest.raises(DataDamaged, match=r"t10k-images-idx3-ubyte\.gz is damaged: its md5 is.*data fetch mnist"):
+        load(listing, folders=[tmp_path / "first", tmp_path / "second"])
+    states = check(listing, [tmp_path / "first"])
+    assert [state.state for state in states] == ["intact", "intact", "damaged", "intact"]
+    assert [state.state for state in check(listing, [tmp_path / "nowhere"])] == ["not here"] * 4
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (gzip.compress(b"\x00\x00\x0d\x01"), "no IDX header of bytes"),
+        (gzip.compress(b""), "no IDX header of bytes"),
+        (gzip.compress(b"\x00\x00\x08\x01\x00\x00\x00\x09abc"), r"holds 3 values, its header says \[9\]"),
+        (b"not gzip at all", "Not a gzipped file"),
+        (idx(np.array([1, 2], np.uint8)), "one label for each of 3 examples"),
+    ],
+)
+def test_files_with_the_right_sum_but_the_wrong_content_are_damaged(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    listing = made("mnist", tmp_path, idx_contents() | {"train-labels-idx1-ubyte.gz": content})
+    with pytest.raises(DataDamaged, match=message):
+        load(listing, folders=[tmp_path])
+
+
+# --- from a server ----------------------------------------------------------------------------------------------------
+
+
+class Served(SimpleHTTPRequestHandler):
+    """Serves a folder in silence; names that begin with `short-` break off in the middle."""
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        if not self.path.startswith("/short-"):
+            return super().do_GET()
+        self.send_response(200)
+        self.send_header("Content-Length", "100000")
+        self.end_headers()
+        self.wfile.write(b"x" * 1000)
+        return None
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, str]]:
+    """A folder, and the address on loopback below which it is served."""
+    monkeypatch.setenv("no_proxy", "*")
+    served = tmp_path / "served"
+    served.mkdir()
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), lambda *a: Served(*a, directory=str(served)))  # type: ignore[arg-type]
+    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield served, f"http://127.0.0.1:{httpd.server_port}"
+    finally:
+        httpd.shutdown()
+        thread.join()
+        httpd.server_close()
+
+
+def serve(served: Path, contents: Mapping[str, bytes]) -> None:
+    for name, content in contents.items():
+        (served / name).write_bytes(content)
+
+
+def left_over(folder: Path) -> list[str]:
+    return [path.name for path in folder.rglob("*") if path.is_file()]
+
+
+def test_missing_files_are_fetched_once(server: tuple[Path, str], tmp_path: Path) -> None:
+    served, address = server
+    contents = idx_contents()
+    listing = made("mnist", tmp_path / "first", contents)
+    (tmp_path / "first" / listing.files[1].path).unlink()
+    (tmp_path / "first" / listing.files[2].path).unlink()
+    serve(served, {listing.files[1].name: contents[listing.files[1].name]})
+    serve(served, {listing.files[2].name: contents[listing.files[2].name]})
+    folders = [tmp_path / "first", tmp_path / "cache"]
+    dataset = load(listing, folders=folders, mirror=address + "/")
+    assert dataset.train.y.tolist() == [5, 0, 9]
+    assert sorted(left_over(tmp_path / "cache")) == sorted(file.name for file in listing.files[1:3])
+    assert (tmp_path / "cache" / listing.files[1].path).stat().st_mode & 0o444 == (
+        tmp_path / "first" / listing.files[0].path
+    ).stat().st_mode & 0o444
+    for path in served.iterdir():
+        path.unlink()
+    assert len(fetch(listing, folders=folders, mirror=address)) == 4  # all here: the server is not asked
+
+
+def test_an_archive_gives_its_files_and_nothing_else(server: tuple[Path, str], tmp_path: Path) -> None:
+    served, address = server
+    rows = {f"data_batch_{n}.bin": bytes([n]) + bytes(3072) for n in range(1, 6)}
+    rows["test_batch.bin"] = bytes([9]) + bytes(3072)
+    listing = made("cifar-10", tmp_path / "made", rows)
+    packed = pack({file.path: rows[file.name] for file in listing.files} | {"../outside": b"x", "/etc/no": b"x"})
+    assert listing.archive is not None
+    listing = replace(listing, archive=replace(listing.archive, checksums=(md5(packed),)))
+    serve(served, {"cifar-10-binary.tar.gz": packed})
+    dataset = load(listing, folders=[tmp_path / "cache"], mirror=address)
+    assert dataset.train.y.tolist() == [1, 2, 3, 4, 5]
+    assert sorted(left_over(tmp_path / "cache")) == sorted(rows)
+    assert not (tmp_path / "outside").exists()
+
+
+@pytest.mark.parametrize("fault", ["member missing", "member altered", "not an archive", "a folder"])
+def test_wrong_archives_leave_nothing_wrong_behind(server: tuple[Path, str], tmp_path: Path, fault: str) -> None:
+    served, address = server
+    file = DataFile("cifar-10-batches-bin/test_batch.bin", (md5(b"right"),))
+    packed = {
+        "member missing": pack({"other": b"right"}),
+        "member altered": pack({file.path: b"wrong"}),
+        "not an archive": b"plain",
+        "a folder": pack({f"{file.path}/inside": b"right"}),
+    }[fault]
+    archive = DataFile("a.tar.gz", (md5(packed),), ("https://example.org/a.tar.gz",))
+    listing = replace(KNOWN["cifar-10"], files=(file,), archive=archive)
+    serve(served, {"a.tar.gz": packed})
+    with pytest.raises(
+        DataUnavailable, match=r"archive.*\n.*\n  cifar-10-batches-bin/test_batch\.bin\nThey are inside"
+    ):
+        fetch(listing, folders=[tmp_path / "cache"], mirror=address)
+    assert left_over(tmp_path / "cache") == []
+
+
+def test_another_address_is_tried_when_one_fails(server: tuple[Path, str], tmp_path: Path) -> None:
+    served, address = server
+    serve(served, {"wrong": b"wrong", "right": b"right"})
+    urls = tuple(f"{address}/{name}" for name in ("absent", "wrong", "short-one", "right"))
+    listing = replace(KNOWN["svhn-subset"], files=(DataFile("svhn/a.npz", (md5(b"right"),), urls),))
+    assert fetch(listing, folders=[tmp_path]) == (tmp_path / "svhn" / "a.npz",)
+    assert (tmp_path / "svhn" / "a.npz").read_bytes() == b"right"
+    assert left_over(tmp_path / "svhn") == ["a.npz"]
+
+
+def test_what_came_wrong_is_told_and_not_kept(server: tuple[Path, str], tmp_path: Path) -> None:
+    served, address = server
+    serve(served, {"wrong": b"wrong"})
+    urls = tuple(f"{address}/{name}" for name in ("absent", "wrong", "short-one"))
+    listing = replace(KNOWN["mnist"], files=(DataFile("MNIST/raw/a.gz", (md5(b"right"),), urls),))
+    with pytest.raises(DataUnavailable) as refusal:
+        fetch(listing, folders=[tmp_path / "cache"])
+    message = str(refusal.value)
+    assert f"{address}/absent: the server answers 404" in message
+    assert f"{address}/wrong: what came is damaged, its md5 is" in message
+    assert f"{address}/short-one: " in message
+    assert "it has 1,000 bytes" in message
+    assert left_over(tmp_path / "cache") == []
+
+
+def test_without_a_network_the_error_says_which_files_to_put_where(server: tuple[Path, str], tmp_path: Path) -> None:
+    with pytest.raises(DataUnavailable) as refusal:
+        load("mnist", folders=[tmp_path / "cache"], mirror="http://127.0.0.1:1/")
+    message = str(refusal.value)
+    assert "MNIST handwritten digits is not on this machine and could not be downloaded" in message
+    assert f"Put these files below {tmp_path / 'cache'}, or below a folder that SORDINO_DATA names:" in message
+    for file in KNOWN["mnist"].files:
+        assert f"  {file.path}   from https://" in message
+
+
+def test_a_set_without_a_public_home_says_so(tmp_path: Path) -> None:
+    with pytest.raises(DataUnavailable, match=r"it has no public home\.\n.*the whole, which is 'svhn'"):
+        load("svhn-subset", folders=[tmp_path])
+
+
+def test_a_folder_that_cannot_be_written_is_told_apart_from_the_network(
+    server: tuple[Path, str], tmp_path: Path
+) -> None:
+    (tmp_path / "cache").write_text("a file, not a folder")
+    with pytest.raises(DataUnavailable, match=r"could not be written below .*cache"):
+        fetch("mnist", folders=[tmp_path / "cache"], mirror=server[1])
+
+
+@pytest.mark.parametrize("mirror", ["file:///etc", "ftp://example.org", "example.org"])
+def test_mirrors_are_web_addresses(mirror: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="starts with https:// or http://"):
+        fetch("mnist", folders=[tmp_path], mirror=mirror)
+
+
+# --- npz --------------------------------------------------------------------------------------------------------------
+
+
+def npz(path: Path, **changes: Any) -> Path:
+    values = {
+        "x_train": np.arange(12, dtype=np.float64).reshape(4, 3),
+        "y_train": np.array([0, 1, 1, 0]),
+        "x_test": np.ones((2, 3)),
+        "y_test": np.array([1, 0], np.uint8),
+    } | changes
+    np.savez(path, **{name: value for name, value in values.items() if value is not None})
+    return path
+
+
+def test_npz_features_and_images(tmp_path: Path) -> None:
+    dataset = from_npz(npz(tmp_path / "wards.npz"), classes=["well", "ill"], normalisation=AS_IT_IS)
+    assert (dataset.name, dataset.shape, dataset.train.x.dtype) == ("wards", (3,), np.float32)
+    assert dataset.classes == ("well", "ill")
+    assert dataset.test.y.tolist() == [1, 0]
+    grey = {"x_train": np.zeros((4, 5, 6), np.uint8), "x_test": np.zeros((2, 5, 6), np.uint8)}
+    dataset = from_npz(npz(tmp_path / "grey.npz", **grey), classes=["a", "b"], normalisation=AS_IT_IS)
+    assert (dataset.shape, dataset.train.x.dtype) == ((1, 5, 6), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"y_train": np.array([0, 1, 2, 0])}, r"wards\.npz, train: row 2 has label 2, but 2 classes"),
+        ({"y_test": np.array([0, -1])}, r"wards\.npz, test: row 1 has label -1"),
+        ({"y_train": np.array([0.0, 1, 1, 0])}, r"train: y must be whole numbers.*got float64"),
+        ({"y_train": np.array(["a", "b", "b", "a"])}, "train: y must be whole numbers.*got <U1"),
+        ({"y_train": np.array([0, 1])}, "train: y must be int64 with one label for each of 4 examples"),
+        ({"x_train": np.array([[1, 2, 3.0]] * 3 + [[1, np.nan, 3]])}, r"train: row 3 of x holds NaN"),
+        ({"x_train": np.array([[1, 2, 1e300]] * 4)}, r"train: row 0 of x holds NaN or infinity"),
+        ({"x_train": np.zeros((4, 3), np.int64)}, "train: x must be uint8 pixels or floating point, got int64"),
+        ({"x_train": np.zeros((4, 8, 8, 3), np.uint8)}, r"channels last: use x\.transpose\(0, 3, 1, 2\)"),
+        ({"x_train": np.zeros((4, 5))}, r"shape \[5\], test examples float32 of shape \[3\]"),
+        ({"x_train": np.array(["a", "b", None, 1], object)}, "cannot be read as an .npz file of plain numbers"),
+        ({"y_test": None}, r"wards\.npz: y_test missing; an \.npz file holds x_train"),
+    ],
+)
+def test_wrong_npz_files_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        from_npz(npz(tmp_path / "wards.npz", **changes), classes=["a", "b"], normalisation=AS_IT_IS)
+
+
+def test_truncated_and_absent_npz_files_are_refused(tmp_path: Path) -> None:
+    path = npz(tmp_path / "wards.npz")
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(InvalidInput, match=r"wards\.npz: cannot be read as an \.npz file"):
+        from_npz(path, classes=["a", "b"], normalisation=AS_IT_IS)
+    with pytest.raises(InvalidInput, match=r"none\.npz: there is no such file"):
+        from_npz(tmp_path / "none.npz", classes=["a", "b"], normalisation=AS_IT_IS)
+
+
+# --- csv --------------------------------------------------------------------------------------------------------------
+
+TABLE = "age,outcome,dose\n61,ill,0.5\n35, well ,1e3\n\n47,ill,-2\n"
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_bytes(text.encode())
+    return path
+
+
+def csv_set(train: Path, test: str | Path | float, **options: Any) -> Dataset:
+    chosen: dict[str, Any] = {"label": "outcome", "classes": ["well", "ill"], "normalisation": AS_IT_IS} | options
+    return from_csv(train, test=test, **chosen)
+
+
+def test_a_table_with_a_header(tmp_path: Path) -> None:
+    train, test = write(tmp_path / "train.csv", TABLE), write(tmp_path / "test.csv", "\ufeff" + TABLE)
+    dataset = csv_set(train, test)
+    assert dataset.train.x.tolist() == [[61, 0.5], [35, 1000], [47, -2]]
+    assert dataset.train.y.tolist() == [1, 0, 1]
+    assert dataset.test.x.tolist() == dataset.train.x.tolist()
+    assert dataset.name == "train"
+    assert csv_set(train, test, features=["dose"]).train.x.tolist() == [[0.5], [1000], [-2]]
+
+
+def test_a_table_without_a_header_goes_by_number(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "1;a;2\n3;b;4\n")
+    dataset = csv_set(path, path, label=1, classes=["a", "b"], delimiter=";")
+    assert dataset.train.x.tolist() == [[1, 2], [3, 4]]
+    last = write(tmp_path / "last.csv", "1,2,a\n3,4,b\n")
+    assert csv_set(last, last, label=-1, classes=["b", "a"], features=[1]).train.x.tolist() == [[2], [4]]
+
+
+def test_a_fraction_of_a_table_is_held_out(tmp_path: Path) -> None:
+    rows = "".join(f"{n},{'well' if n % 3 else 'ill'}\n" for n in range(50))
+    path = write(tmp_path / "t.csv", "n,outcome\n" + rows)
+    dataset = csv_set(path, 0.2, seed=4)
+    assert (len(dataset.train), len(dataset.test)) == (40, 10)
+    assert sorted(np.concatenate([dataset.train.x, dataset.test.x])[:, 0].tolist()) == list(range(50))
+    assert csv_set(path, 0.2, seed=4).test.x.tolist() == dataset.test.x.tolist()
+    assert csv_set(path, 0.2, seed=5).test.x.tolist() != dataset.test.x.tolist()
+    with pytest.raises(InvalidInput, match=r"a fraction between 0 and 1; got 1\.5"):
+        csv_set(path, 1.5)
+    with pytest.raises(InvalidInput, match="hold out none"):
+        csv_set(path, 0.001)
+
+
+@given(arrays(np.float32, (7, 3), elements=st.floats(width=32, allow_nan=False, allow_infinity=False)))
+def test_every_float32_survives_a_table(tmp_path_factory: pytest.TempPathFactory, x: NDArray[np.float32]) -> None:
+    path = tmp_path_factory.mktemp("csv") / "t.csv"
+    write(path, "".join(",".join(map(repr, row)) + ",a\n" for row in x.astype(float).tolist()))
+    assert (csv_set(path, path, label=-1, classes=["a", "b"]).train.x == x).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (TABLE.replace("-2", "low"), r"t\.csv, line 5, column 'dose': 'low' is not a finite number.*one column per"),
+        (TABLE.replace("1e3", "nan"), r"line 3, column 'dose': 'nan' is not a finite number"),
+        (TABLE.replace("1e3", "1e39"), r"line 3, column 'dose': '1e39' is not a finite number"),
+        (TABLE.replace("61", ""), r"line 2, column 'age': '' is not a finite number.*fill in missing values"),
+        (
+            TABLE.replace("47,ill", "47,dead"),
+            r"line 5, column 'outcome': label 'dead' is not in the class list \['well'",
+        ),
+        (TABLE.replace("47,", ""), r"t\.csv, line 5: 2 cells, the first line has 3"),
+        (TABLE.replace("-2", "-2,9"), r"t\.csv, line 5: 4 cells, the first line has 3"),
+        (
+            TABLE.replace("outcome", "result"),
+            r"t\.csv: there is no column 'outcome'; the columns are \['age', 'result'",
+        ),
+        (TABLE.replace("dose", "age"), "two columns of the header have the same name"),
+        ("age,outcome,dose\n", "the table has no rows"),
+        ("", "the first line is empty"),
+        ("outcome\nill\n", "one or more columns other than the label"),
+        (TABLE.replace("61", '"61'), "cannot be read as a table"),
+    ],
+)
+def test_wrong_tables_are_refused_by_line_and_column(tmp_path: Path, text: str, message: str) -> None:
+    path = write(tmp_path / "t.csv", text)
+    with pytest.raises(InvalidInput, match=message):
+        csv_set(path, path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label": 3}, "there is no column 3; there are 3, numbered from 0"),
+        ({"features": ["outcome"]}, "other than the label 'outcome'"),
+        ({"features": ["height"]}, "there is no column 'height'"),
+        ({"classes": ["well"]}, "classes must be at least two names"),
+        ({"normalisation": Normalisation((0, 0, 0), (1, 1, 1))}, "3 constants for 2 features"),
+    ],
+)
+def test_options_that_do_not_fit_the_table_are_refused(tmp_path: Path, options: Any, message: str) -> None:
+    path = write(tmp_path / "t.csv", TABLE)
+    with pytest.raises(InvalidInput, match=message):
+        csv_set(path, path, **options)
+
+
+def test_tables_that_are_not_text_or_not_there_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    with pytest.raises(InvalidInput, match=r"t\.csv: there is no such file"):
+        csv_set(path, path)
+    path.write_bytes(b"age,outcome\n\xff\xfe,ill\n")
+    with pytest.raises(InvalidInput, match=r"t\.csv: cannot be read as a table in UTF-8"):
+        csv_set(path, path)
+
+
+def test_a_wrong_cell_far_down_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "n,outcome\n" + "1,ill\n" * 25_000 + "?,ill\n")
+    with pytest.raises(InvalidInput, match="line 25002, column 'n': '\\?'"):
+        csv_set(path, path)
+
+
+# --- images -----------------------------------------------------------------------------------------------------------
+
+
+def image_folder(folder: Path, images: Mapping[str, NDArray[Any]]) -> Path:
+    for name, image in images.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        np.save(folder / name, image)
+    return folder
+
+
+def grey(value: int, shape: tuple[int, ...] = (4, 5)) -> NDArray[np.uint8]:
+    return np.full(shape, value, np.uint8)
+
+
+def image_set(train: Path, test: str | Path | float, **options: Any) -> Dataset:
+    chosen: dict[str, Any] = {"classes": ["dog", "cat", "owl"], "normalisation": AS_IT_IS, "channels": 1} | options
+    return from_images(train, test=test, **chosen)
+
+
+def test_images_by_class(tmp_path: Path) -> None:
+    folder = image_folder(
+        tmp_path / "pets", {"cat/b.npy": grey(2), "cat/a.npy": grey(1, (4, 5, 1)), "dog/z.npy": grey(3)}
+    )
+    (folder / ".hidden").write_text("left out")
+    (folder / "cat" / ".DS_Store").write_text("left out")
+    dataset = image_set(folder, folder)
+    assert dataset.train.x.shape == (3, 1, 4, 5)
+    assert dataset.train.x[:, 0, 0, 0].tolist() == [3, 1, 2]
+    assert dataset.train.y.tolist() == [0, 1, 1]  # nobody holds an owl
+    held_out = image_set(folder, 1 / 3)
+    assert (len(held_out.train), len(held_out.test)) == (2, 1)
+
+
+def test_colour_comes_channel_first(tmp_path: Path) -> None:
+    image = np.zeros((4, 5, 3), np.uint8)
+    image[1, 2] = 7, 8, 9
+    dataset = image_set(image_folder(tmp_path, {"dog/a.npy": image, "cat/b.npy": image}), 0.5, channels=3)
+    assert dataset.train.x[0, :, 1, 2].tolist() == [7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        ({"cow/a.npy": grey(1)}, r"cow: not a folder named after a class of the list \['dog', 'cat', 'owl'\]"),
+        ({"dog/a.npy": grey(1), "dog/b.npy": grey(1, (4, 6))}, r"b\.npy: 4x6 pixels.*a\.npy has 4x5: bring all images"),
+        ({"dog/a.npy": grey(1).astype(float)}, r"a\.npy: float64 of shape .*allowed is uint8 \[height, width, 1\]"),
+        (
+            {"dog/a.npy": grey(1, (4, 5, 3))},
+            r"a\.npy: uint8 of shape \[4, 5, 3\]; allowed is uint8 \[height, width, 1\]",
+        ),
+        ({"dog/a.npy": np.array([{}], object)}, r"a\.npy: cannot be read as a \.npy array of plain numbers"),
+        ({}, "there is no such folder"),
+    ],
+)
+def test_wrong_image_folders_are_refused(tmp_path: Path, images: Mapping[str, NDArray[Any]], message: str) -> None:
+    folder = image_folder(tmp_path / "pets", images)
+    with pytest.raises(InvalidInput, match=message):
+        image_set(folder, folder)
+
+
+def test_stray_and_empty_image_folders_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "pets"
+    (folder / "dog").mkdir(parents=True)
+    with pytest.raises(InvalidInput, match="no images; put them into one folder per class"):
+        image_set(folder, folder)
+    (folder / "dog" / "notes.txt").write_text("stray")
+    with pytest.raises(InvalidInput, match=r"notes\.txt: not an image; allowed are \.npy, \.png"):
+        image_set(folder, folder)
+    (folder / "stray.npy").write_text("stray")
+    with pytest.raises(InvalidInput, match=r"stray\.npy: not a folder named after a class"):
+        image_set(folder, folder)
+    with pytest.raises(InvalidInput, match="channels must be 1"):
+        image_set(folder, folder, channels=2)
+
+
+def test_pictures_without_pillow_name_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    (tmp_path / "dog").mkdir()
+    (tmp_path / "dog" / "a.png").write_bytes(b"")
+    with pytest.raises(InvalidInput, match=r"a\.png: picture files need Pillow.*pip install pillow.*\.npy"):
+        image_set(tmp_path, tmp_path)
+
+
+class StandInPicture:
+    """The part of Pillow's interface that is used, for pictures that are `.npy` inside; for machines without Pillow."""
+
+    def __init__(self, path: Path) -> None:
+        self.pixels = np.load(path)
+
+    def __enter__(self) -> "StandInPicture":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def convert(self, mode: str) -> NDArray[np.uint8]:
+        return self.pixels if mode == "L" else np.stack([self.pixels] * 3, axis=-1)  # type: ignore[no-any-return]
+
+
+def picture_bytes(pixels: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """A grey PNG where Pillow is installed; elsewhere what the stand-in reads."""
+    buffer = io.BytesIO()
+    try:
+        from PIL import Image  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        stand_in = types.ModuleType("PIL.Image")
+        stand_in.open = StandInPicture  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "PIL", types.ModuleType("PIL"))
+        monkeypatch.setitem(sys.modules, "PIL.Image", stand_in)
+        np.save(buffer, pixels)
+    else:
+        Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_pictures_are_turned_into_grey_or_colour(
+    tmp_path: Path, channels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pixels = np.arange(20, dtype=np.uint8).reshape(4, 5)
+    (tmp_path / "dog").mkdir()
+    (tmp_path / "dog" / "a.PNG").write_bytes(picture_bytes(pixels, monkeypatch))
+    dataset = image_set(tmp_path, tmp_path, channels=channels)
+    assert dataset.shape == (channels, 4, 5)
+    assert (dataset.train.x[0] == pixels).all()
+    (tmp_path / "dog" / "b.png").write_bytes(b"torn")
+    with pytest.raises(InvalidInput, match=r"b\.png: cannot be read as a picture"):
+        image_set(tmp_path, tmp_path, channels=channels)
+
+
+# --- a function -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    monkeypatch.syspath_prepend(tmp_path)
+    yield lambda text: (tmp_path / "ward_data.py").write_text(text) and None
+    sys.modules.pop("ward_data", None)
+
+
+WARD_DATA = """
+import numpy as np
+from sordino.learning.datasets import Dataset, Examples, Normalisation
+seven = 7
+def load(rows=2):
+    part = Examples(np.zeros((rows, 3), np.float32), np.zeros(rows, np.int64))
+    return Dataset("wards", part, part, ("well", "ill"), Normalisation(), "here", "mine")
+def wrong():
+    return [1, 2]
+def broken():
+    import module_that_is_not_there
+"""
+
+
+def test_a_function_by_import_path(module: Callable[[str], None]) -> None:
+    module(WARD_DATA)
+    assert len(from_function("ward_data:load").train) == 2
+    assert len(from_function("ward_data:load", {"rows": 5}).train) == 5
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("ward_data:wrong", "must return a sordino.learning.datasets.Dataset, got list"),
+        ("ward_data:absent", "ward_data has no function 'absent'"),
+        ("ward_data:seven", "ward_data has no function 'seven'"),
+        ("no_such_package.module:load", "there is no module 'no_such_package': install it"),
+        ("ward_data", "given as package.module:function, got 'ward_data'"),
+        ("ward_data.load", "given as package.module:function"),
+        (":load", "given as package.module:function"),
+        ("ward data:load", "given as package.module:function"),
+    ],
+)
+def test_wrong_functions_are_refused(module: Callable[[str], None], where: str, message: str) -> None:
+    module(WARD_DATA)
+    with pytest.raises(InvalidInput, match=message):
+        from_function(where)
+
+
+def test_errors_inside_the_function_are_its_own(module: Callable[[str], None]) -> None:
+    module(WARD_DATA)
+    with pytest.raises(ModuleNotFoundError, match="module_that_is_not_there"):
+        from_function("ward_data:broken")

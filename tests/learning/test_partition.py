@@ -1,0 +1,337 @@
+"""Splits among clients: disjoint, complete, the same for a seed everywhere, and distributed as they say."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from sordino.errors import InvalidInput
+from sordino.learning import partition
+from sordino.learning.partition import (
+    Indices,
+    by_sizes,
+    dirichlet,
+    explicit,
+    from_files,
+    iid,
+    label_counts,
+    shards,
+    validation_split,
+)
+
+seeds = st.integers(0, 2**64 - 1)
+label_lists = st.lists(st.integers(0, 5), min_size=1, max_size=80).map(np.array)
+
+
+def as_lists(parts: Sequence[Indices]) -> list[list[int]]:
+    return [part.tolist() for part in parts]
+
+
+def assert_complete(parts: Sequence[Indices], examples: int) -> None:
+    """Every example belongs to exactly one client, in ascending order."""
+    assert sorted(np.concatenate(parts).tolist()) == list(range(examples))
+    assert all((np.diff(part) > 0).all() and part.dtype == np.int64 for part in parts)
+
+
+# --- draws ------------------------------------------------------------------------------------------------------------
+
+
+def draws(seed: int) -> partition._Draws:
+    return partition._Draws(seed, partition._Use.ORDER)
+
+
+def test_every_order_of_three_is_equally_likely() -> None:
+    counts = Counter(tuple(draws(seed).order(3).tolist()) for seed in range(6000))
+    assert len(counts) == 6
+    chi2 = sum((count - 1000) ** 2 / 1000 for count in counts.values())
+    assert chi2 < 30.9  # 5 degrees of freedom: false alarm 1e-5, and the seeds are fixed
+
+
+def test_numbers_below_a_limit_are_exactly_uniform_where_scaling_alone_is_not() -> None:
+    """Scaling 64 bits to 3*2^62 without redrawing would make multiples of three twice as likely as the others."""
+    one = draws(7)
+    counts = np.bincount([one.below(3 * 2**62) % 3 for _ in range(9000)], minlength=3)
+    assert (abs(counts - 3000) < 230).all()  # 5 standard deviations
+
+
+def test_equal_sorting_keys_are_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [np.array([5, 5, 1], np.uint64), np.array([9, 2, 4], np.uint64)]
+    one = draws(1)
+    monkeypatch.setattr(one, "_take", lambda count: answers.pop(0))
+    assert one.order(3).tolist() == [1, 2, 0]
+    assert not answers
+
+
+def test_splits_are_the_same_on_every_machine() -> None:
+    """Written down once; they change only if the keystream or a split changes, which would break recorded runs."""
+    label = np.arange(12) % 3
+    assert as_lists(iid(10, 3, 1)) == [[2, 3, 4, 5], [0, 6, 8], [1, 7, 9]]
+    assert as_lists(dirichlet(label, 3, 0.5, 1)) == [[0, 1, 4, 5, 7, 9, 10, 11], [3, 6, 8], [2]]
+    assert as_lists(shards(label, 3, 2, 1)) == [[1, 4, 5, 11], [0, 2, 3, 8], [6, 7, 9, 10]]
+
+
+# --- IID and by sizes -------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 200), st.integers(1, 50), seeds)
+def test_iid_deals_everything_evenly(examples: int, clients: int, seed: int) -> None:
+    parts = iid(examples, clients, seed, at_least=0)
+    assert_complete(parts, examples)
+    sizes = [len(part) for part in parts]
+    assert len(parts) == clients
+    assert max(sizes) - min(sizes) <= 1
+    assert as_lists(iid(examples, clients, seed, at_least=0)) == as_lists(parts)
+
+
+def test_another_seed_gives_another_split() -> None:
+    assert as_lists(iid(100, 4, 1)) != as_lists(iid(100, 4, 2))
+
+
+def test_iid_gives_every_client_the_same_mixture() -> None:
+    """A client's share of a class is hypergeometric: 600 of 60,000, class share 1/10: sd 7.3, here within 6 of them."""
+    label = np.repeat(np.arange(10), 6000)
+    counts = label_counts(label, iid(60_000, 100, 3), 10)
+    assert (abs(counts - 60) < 44).all()
+    assert 6.5 < counts.std() < 8.1
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=20), st.integers(0, 30), seeds)
+def test_sizes_are_kept_and_the_rest_belongs_to_nobody(sizes: list[int], spare: int, seed: int) -> None:
+    parts = by_sizes(sum(sizes) + spare, sizes, seed)
+    assert [len(part) for part in parts] == sizes
+    held = np.concatenate(parts)
+    assert len(set(held.tolist())) == sum(sizes)
+    assert held.max() < sum(sizes) + spare
+
+
+def test_empty_clients_only_when_asked_for() -> None:
+    with pytest.raises(InvalidInput, match=r"client 2 of 5 would get 0 of 2 examples.*fewer clients or set at_least=0"):
+        iid(2, 5, 1)
+    assert [len(part) for part in iid(2, 5, 1, at_least=0)] == [1, 1, 0, 0, 0]
+    with pytest.raises(InvalidInput, match="client 1 of 2 would get 0"):
+        by_sizes(10, [3, 0], 1)
+    assert [len(part) for part in by_sizes(10, [3, 0], 1, at_least=0)] == [3, 0]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: iid(10, 0, 1), "1 to 10,000,000 clients, got 0"),
+        (lambda: iid(-1, 2, 1), "examples must be a whole number from 0 up, got -1"),
+        (lambda: iid(10, 2.0, 1), "clients must be a whole number"),  # type: ignore[arg-type]
+        (lambda: iid(10, 2, -1), "a seed is a whole number"),
+        (lambda: by_sizes(10, [6, 5], 1), "add up to 11, but there are 10 examples"),
+        (lambda: by_sizes(10, [6, -1], 1), "size of client 1 must be a whole number"),
+        (lambda: by_sizes(10, [], 1), "1 to 10,000,000 clients, got 0"),
+    ],
+)
+def test_impossible_sizes_are_refused(call: object, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        call()  # type: ignore[operator]
+
+
+# --- Dirichlet --------------------------------------------------------------------------------------------------------
+
+
+@given(label_lists, st.integers(1, 12), st.sampled_from([1e-6, 0.1, 0.3, 1.0, 7.5, 1e6]), seeds, st.integers(0, 3))
+@settings(max_examples=80)
+def test_dirichlet_is_complete_and_keeps_the_least_size(
+    label: NDArray[np.int64], clients: int, beta: float, seed: int, at_least: int
+) -> None:
+    if label.size < clients * at_least:
+        with pytest.raises(InvalidInput, match="take fewer clients"):
+            dirichlet(label, clients, beta, seed, at_least=at_least)
+        return
+    parts = dirichlet(label, clients, beta, seed, at_least=at_least)
+    assert len(parts) == clients
+    assert_complete(parts, label.size)
+    assert min(len(part) for part in parts) >= at_least
+    assert as_lists(dirichlet(label, clients, beta, seed, at_least=at_least)) == as_lists(parts)
+
+
+@pytest.mark.parametrize("beta", [0.1, 0.5, 2.0])
+def test_dirichlet_counts_have_the_variance_of_the_distribution(beta: float) -> None:
+    """Dirichlet-multinomial: mean n/K, variance n/K (1-1/K) (n+K beta)/(1+K beta); one client of each of 3,000 splits.
+
+    The tolerance is a tenth; halving or doubling beta moves the variance by at least 16 %.
+    """
+    n, clients = 30, 4
+    held = np.array([len(dirichlet(np.zeros(n, int), clients, beta, seed, at_least=0)[0]) for seed in range(3000)])
+    total = clients * beta
+    variance = n / clients * (1 - 1 / clients) * (n + total) / (1 + total)
+    assert held.mean() == pytest.approx(n / clients, abs=5 * (variance / 3000) ** 0.5)
+    assert held.var() == pytest.approx(variance, rel=0.1)
+
+
+def test_tiny_beta_gives_each_class_to_one_client() -> None:
+    label = np.repeat(np.arange(10), 300)
+    counts = label_counts(label, dirichlet(label, 8, 1e-6, 5, at_least=0), 10)
+    assert ((counts > 0).sum(axis=0) == 1).all()
+
+
+def test_huge_beta_gives_every_client_the_same_mixture() -> None:
+    label = np.repeat(np.arange(10), 2000)
+    counts = label_counts(label, dirichlet(label, 10, 1e6, 5), 10)
+    assert (abs(counts - 200) < 6 * 180**0.5).all()  # multinomial: 2,000 draws of 1/10, six standard deviations
+
+
+def test_examples_for_empty_clients_come_from_the_largest() -> None:
+    """All of one class with one client; seven others need four each, so the one keeps 100 - 28."""
+    sizes = sorted(len(part) for part in dirichlet(np.zeros(100, int), 8, 1e-6, 1, at_least=4))
+    assert sizes == [4] * 7 + [72]
+
+
+@pytest.mark.parametrize("beta", [0, -1, float("nan"), float("inf"), 1e-9, "0.5", None])
+def test_impossible_beta_is_refused(beta: float) -> None:
+    with pytest.raises(InvalidInput, match="beta must lie between 1e-06 and 1e\\+06"):
+        dirichlet(np.zeros(5, int), 2, beta, 1)
+
+
+# --- shards -----------------------------------------------------------------------------------------------------------
+
+
+@given(label_lists, st.integers(1, 12), st.integers(1, 4), seeds)
+def test_shards_bound_the_labels_of_each_client(
+    label: NDArray[np.int64], clients: int, labels_per_client: int, seed: int
+) -> None:
+    if not len(set(label.tolist())) <= clients * labels_per_client <= label.size:
+        with pytest.raises(InvalidInput, match="change the clients or their labels"):
+            shards(label, clients, labels_per_client, seed)
+        return
+    parts = shards(label, clients, labels_per_client, seed)
+    assert len(parts) == clients
+    assert_complete(parts, label.size)
+    assert all(len(part) >= labels_per_client for part in parts)
+    assert all(len(set(label[part].tolist())) <= labels_per_client for part in parts)
+    assert as_lists(shards(label, clients, labels_per_client, seed)) == as_lists(parts)
+
+
+def test_balanced_classes_give_equal_shards() -> None:
+    label = np.tile(np.arange(10), 600)
+    parts = shards(label, 100, 2, 9)
+    assert {len(part) for part in parts} == {60}
+    assert 1 < np.mean([len(set(label[part].tolist())) for part in parts]) <= 2
+
+
+def test_larger_classes_are_cut_into_more_shards() -> None:
+    label = np.repeat([0, 1], [90, 10])
+    assert sorted(len(part) for part in shards(label, 10, 1, 2)) == [10] * 10
+
+
+def test_shards_are_drawn_from_the_whole_class() -> None:
+    """A shard is not a run of neighbours in the file."""
+    assert not all((np.diff(part) == 1).all() for part in shards(np.zeros(40, int), 4, 1, 1))
+
+
+# --- written down -----------------------------------------------------------------------------------------------------
+
+
+def test_explicit_splits_are_checked_and_sorted() -> None:
+    assert as_lists(explicit([[3, 1], [0]], 5)) == [[1, 3], [0]]
+    assert as_lists(explicit([[3, 1], []], 5, at_least=0)) == [[1, 3], []]
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([[0, 1], [2, 1]], "client 1: example 1 already belongs to client 0"),
+        ([[0, 0]], "client 0: example 0 is listed twice"),
+        ([[0], [5]], "client 1: there is no example 5; indices run from 0 to 4"),
+        ([[0], [-1]], "client 1: there is no example -1"),
+        ([[0], []], "client 1: 0 examples, at least 1"),
+        ([[0.5]], "client 0: indices must be one list of whole numbers"),
+        ([[True, False]], "client 0: indices must be one list of whole numbers"),
+        ([[[1], [2]]], "client 0: indices must be one list"),
+        ([], "1 to 10,000,000 clients, got 0"),
+    ],
+)
+def test_wrong_explicit_splits_are_refused(parts: list[list[int]], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        explicit(parts, 5)
+
+
+def test_splits_are_read_from_text_and_npy(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([4, 2]))
+    (tmp_path / "b.txt").write_text("0\n\n 3 \n")
+    assert as_lists(from_files([tmp_path / "a.npy", tmp_path / "b.txt"], 5)) == [[2, 4], [0, 3]]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", b"0\nseven\n", r"a\.txt, line 2: 'seven' is not a whole number"),
+        ("a.txt", b"0\n" + b"9" * 30, r"a\.txt, line 2: there is no example 9999"),
+        ("a.txt", b"0\n5\n", r"a\.txt: there is no example 5"),
+        ("a.txt", b"\xff\xfe\xff", r"a\.txt: cannot be read as a list of indices"),
+        ("a.npy", b"nonsense", r"a\.npy: cannot be read as a list of indices"),
+        ("missing.txt", None, r"missing\.txt: cannot be read"),
+    ],
+)
+def test_wrong_files_are_named(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InvalidInput, match=message):
+        from_files([tmp_path / name], 5)
+
+
+# --- tuning and reporting ---------------------------------------------------------------------------------------------
+
+
+@given(
+    st.sets(st.integers(0, 10_000), max_size=60), st.floats(0, 1, exclude_max=True), seeds, st.integers(0, 2**32 - 1)
+)
+def test_validation_sets_a_fraction_aside(held: set[int], fraction: float, seed: int, client: int) -> None:
+    rows = np.array(sorted(held), np.int64)
+    train, validation = validation_split(rows, fraction, seed, client=client)
+    assert sorted([*train.tolist(), *validation.tolist()]) == rows.tolist()
+    assert len(train) >= min(1, len(rows))
+    if len(train) > 1:
+        assert abs(len(validation) - fraction * len(rows)) <= 0.5
+    again = validation_split(rows, fraction, seed, client=client)
+    assert as_lists(again) == as_lists([train, validation])
+
+
+def test_clients_set_aside_different_places() -> None:
+    rows = np.arange(100)
+    first, second = (validation_split(rows, 0.1, 1, client=client)[1].tolist() for client in (0, 1))
+    assert len(first) == len(second) == 10
+    assert first != second
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1, 1.5, float("nan"), "half"])
+def test_impossible_fractions_are_refused(fraction: float) -> None:
+    with pytest.raises(InvalidInput, match="at least 0 and less than 1"):
+        validation_split(np.arange(5), fraction, 1)
+
+
+def test_label_counts_by_hand() -> None:
+    parts = [np.array([0, 1, 2]), np.zeros(0, np.int64), np.array([4])]
+    assert label_counts(np.array([0, 2, 2, 1, 1]), parts, 4).tolist() == [[1, 0, 2, 0], [0, 0, 0, 0], [0, 1, 0, 0]]
+    with pytest.raises(InvalidInput, match="label 2 does not fit 2 classes"):
+        label_counts(np.array([0, 2]), parts[1:2], 2)
+
+
+@pytest.mark.parametrize("labels", [np.array([0.5]), np.array([[1]]), np.array([-1, 2]), np.array(["a"])])
+def test_impossible_labels_are_refused(labels: NDArray[np.int64]) -> None:
+    with pytest.raises(InvalidInput, match="labels must be one list of whole numbers from 0 up"):
+        dirichlet(labels, 1, 1.0, 1)
+
+
+@pytest.mark.parametrize("split", ["iid", "dirichlet", "shards"])
+def test_ten_thousand_clients_take_about_a_second(split: str) -> None:
+    label = np.arange(60_000) % 10
+    started = time.process_time()
+    parts = {
+        "iid": lambda: iid(60_000, 10_000, 1),
+        "dirichlet": lambda: dirichlet(label, 10_000, 0.1, 1),
+        "shards": lambda: shards(label, 10_000, 2, 1),
+    }[split]()
+    assert_complete(parts, 60_000)
+    assert min(len(part) for part in parts) >= 1
+    assert time.process_time() - started < 3
