@@ -29,3 +29,8 @@ def test_the_core_never_imports_the_learning_stack():
         "print(sorted({'torch', 'sklearn', 'flwr'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_the_command_says_its_version():
+    done = subprocess.run([sys.executable, "-m", "sordino", "--version"], check=True, capture_output=True, text=True)
+    assert done.stdout == f"sordino {sordino.__version__}\n"

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-app = typer.Typer(no_args_is_help=True, help=__doc__)
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Federated learning under local differential privacy: what is claimed, what is proven, what an audit measures.",
+)
 ledger_app = typer.Typer(
     no_args_is_help=True,
     help="The owner's ledger: what has left, what it cost, and what may still leave.",
@@ -68,6 +71,17 @@ def _figure(epsilon: float) -> str:
 def _json_figure(epsilon: float) -> float | str:
     """JSON has no infinity; an unproven epsilon is never left blank."""
     return epsilon if epsilon != float("inf") else "infinite"
+
+
+@app.callback()
+def _sordino(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+) -> None:
+    if version:
+        from sordino import __version__
+
+        typer.echo(f"sordino {__version__}")
+        raise typer.Exit
 
 
 # --- sordino audit --------------------------------------------------------------------------------------------------
