@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Federated learning under local differential privacy: what is claimed, what is proven, what an audit measures.",
+    help="Federated learning under local differential privacy: what is claimed, what is proven, what is measured.",
 )
 ledger_app = typer.Typer(
     no_args_is_help=True,
@@ -73,15 +73,21 @@ def _json_figure(epsilon: float) -> float | str:
     return epsilon if epsilon != float("inf") else "infinite"
 
 
-@app.callback()
-def _sordino(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
-) -> None:
-    if version:
-        from sordino import __version__
+def _print_version(wanted: bool) -> None:
+    from sordino import __version__
 
+    if wanted:
         typer.echo(f"sordino {__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def _sordino(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
 
 
 # --- sordino audit --------------------------------------------------------------------------------------------------
