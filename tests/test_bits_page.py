@@ -144,11 +144,13 @@ def gaussian_plan(sigma, radius):
         while steps * sigma < 32:
             steps *= 2
         return steps, 1, steps * sigma, 2 * steps + math.ceil(9.6 * steps * sigma)
-    steps = 1
+    steps, levels = 1, 3
     while steps * sigma < 2**17:
         steps *= 2
-    deviation = steps * sigma / math.sqrt(1 + 32**2 + 32**4)
-    return steps, 3, deviation, math.ceil((10.5 + 2 / sigma) * deviation)
+    while steps < 256:
+        steps, levels = 32 * steps, levels + 1
+    deviation = steps * sigma / math.sqrt(sum(32 ** (2 * i) for i in range(levels)))
+    return steps, levels, deviation, math.ceil((10.5 + 2 / sigma) * deviation)
 
 
 def rounded_gaussian(k, deviation):
@@ -238,7 +240,7 @@ def test_laplace_digits_outputs_and_bytes_follow_from_the_rate(row):
 @pytest.mark.parametrize("row", rows("gaussian", "sigma"))
 def test_gaussian_weights_outputs_and_bytes_follow_from_sigma(row):
     steps, levels, deviation, reach = gaussian_plan(row["sigma"], row["radius"])
-    limit = steps + reach * (1 if levels == 1 else 1 + 32 + 32**2)
+    limit = steps + reach * sum(32**i for i in range(levels))
     assert (steps, levels, reach, limit) == (row["steps"], row["levels"], row["offset"], row["limit"])
     weights = gaussian_weights(rounded_gaussian if levels == 1 else discrete_gaussian, deviation, reach)
     assert sha256(weights, "Q") == row["weights_sha256"]

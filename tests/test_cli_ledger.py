@@ -146,7 +146,8 @@ def test_show_as_json_holds_the_same(path: Path) -> None:
     assert update["proven"] == [
         {"epsilon": 0.5, "delta": 0.0, "adjacency": "client", "adversary": "server", "basis": "Theorem 7"}
     ]
-    assert update["claimed"] == {"epsilon": 0.1, "delta": 1e-5, "formula": "eps = 0.1"}
+    terms = {"adjacency": "client", "adversary": "server", "covers": "release"}
+    assert update["claimed"] == {"epsilon": 0.1, "delta": 1e-5, "formula": "eps = 0.1", **terms}
     assert labels["proven"][0]["epsilon"] == "infinite"
     assert labels["unprotected"]
     assert model["proven"] == [{"epsilon": 0.0, "derived_from": ["u1"]}]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from sordino.learning.datasets import Listing
     from sordino.privacy.audit import Case, Row
-    from sordino.privacy.guarantee import Adjacency, Adversary, Budget, Guarantee, Release
+    from sordino.privacy.guarantee import Adjacency, Adversary, Budget, Claim, Guarantee, Release
     from sordino.privacy.ledger import Entry, Ledger, Standing
 
 T = TypeVar("T")
@@ -135,7 +135,8 @@ def audit(
     else:
         _print_tables(_audit_table(rows, "Broken on purpose" if broken else "Audit"))
         typer.echo(_audit_summary(rows, broken))
-    if any((row.verdict == audits.VIOLATED) != broken for row in rows if broken or row.verdict == audits.VIOLATED):
+    violated = [row.verdict == audits.VIOLATED for row in rows]
+    if (broken and not all(violated)) or (not broken and any(violated)):
         raise typer.Exit(1)
 
 
@@ -490,6 +491,11 @@ def _standing_as_json(dataset: str, standing: Standing) -> dict[str, Any]:
     }
 
 
+def _claim_as_json(claim: Claim) -> dict[str, Any]:
+    terms = {"adjacency": str(claim.adjacency), "adversary": str(claim.adversary), "covers": claim.covers}
+    return {"epsilon": claim.epsilon, "delta": claim.delta, "formula": claim.formula, **terms}
+
+
 def _budget_as_json(budget: Budget) -> dict[str, Any]:
     return {
         "limit": budget.limit,
@@ -526,7 +532,7 @@ def _entry_as_json(entry: Entry, standings: dict[str, Standing]) -> dict[str, An
                         "id": release.id,
                         "what": release.what,
                         "proven": _proven(release, standings[key.dataset]),
-                        "claimed": release.claimed and vars(release.claimed),
+                        "claimed": release.claimed and _claim_as_json(release.claimed),
                         "unprotected": release.id in unprotected,
                     }
                     for release in releases

@@ -70,11 +70,17 @@ class Keystream:
         self._blocks = Cipher(cipher, modes.ECB()).encryptor()
         self._counting = Cipher(cipher, modes.CTR(bytes(16))).encryptor()
         self._zeros = np.zeros(0, np.uint8)
+        self._read_to: dict[tuple[int, int], int] | None = None  # where each stream of a fresh key has been read to
 
     @classmethod
     def fresh(cls) -> Keystream:
-        """A real client's randomness: a new key from the operating system, for one release and no other."""
-        return cls(os.urandom(KEY_BYTES), [0], 0)
+        """A real client's randomness: a new key from the operating system, for one release and no other.
+
+        No word of it is given out twice: two releases under the same words would reveal what differs between them.
+        """
+        stream = cls(os.urandom(KEY_BYTES), [0], 0)
+        stream._read_to = {}
+        return stream
 
     @classmethod
     def simulation(cls, seed: int, clients: Sequence[int] | NDArray[np.integer], round: int) -> Keystream:
@@ -93,9 +99,19 @@ class Keystream:
         start, blocks = first // BLOCK_WORDS, -(-count // BLOCK_WORDS)
         if start + blocks > MAX_BLOCKS:
             raise InvalidInput("one stream holds 2^34 words: split the vector into several tensors")
+        self._forbid_reuse((int(purpose), int(tensor)), start, blocks)
         last = (int(purpose) << 16 | int(tensor)) << 32 | start
         stream = self._one_client(rows, last, blocks) if len(rows) == 1 else self._many_clients(rows, last, blocks)
         return stream.view("<u4").reshape(len(rows), blocks * BLOCK_WORDS)[:, :count]
+
+    def _forbid_reuse(self, stream: tuple[int, int], start: int, blocks: int) -> None:
+        if self._read_to is None:
+            return
+        if start < self._read_to.get(stream, 0):
+            raise InvalidInput(
+                "this fresh key was already used here: take Keystream.fresh() for every release, and number its tensors"
+            )
+        self._read_to[stream] = start + blocks
 
     def _one_client(self, rows: Rows, last: int, blocks: int) -> NDArray[np.uint8]:
         """Counter mode from one counter block on: the cipher counts by itself."""

@@ -128,7 +128,7 @@ def digit(given: Digit) -> dict[str, Any]:
 
 def gaussian() -> list[dict[str, Any]]:
     rows = []
-    for sigma, radius in (
+    pairs = (
         (1.0, 1.0),
         (0.25, 1.0),
         (0.2501, 1.0),
@@ -136,7 +136,9 @@ def gaussian() -> list[dict[str, Any]]:
         (0.0201, 0.3),
         (50.0, 1.0),
         (7.7, 0.3),
-    ):
+        (2e3, 1.0),
+    )
+    for sigma, radius in pairs:
         mechanism = m.Gaussian(sigma, m.Box(0, radius))
         grid = mechanism.grid(20)
         noise = grid.noise

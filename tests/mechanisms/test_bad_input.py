@@ -272,7 +272,7 @@ EPSILONS = {
     "piecewise": lambda e: Piecewise(e),
     "privunit": lambda e: PrivUnitG(e),
     "rappor": lambda e: BitRandomizer.rappor(e, BitString(6)),
-    "optimised": lambda e: BitRandomizer.optimised(e, BitString(6, differing=2)),
+    "optimised": lambda e: BitRandomizer.optimised(e, BitString(6, one_hot=True)),
     "theorem 1": lambda e: BitRandomizer.theorem1(e, BitString(6)),
     "theorem 2": lambda e: BitRandomizer.theorem2(e, BitString(6)),
 }

@@ -89,9 +89,9 @@ def one_hot(length: int) -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 20.0])
 def test_unary_encodings_keep_epsilon_for_one_hot_codes(epsilon: float) -> None:
-    domain = BitString(5, differing=2)
+    domain = BitString(5, one_hot=True)
     for mechanism in (
-        BitRandomizer.rappor(epsilon, domain, code="one-hot"),
+        BitRandomizer.rappor(epsilon, domain),
         BitRandomizer.optimised(epsilon, domain),
         BitRandomizer.rappor(epsilon, domain),
     ):
@@ -101,13 +101,13 @@ def test_unary_encodings_keep_epsilon_for_one_hot_codes(epsilon: float) -> None:
 
 
 def test_one_hot_loss_takes_the_worst_pair_of_positions_not_the_first() -> None:
-    mechanism = BitRandomizer([2**31, 2**31, 2**31], [2**30, 2**30, 2**20], BitString(3, differing=2), code="one-hot")
+    mechanism = BitRandomizer([2**31, 2**31, 2**31], [2**30, 2**30, 2**20], BitString(3, one_hot=True))
     assert mechanism.record_loss() >= exact_worst(mechanism, one_hot(3)) * (1 - 1e-12)
 
 
 def test_a_guarantee_for_one_hot_codes_refuses_other_strings() -> None:
     """Two strings that are no codes differ in more bits than the guarantee allows for."""
-    mechanism = BitRandomizer.optimised(1.0, BitString(4, differing=2))
+    mechanism = BitRandomizer.optimised(1.0, BitString(4, one_hot=True))
     for bad in ([1, 1, 1, 1], [0, 0, 0, 0], [1, 1, 0, 0]):
         with pytest.raises(InvalidInput, match="one-hot"):
             mechanism.randomize(np.array([bad], dtype=np.uint8), stream())
@@ -246,14 +246,14 @@ def test_thresholds_that_are_none_are_refused(ones: list, zeros: list) -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "differing"),
+    ("length", "one_hot"),
     [
-        (0, None), (-1, None), (2.0, None), (True, None), ("4", None), (6, 0), (6, 7), (6, 2.5), (6, "a"),
+        (0, False), (-1, False), (2.0, False), (True, False), ("4", False), (6, 0), (6, None), (6, 2.5), (6, "a"),
     ],
 )  # fmt: skip
-def test_bit_strings_that_are_none_are_refused(length: object, differing: object) -> None:
+def test_bit_strings_that_are_none_are_refused(length: object, one_hot: object) -> None:
     with pytest.raises(InvalidInput):
-        BitString(length, differing)  # type: ignore[arg-type]
+        BitString(length, one_hot)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("a", [1.0, 0.0, -2.0, math.nan, math.inf, 1001.0, "10", None, True])
@@ -288,3 +288,14 @@ def test_other_lengths_are_refused() -> None:
         mechanism.decode([b"\0"], 5)
     with pytest.raises(InvalidInput, match="bits must be 0 or 1"):
         mechanism.randomize(np.full((1, 6), 2), stream())
+
+
+def test_a_finite_epsilon_is_never_given_for_adding_or_removing_a_record() -> None:
+    with pytest.raises(InvalidInput, match="number of reports"):
+        BitRandomizer.rappor(1.0, BitString(8)).guarantee(Adjacency.RECORD_ADD_REMOVE)
+
+
+def test_strings_that_are_not_one_hot_pay_for_every_bit() -> None:
+    mechanism = BitRandomizer.rappor(1.0, BitString(16))
+    assert mechanism.record_loss() == pytest.approx(1.0, abs=1e-6)
+    assert mechanism.bit_losses()[0] == pytest.approx(1 / 16, abs=1e-6)

@@ -291,7 +291,7 @@ def test_mean_and_variance_are_the_stated_ones_so_halved_noise_is_noticed(entry:
 
 def _adjacencies(entry: Entry) -> list[Adjacency]:
     refused = {Adjacency.LABEL} if entry.takes == "reals" else {Adjacency.RECORD_ADD_REMOVE}
-    return [a for a in Adjacency if a not in refused or entry.takes == "bits"]
+    return [a for a in Adjacency if a not in refused]
 
 
 @each(ENTRIES)

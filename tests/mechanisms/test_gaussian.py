@@ -157,3 +157,17 @@ def test_a_claim_belongs_to_its_client_and_none_is_made_without_a_paper() -> Non
     mechanism = Gaussian.eq4([1.0, 5.0], domain=Box(0.0, 10.0), **DIGITS)
     assert [mechanism.claim(client=k).epsilon for k in (0, 1)] == [1.0, 5.0]
     assert Gaussian(1.0).claim() is None
+
+
+def test_truncation_in_a_ball_leaves_long_weak_vectors_their_length() -> None:
+    """A million values at eps 0.1: each is a thousandth of the radius and must still be many grid steps long."""
+    d = 1_000_000
+    mechanism = Gaussian.analytic(0.1, 1e-5, L2Ball(1.0), values=d)
+    vector = np.full((1, d), 1 / np.sqrt(d), np.float32)
+    kept = 1 + float(mechanism.bias(vector).mean() / vector.mean())
+    assert kept > 0.98
+
+
+def test_a_box_has_at_least_512_steps_across_whatever_the_noise() -> None:
+    for sigma in (0.01, 1.0, 10.0, 1e3, 1e5):
+        assert Gaussian(sigma, Box()).grid(1).steps >= 256

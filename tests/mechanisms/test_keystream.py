@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sordino.errors import InvalidInput
+from sordino.mechanisms import Laplace, TwoPoint
 from sordino.randomness import Keystream, Purpose, simulation_key
 
 u32, u16 = st.integers(0, 2**32 - 1), st.integers(0, 2**16 - 1)
@@ -140,3 +141,18 @@ def test_a_range_off_the_blocks_is_refused(first: int, count: int) -> None:
 def test_a_seed_that_is_no_64_bit_number_is_refused(seed: object) -> None:
     with pytest.raises(InvalidInput, match="seed"):
         Keystream.simulation(seed, [0], 0)  # type: ignore[arg-type]
+
+
+def test_a_fresh_key_serves_one_release_and_no_second() -> None:
+    """Two releases under the same words differ by exactly what the data differ by."""
+    key, laplace = Keystream.fresh(), Laplace(0.01)
+    laplace.randomize(np.zeros(5), key)
+    with pytest.raises(InvalidInput, match=r"fresh\(\)"):
+        laplace.randomize(np.full(5, 0.5), key)
+
+
+def test_a_fresh_key_serves_the_tensors_of_one_release() -> None:
+    key = Keystream.fresh()
+    values = np.zeros(200_000)
+    outputs = [TwoPoint(1.0).randomize(values, key, tensor=tensor).output for tensor in (0, 1)]
+    assert (outputs[0].packed != outputs[1].packed).any()

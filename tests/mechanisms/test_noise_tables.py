@@ -256,7 +256,7 @@ def three_level_probability(noise: GaussianNoise, y: int) -> mpmath.mpf:
     return mpmath.mpf(total) / mpmath.mpf(TOTAL) ** 3
 
 
-THREE = [(float(2**17), 2 * 2**17), (2**17 * 1.37, 2**10), (float(2**18), 20 * 2**17)]
+THREE = [(float(2**17), 2 * 2**17), (2**17 * 1.37, 2**10), (float(2**18 - 2**10), 20 * 2**17)]
 
 
 @pytest.mark.parametrize(("sigma", "shift"), THREE)

@@ -576,3 +576,15 @@ def test_extreme_spends_are_counted_and_never_raise(spends: list[Loss], at: floa
 def test_extreme_losses_are_stated_and_never_raise(loss: Loss, at: float) -> None:
     assert epsilon(loss, at) >= 0
     assert 0 <= delta(loss, 3.0) <= 1
+
+
+def test_a_claim_for_a_whole_schedule_is_spent_once() -> None:
+    claim = Claim(1.0, 0.001, "eps for all rounds", covers="schedule")
+    guarantee = Guarantee(SERVER, Adjacency.CLIENT, Pure(5.0), "sum")
+    account = Account.opening(Budget(limit=1.0, delta=0.001, basis="claimed"))
+    for i in range(10):
+        account = account.after(Release(f"r{i}", "data", "w", (guarantee,), claim))
+    assert account.spent == 1.0
+    assert account.permits
+    other = Claim(0.5, 0.0, "another", covers="schedule")
+    assert not account.after(Release("x", "data", "w", (guarantee,), other)).permits

@@ -54,9 +54,13 @@ releases = st.builds(
     names,
     names,
     st.lists(guarantees, min_size=1, max_size=3).map(tuple),
-    st.none() | st.builds(Claim, nonnegative, st.floats(0, 0.99), st.text()),
-    st.sampled_from([Sequential(), ParallelByRecord(), Derived(("a", "b"))]),
-)
+    st.none()
+    | st.builds(
+        Claim, nonnegative, st.floats(0, 0.99), st.text(), st.sampled_from(Adjacency), adversaries,
+        st.sampled_from(["release", "schedule"]),
+    ),
+    st.sampled_from([Sequential(), ParallelByRecord()]),
+) | st.builds(Release, names, names, names, st.just(()), st.none(), st.just(Derived(("a", "b"))))  # fmt: skip
 
 
 @given(releases)
@@ -123,6 +127,13 @@ def test_what_makes_no_sense_is_refused(make: Any) -> None:
 
 def test_a_derived_release_needs_no_guarantee_of_its_own() -> None:
     assert Release("r", "d", "w", (), composition=Derived(("q",))).guarantees == ()
+
+
+def test_a_derived_release_cannot_carry_a_guarantee_or_a_claim_past_the_ledger() -> None:
+    raw = Guarantee(SERVER, Adjacency.CLIENT, Infinite("raw data"), "none")
+    for guarantees, claim in (((raw,), None), ((), Claim(1.0, 0.0, "eps"))):
+        with pytest.raises(InvalidInput, match="derived"):
+            Release("r", "d", "w", guarantees, claim, Derived(("q",)))
 
 
 @pytest.mark.parametrize(

@@ -790,3 +790,11 @@ def test_a_round_of_a_hundred_thousand_clients_takes_about_a_second() -> None:
         assert ledger.record(releases) == {}
         assert time.process_time() - start < 3.0  # 0.4 s on an idle core
     assert ledger.standing(99_999).spent == 0.2
+
+
+def test_what_is_derived_still_needs_a_budget_to_leave_under(tmp_path: Path) -> None:
+    with Ledger.create(tmp_path / "ledger.sqlite") as ledger:
+        derived = Release("m", "wards", "model", (), composition=Derived(("nothing",)))
+        with pytest.raises(SordinoError):
+            ledger.record(ReportKey("wards", "north", 1, b"\x01"), derived, b"report")
+        assert ledger.standing("wards").releases == 0

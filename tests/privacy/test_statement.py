@@ -235,3 +235,25 @@ def test_figures_have_three_digits(value: float, shown: str) -> None:
 def test_bad_audits_are_refused(bad: tuple[float, float, int, str]) -> None:
     with pytest.raises(InvalidInput):
         Audited(*bad)
+
+
+def test_a_claim_is_shown_only_for_the_adversary_it_is_about() -> None:
+    guarantees = (
+        Guarantee(SERVER, CLIENT, RandomizedBit(ONE, 100), "sum"),
+        Guarantee(shuffled(100), CLIENT, RandomizedBit(ONE, 100), "a shuffler"),
+    )
+    about_shuffling = Claim(1.0, 0.0, "eps where shuffled", adversary=shuffled(100), covers="schedule")
+    server, mixed = Statement.of([Release("r", "data", "weights", guarantees, about_shuffling)]).rows
+    assert server.claimed is None
+    assert mixed.claimed is not None
+    assert mixed.verdict == "claim not supported"
+
+
+def test_a_claim_for_a_whole_schedule_is_made_once() -> None:
+    claim = Claim(1.0, 0.002, "eps for all rounds", covers="schedule")
+    rounds = [
+        Release(f"r{i}", "data", "w", (Guarantee(SERVER, CLIENT, Gaussian(0.1), "curve"),), claim) for i in range(10)
+    ]
+    row = Statement.of(rounds).rows[0]
+    assert row.claimed is not None
+    assert (row.claimed.epsilon, row.claimed.delta) == (1.0, 0.002)

@@ -3,8 +3,9 @@
 A record's features are coded in fixed point, the bits of all of them joined, and every bit b is reported as 1 with
 probability p (b = 1) or q (b = 0), which may differ by position:
 
-* `rappor` (symmetric): p = e^(eps/k) / (1 + e^(eps/k)), q = 1 - p, for strings that differ in at most k bits.
-* `optimised` (OUE): p = 1/2, q = 1 / (e^(2 eps/k) + 1), for codes in which half the differing bits are 1.
+* `rappor` (symmetric): p = e^(eps/k) / (1 + e^(eps/k)), q = 1 - p, where strings differ in at most k bits: 2 for
+  one-hot codes, all of them otherwise.
+* `optimised` (OUE): p = 1/2, q = 1/(e^eps + 1), for one-hot codes.
 * `theorem1`: p = 1/(1 + a), q = 1/(1 + a e^e0), e0 = 2 eps/(r l): nearly eps, and nearly no signal.
 * `theorem2`: even positions p = a/(1 + a), odd positions p = 1/(1 + a^3), q as above. The paper claims eps for the
   record; the proof lets powers of a cancel that in fact add up. Two-valued ratios give (r l/2)(eps_even + eps_odd):
@@ -124,28 +125,26 @@ class BitRandomizer(Mechanism):
         *,
         name: str = "bits",
         claims: Claim | None = None,
-        code: Literal["any", "one-hot"] = "any",
     ) -> None:
         self.ones = _thresholds("ones", ones, domain.length)
         self.zeros = _thresholds("zeros", zeros, domain.length)
         self.domain: BitString = domain
         self.variant = name
         self._claim = claims
-        self._code = code
 
     @classmethod
-    def rappor(cls, epsilon: float, domain: BitString, *, code: Literal["any", "one-hot"] = "any") -> BitRandomizer:
+    def rappor(cls, epsilon: float, domain: BitString) -> BitRandomizer:
         """Symmetric unary encoding: p = 1 - q, and eps for any two strings of the domain."""
-        odds = _exp(_checked(epsilon) / (domain.differing or domain.length))
-        return cls._build(odds / (1 + odds), 1 / (1 + odds), domain, "rappor", code=code)
+        odds = _exp(_checked(epsilon) / domain.differing)
+        return cls._build(odds / (1 + odds), 1 / (1 + odds), domain, "rappor")
 
     @classmethod
     def optimised(cls, epsilon: float, domain: BitString) -> BitRandomizer:
-        """Optimised unary encoding: p = 1/2, q = 1/(e^(2 eps/k) + 1), eps for one-hot codes (k = 2)."""
-        if domain.differing != 2:
-            raise InvalidInput("optimised unary encoding is for one-hot codes: give BitString(length, differing=2)")
+        """Optimised unary encoding: p = 1/2, q = 1/(e^eps + 1); eps for one-hot codes."""
+        if not domain.one_hot:
+            raise InvalidInput("optimised unary encoding is for one-hot codes: give BitString(length, one_hot=True)")
         odds = _exp(_checked(epsilon))
-        return cls._build(Fraction(1, 2), 1 / (1 + odds), domain, "optimised", code="one-hot")
+        return cls._build(Fraction(1, 2), 1 / (1 + odds), domain, "optimised")
 
     @classmethod
     def theorem1(cls, epsilon: float, domain: BitString, *, a: float = 10.0) -> BitRandomizer:
@@ -175,10 +174,9 @@ class BitRandomizer(Mechanism):
         domain: BitString,
         name: str,
         claims: Claim | None = None,
-        code: Literal["any", "one-hot"] = "any",
     ) -> BitRandomizer:
         ones, zeros = _facing(p, q)
-        return cls([ones], [zeros], domain, name=name, claims=claims, code=code)
+        return cls([ones], [zeros], domain, name=name, claims=claims)
 
     @property
     def clients(self) -> int | None:
@@ -188,7 +186,7 @@ class BitRandomizer(Mechanism):
         """Randomise `[n, length]` bits (0/1 or booleans); each row has its own stream."""
         bits = as_bits(values, self.domain.length)
         check_cohort(self, len(bits), randomness)
-        if self._code == "one-hot" and (bits.sum(axis=1, dtype=np.int64) != 1).any():
+        if self.domain.one_hot and (bits.sum(axis=1, dtype=np.int64) != 1).any():
             raise InvalidInput(
                 "a one-hot code has exactly one bit set in every row: this guarantee is for such codes only"
             )
@@ -236,11 +234,10 @@ class BitRandomizer(Mechanism):
         return np.array([loss[pair] for pair in zip(self.ones.tolist(), self.zeros.tolist(), strict=True)])
 
     def record_loss(self) -> float:
-        """Epsilon of a whole record's string: the largest sum over the positions in which two strings may differ."""
-        differing = self.domain.differing or self.domain.length
-        if self._code == "one-hot":
+        """Epsilon of a whole record's string: the largest sum over positions in which two strings may differ."""
+        if self.domain.one_hot:
             return self._one_hot_loss()
-        return float(np.sort(self.bit_losses())[::-1][:differing].sum())
+        return float(self.bit_losses().sum())
 
     def _one_hot_loss(self) -> float:
         """One code has its 1 at i, the other at j: position i tells for the one, position j for the other."""
@@ -259,6 +256,8 @@ class BitRandomizer(Mechanism):
     ) -> Guarantee:
         """Per record (its features: labels are never randomised here), per bit, or per client of `values` records."""
         adjacency, values = as_adjacency(adjacency), check_count("values", values)
+        if adjacency is Adjacency.RECORD_ADD_REMOVE:
+            raise InvalidInput("the number of reports shows whether a record is there: ask for replacement instead")
         if adjacency is Adjacency.LABEL:
             return Guarantee(SERVER, adjacency, Infinite("labels leave the client as they are"), "none")
         if adjacency is Adjacency.COORDINATE:
@@ -266,7 +265,7 @@ class BitRandomizer(Mechanism):
         elif adjacency is Adjacency.CLIENT:
             loss, basis = self.record_loss() * values, f"{values} records, each bit by enumeration"
         else:
-            loss, basis = self.record_loss(), "sum over a record's differing bits, each by enumeration"
+            loss, basis = self.record_loss(), "sum over a record's bits, each by enumeration"
         return Guarantee(SERVER, adjacency, Pure(loss), basis)
 
     def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:

@@ -193,15 +193,20 @@ class IntegerRange:
 
 @dataclass(frozen=True)
 class BitString:
-    """Strings of `length` bits; neighbours differ in at most `differing` of them (all, unless the code forbids it)."""
+    """Strings of `length` bits, any two of which are neighbours; with `one_hot`, only those with exactly one 1."""
 
     length: int
-    differing: int | None = None
+    one_hot: bool = False
 
     def __post_init__(self) -> None:
         check_count("the length of a bit string", self.length)
-        if self.differing is not None and not 1 <= check_count("differing", self.differing) <= self.length:
-            raise InvalidInput(f"strings of {self.length} bits differ in 1 to {self.length}, got {self.differing!r}")
+        if not isinstance(self.one_hot, bool):
+            raise InvalidInput(f"one_hot must be True or False, got {self.one_hot!r}")
+
+    @property
+    def differing(self) -> int:
+        """In how many bits two strings can differ."""
+        return min(2, self.length) if self.one_hot else self.length
 
 
 Domain = Box | L1Ball | L2Ball | Sphere | FiniteSet | IntegerRange | BitString

@@ -20,7 +20,7 @@ from sordino.mechanisms.additive import AdditiveNoise, Grid
 from sordino.mechanisms.domain import Box, L2Ball
 from sordino.mechanisms.integers import MIN_EPSILON
 from sordino.mechanisms.interface import Float64s, check_delta, client_index, per_client, values_affected
-from sordino.mechanisms.noise import COARSE_SIGMA, FINE_SIGMA, GaussianNoise, gaussian_noise
+from sordino.mechanisms.noise import COARSE_SIGMA, FINE_SIGMA, LEVEL_FACTOR, GaussianNoise, gaussian_noise
 from sordino.privacy import accountant, guarantee
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, check_count
 
@@ -73,7 +73,7 @@ class Gaussian(AdditiveNoise):
         second = 2 / eps**2 * math.log(1 / delta) + 1 / eps
         sigma = np.sqrt(first * second) if reading == "derived" else math.sqrt(first) * second
         formula = f"(eps, delta) for {rounds} rounds by Eq. 4, {reading} (personalised LDP-FL)"
-        return cls(sigma, domain, claims=tuple(Claim(float(e), delta, formula) for e in eps))
+        return cls(sigma, domain, claims=tuple(Claim(float(e), delta, formula, covers="schedule") for e in eps))
 
     @classmethod
     def analytic(
@@ -90,7 +90,7 @@ class Gaussian(AdditiveNoise):
         if isinstance(self.domain, Box) and relative * 2**8 <= COARSE_SIGMA:
             steps = 1 << max(8, math.ceil(math.log2(_MIN_SIGMA / relative)))
         else:
-            steps = 1 << max(0, math.ceil(math.log2(FINE_SIGMA / relative)))
+            steps = _fine_steps(relative, 64 * math.isqrt(values) if isinstance(self.domain, L2Ball) else 2**8)
         noise = gaussian_noise(relative * steps, 2 * steps)
         return Grid(steps, noise, steps + noise.reach)
 
@@ -115,6 +115,18 @@ class Gaussian(AdditiveNoise):
 
     def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
         return self._claims[client_index(len(self._claims), client)] if self._claims else None
+
+
+def _fine_steps(relative: float, least: int) -> int:
+    """Steps from the centre to the edge: at least `least`, with sigma in [2^17, 2^18) steps times a power of 32.
+
+    In a ball a value is about radius/sqrt(d) and truncated towards zero, so the steps grow with sqrt(d); beyond 2^26
+    the check that the integer vector is in the ball would no longer be exact.
+    """
+    steps = 1 << max(0, math.ceil(math.log2(FINE_SIGMA / relative)))
+    while steps < least and steps * LEVEL_FACTOR <= 2**26:
+        steps *= LEVEL_FACTOR
+    return steps
 
 
 def _least_sigma(domain: Box | L2Ball, epsilon: float, delta: float, values: int) -> float:

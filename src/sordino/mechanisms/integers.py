@@ -55,6 +55,11 @@ def check_epsilon(epsilon: float) -> float:
     return min(float(epsilon), MAX_EPSILON)
 
 
+def cap_note(epsilon: float) -> str:
+    """What a basis says when an epsilon was capped."""
+    return f"; epsilon {epsilon:g} is capped at ln(2^32 - 1) = 22.18" if epsilon > MAX_EPSILON else ""
+
+
 @lru_cache(maxsize=4096)
 def bit_threshold(epsilon: float) -> int:
     """t_min = max(1, ceil(2^32 / (e^eps + 1))): rounded towards privacy, so that (2^32 - t)/t <= e^eps exactly."""

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 from sordino.errors import InvalidInput
 from sordino.mechanisms.additive import AdditiveNoise, Grid
 from sordino.mechanisms.domain import Box, L1Ball
-from sordino.mechanisms.integers import MAX_EPSILON, MIN_EPSILON
+from sordino.mechanisms.integers import MAX_EPSILON, MIN_EPSILON, cap_note
 from sordino.mechanisms.interface import Float64s, client_index, per_client, values_affected
 from sordino.mechanisms.noise import GeometricNoise, geometric_noise
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Pure
@@ -81,14 +81,18 @@ class Laplace(AdditiveNoise):
         assert isinstance(grid.noise, GeometricNoise)
         if isinstance(self.domain, L1Ball):
             loss = float(grid.noise.rate * 2 * grid.steps) + values * grid.noise.slack
-            return Guarantee(SERVER, adjacency, Pure(loss), "L1 distance of integer vectors, table enumerated")
+            asked = float(self.epsilon[client_index(self.epsilon.size, client)])
+            basis = f"L1 distance of integer vectors, table enumerated{cap_note(asked)}"
+            return Guarantee(SERVER, adjacency, Pure(loss), basis)
         loss = grid.noise.loss(2 * grid.steps)
-        return Guarantee(SERVER, adjacency, Pure(loss * count), f"{count} values in a box, table enumerated")
+        asked = float(self.epsilon[client_index(self.epsilon.size, client)]) if self.records == 1 else 0.0
+        basis = f"{count} values in a box, table enumerated{cap_note(asked)}"
+        return Guarantee(SERVER, adjacency, Pure(loss * count), basis)
 
     def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
         epsilon = float(self.epsilon[client_index(self.epsilon.size, client)])
-        sensitivity = "2C/m" if self.records > 1 else "2C"
-        return Claim(epsilon, 0.0, f"Lap(Delta s / eps) per weight with Delta s = {sensitivity} (WebFed, section 3.3)")
+        reading = "2C/m (a reading after Wei et al. 2020)" if self.records > 1 else "2C (a reading)"
+        return Claim(epsilon, 0.0, f"Lap(Delta s / eps) per weight, Delta s = {reading} (WebFed, Algorithm 1)")
 
 
 @lru_cache(maxsize=512)

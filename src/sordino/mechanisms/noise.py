@@ -8,8 +8,8 @@ range of any size needs a few small tables. With magnitude G and a sign s, the n
 drawn with odds e^-rate : 1, which makes Pr[noise = k] proportional to e^(-rate |k|) on both sides.
 
 *Gaussian.* Up to sigma = 512 grid steps a table of the rounded Gaussian, Phi((k+1/2)/sigma) - Phi((k-1/2)/sigma):
-rounding is post-processing, so its guarantee is the real Gaussian's. Beyond that, three draws y0 + 32 y1 + 1024 y2 of
-one discrete Gaussian table, which is again a discrete Gaussian (Micciancio & Walter 2017).
+rounding is post-processing, so its guarantee is the real Gaussian's. Beyond that, three or more draws y0 + 32 y1 +
+1024 y2 + .. of one discrete Gaussian table, which is again a discrete Gaussian (Micciancio & Walter 2017).
 """
 
 from __future__ import annotations
@@ -138,9 +138,9 @@ def _to_total(shape: list[int]) -> list[int]:
 
 
 _LEVEL = 32  # sigma of a level over this is about 4: what the sum of levels lacks of a discrete Gaussian is < 1e-130
-_LEVELS = 3
 COARSE_SIGMA = 512.0  #: the largest sigma, in grid steps, drawn from one table
-FINE_SIGMA = 2**17  #: beyond it sigma is at least this, from three tables
+FINE_SIGMA = 2**17  #: beyond it sigma is at least this, from three draws or more
+LEVEL_FACTOR = _LEVEL
 
 
 @dataclass(frozen=True)
@@ -184,22 +184,28 @@ class GaussianNoise:
 
 @lru_cache(maxsize=512)
 def gaussian_noise(sigma: float, shift: int) -> GaussianNoise:
-    """Noise of `sigma` grid steps, between 16 and 512 or from 2^17 up, for inputs at most `shift` steps apart."""
+    """Noise of `sigma` grid steps for inputs at most `shift` steps apart.
+
+    Sigma lies between 16 and 512, or within [2^17, 2^18) times a power of 32 (one more level for each).
+    """
     distance = shift / sigma
     if sigma <= COARSE_SIGMA:
         reach = shift + math.ceil(9.6 * sigma)
         table, short = _gaussian_table(_rounded_gaussian(Fraction(sigma), reach))
         return GaussianNoise(sigma, 1, table, reach, eta=short, tau=2 * (2 * reach + 1) / TOTAL)
-    base = sigma / math.sqrt(sum(_LEVEL ** (2 * i) for i in range(_LEVELS)))
+    levels = 3
+    while sigma >= 2 * FINE_SIGMA * _LEVEL ** (levels - 3):
+        levels += 1
+    base = sigma / math.sqrt(sum(_LEVEL ** (2 * i) for i in range(levels)))
     reach = math.ceil((10.5 + distance) * base)
     table, short = _gaussian_table(_discrete_gaussian(Fraction(base), reach))
     z = 10 + distance
     # |ln| of the discrete Gaussian against the rounded one of `proven_sigma`, within z sigma: their expansions agree up
     # to terms (z^4/2880 + z^2/288 + z^2/360)/sigma^4; twice that leaves room for the next ones.
     rounding = 2 * (z**4 / 2880 + z**2 / 150 + 1) / sigma**4
-    eta = 2 * rounding + _LEVELS * short + 2.0**-58
-    tau = 2 * rounding + 2 * _LEVELS * (2 * reach + 1) / TOTAL + math.erfc(10 / math.sqrt(2))
-    return GaussianNoise(sigma, _LEVELS, table, reach, eta, tau)
+    eta = 2 * rounding + levels * short + 2.0**-58
+    tau = 2 * rounding + 2 * levels * (2 * reach + 1) / TOTAL + math.erfc(10 / math.sqrt(2))
+    return GaussianNoise(sigma, levels, table, reach, eta, tau)
 
 
 def _gaussian_table(shape: list[int]) -> tuple[AliasTable, float]:

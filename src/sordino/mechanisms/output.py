@@ -87,9 +87,16 @@ def encode(output: Output) -> list[bytes]:
     raise InvalidInput(f"only a mechanism's output can be encoded, got {type(output).__name__}")
 
 
+_PIECE = 2**16  # values coded at a time
+
+
 def _encode_integers(row: NDArray[np.signedinteger[Any]], low: int, high: int) -> bytes:
-    offset = (row.astype(np.int64) - low).astype("<u8")
-    return offset.view(np.uint8).reshape(-1, 8)[:, : integer_width(low, high)].tobytes()
+    width = integer_width(low, high)
+    out = np.empty((row.size, width), np.uint8)
+    for start in range(0, row.size, _PIECE):
+        offset = (row[start : start + _PIECE].astype(np.int64) - low).astype("<u8")
+        out[start : start + _PIECE] = offset.view(np.uint8).reshape(-1, 8)[:, :width]
+    return out.tobytes()
 
 
 def _check_reports(reports: Sequence[bytes], values: int) -> None:
@@ -125,14 +132,21 @@ def decode_integers(
     _check_reports(reports, values)
     widths = [integer_width(a, b) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
     _check_lengths(reports, [values * width for width in widths])
-    rows = np.zeros((len(reports), values, 8), np.uint8)
-    for row, report, width in zip(rows, reports, widths, strict=True):
-        row[:, :width] = np.frombuffer(report, np.uint8).reshape(values, width)
-    offset = rows.view("<u8")[..., 0]
-    if (offset > (high - low).astype(np.uint64)[:, None]).any():
+    array = np.empty((len(reports), values), dtype=integer_dtype(int(low.min()), int(high.max())))
+    for k, (report, width) in enumerate(zip(reports, widths, strict=True)):
+        given = np.frombuffer(report, np.uint8).reshape(values, width)
+        for start in range(0, values, _PIECE):
+            array[k, start : start + _PIECE] = _decode_piece(given[start : start + _PIECE], int(low[k]), int(high[k]))
+    return IntegerOutput(array, low, high)
+
+
+def _decode_piece(given: NDArray[np.uint8], low: int, high: int) -> NDArray[np.int64]:
+    lanes = np.zeros((len(given), 8), np.uint8)
+    lanes[:, : given.shape[1]] = given
+    offset = lanes.view("<u8")[:, 0]
+    if (offset > np.uint64(high - low)).any():
         raise InvalidInput("a report holds a number outside its mechanism's output set: it was damaged or forged")
-    array = offset.astype(np.int64) + low[:, None]
-    return IntegerOutput(array.astype(integer_dtype(int(low.min()), int(high.max()))), low, high)
+    return offset.astype(np.int64) + low
 
 
 def decode_reals(reports: Sequence[bytes], values: int, bound: NDArray[np.float64]) -> RealOutput:

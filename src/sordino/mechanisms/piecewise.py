@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sordino.mechanisms.domain import Box
-from sordino.mechanisms.integers import MAX_EPSILON, MIN_EPSILON
+from sordino.mechanisms.integers import MAX_EPSILON, MIN_EPSILON, cap_note
 from sordino.mechanisms.interface import (
     Diagnostics,
     Float64s,
@@ -43,8 +43,8 @@ class Piecewise(Mechanism):
     name: ClassVar[str] = "piecewise"
 
     def __init__(self, epsilon: ArrayLike, domain: Box | None = None) -> None:
-        given = per_client("epsilon", epsilon, low=MIN_EPSILON * (1 - 1e-9), high=np.inf)
-        self.epsilon = np.minimum(given, MAX_EPSILON)
+        self._asked = per_client("epsilon", epsilon, low=MIN_EPSILON * (1 - 1e-9), high=np.inf)
+        self.epsilon = np.minimum(self._asked, MAX_EPSILON)
         self.domain: Box = domain or Box()
 
     @property
@@ -113,9 +113,10 @@ class Piecewise(Mechanism):
         return np.asarray(z**2 / less + (less + 4) / (3 * less**2))
 
     def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
-        epsilon = float(self.epsilon[client_index(self.epsilon.size, client)])
+        row = client_index(self.epsilon.size, client)
         count = values_affected(adjacency, values)
-        return Guarantee(SERVER, adjacency, Pure(epsilon * count), "Wang et al. 2019, in real arithmetic only")
+        basis = f"Wang et al. 2019, in real arithmetic only{cap_note(self._asked[row])}"
+        return Guarantee(SERVER, adjacency, Pure(float(self.epsilon[row]) * count), basis)
 
     def decode(self, reports: Sequence[bytes], values: int) -> Output:
         check_cohort(self, len(reports))

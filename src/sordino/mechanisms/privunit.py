@@ -8,13 +8,13 @@ eps = ln(p/(1-p)) + ln(q/(1-q)), and p is chosen for the least variance. Proven 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, ndtri
 
@@ -83,22 +83,39 @@ class PrivUnitG(Mechanism):
         local = Diagnostics(np.zeros(clients), np.array(row_parameters(scale, clients)))
         return Randomized(RealOutput(out, self._bound(clients, d)), local)
 
-    def _draw(self, w: Floats, cap: Cap, randomness: Randomness, row: int, tensor: int) -> Float64s:
+    def _draw(self, w: Floats, cap: Cap, randomness: Randomness, row: int, tensor: int) -> NDArray[np.float32]:
         """(a v + V)/m: lanes 0 and 1 of the stream choose a, the next d are V; a zero vector takes no direction."""
-        d = w.size
-        lanes = np.concatenate([
-            randomness.words(np.array([row]), Purpose.NOISE, tensor, i, min(TILE, 2 * (d + 2) - i))[0]
-            for i in range(0, 2 * (d + 2), TILE)
-        ]).view(np.uint64)  # fmt: skip
-        u = np.clip((lanes >> np.uint64(11)).astype(np.float64) * 2.0**-53, 2.0**-60, 1 - 2.0**-53)
-        v = _unit(w.astype(np.float64))
-        noise = ndtri(u[2:])
-        if v is None:
-            return np.asarray(self.domain.radius * noise / cap.m)
-        inside = u[0] < cap.p
-        along = float(-ndtri(cap.tail * u[1]) if inside else ndtri(cap.q * u[1]))
-        noise += (along - float(noise @ v)) * v
-        return np.asarray(self.domain.radius * noise / cap.m)
+        direction = _direction(w)
+        uniforms = self._uniforms(randomness, row, tensor, w.size)
+        _, (choose, level) = next(uniforms)
+        out, along = np.empty(w.size, np.float32), 0.0
+        for start, u in uniforms:
+            noise = ndtri(u)
+            out[start : start + u.size] = noise
+            if direction is not None:
+                along += float(noise @ (w[start : start + u.size].astype(np.float64) / direction[0])) / direction[1]
+        wanted = -ndtri(cap.tail * level) if choose < cap.p else ndtri(cap.q * level)
+        for start in range(0, w.size, TILE):
+            part = slice(start, start + TILE)
+            piece = out[part].astype(np.float64)
+            if direction is not None:
+                piece += (float(wanted) - along) / direction[1] * (w[part].astype(np.float64) / direction[0])
+            out[part] = piece * (self.domain.radius / cap.m)
+        return out
+
+    @staticmethod
+    def _uniforms(randomness: Randomness, row: int, tensor: int, d: int) -> Iterator[tuple[int, Float64s]]:
+        """First the two that choose a, then those of V with the position of each piece; 53 bits of every lane."""
+        for start in range(-2, d, TILE):
+            count = min(TILE, d - start)
+            words = randomness.words(np.array([row]), Purpose.NOISE, tensor, 2 * (start + 2), 2 * count)[0]
+            u = (np.ascontiguousarray(words).view(np.uint64) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+            u = np.clip(u, 2.0**-60, 1 - 2.0**-53)
+            if start == -2:
+                yield -2, u[:2]
+                yield 0, u[2:]
+            else:
+                yield start, u
 
     def _bound(self, rows: int, d: int) -> Float64s:
         """No coordinate can exceed the reach of its own noise plus that along the vector."""
@@ -145,9 +162,18 @@ class PrivUnitG(Mechanism):
         return decode_reals(reports, values, self._bound(len(reports), values))
 
 
+def _direction(w: Floats) -> tuple[float, float] | None:
+    """The two numbers (largest value, norm over it) that make w a unit vector; None for zeros."""
+    largest = float(max(abs(w.max()), abs(w.min())))
+    if largest == 0:
+        return None
+    pieces = (w[start : start + TILE].astype(np.float64) / largest for start in range(0, w.size, TILE))
+    return largest, math.sqrt(math.fsum(float(np.square(piece).sum()) for piece in pieces))
+
+
 def _unit(w: Float64s) -> Float64s | None:
-    largest = float(np.abs(w).max())
-    return None if largest == 0 else (w / largest) / float(np.linalg.norm(w / largest))
+    direction = _direction(w)
+    return None if direction is None else w / direction[0] / direction[1]
 
 
 def _density(x: float) -> float:

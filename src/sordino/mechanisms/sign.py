@@ -87,7 +87,9 @@ class RandomizedSign(Mechanism):
         eps = per_client("epsilon", epsilon, low=MIN_EPSILON * (1 - 1e-9), high=1e6)
         sigma = 2 * float(domain.radius[0]) / eps * math.sqrt(2 * math.log(1.25 / delta))
         formula = "(eps, delta) by the Gaussian mechanism, Eq. 7 (personalised LDP-FL)"
-        return cls.gaussian(sigma, domain, claims=tuple(Claim(float(e), delta, formula) for e in eps))
+        return cls.gaussian(
+            sigma, domain, claims=tuple(Claim(float(e), delta, formula, covers="schedule") for e in eps)
+        )
 
     @classmethod
     def response(cls, epsilon: ArrayLike, domain: Box | None = None) -> RandomizedSign:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sordino.mechanisms.domain import Box
-from sordino.mechanisms.integers import HALF, MIN_EPSILON, bit_epsilon, bit_threshold
+from sordino.mechanisms.integers import HALF, MIN_EPSILON, bit_epsilon, bit_threshold, cap_note
 from sordino.mechanisms.interface import (
     Diagnostics,
     Float64s,
@@ -38,7 +38,7 @@ from sordino.mechanisms.interface import (
     values_affected,
 )
 from sordino.mechanisms.output import BitOutput, Output, decode_bits
-from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, RandomizedBit, check_count
+from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, RandomizedBit, check_count, shuffled
 from sordino.randomness import Purpose, Randomness
 
 
@@ -118,9 +118,12 @@ class TwoPoint(Mechanism):
         return (r * k) ** 2 - (mean - c) ** 2
 
     def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
-        t_min = int(self.t_min[client_index(self.t_min.size, client)])
+        row = client_index(self.t_min.size, client)
+        t_min = int(self.t_min[row])
         count = values_affected(adjacency, values)
-        basis = f"bits with probabilities in [{t_min}, 2^32 - {t_min}]/2^32, by enumeration"
+        basis = (
+            f"bits with probabilities in [{t_min}, 2^32 - {t_min}]/2^32, by enumeration{cap_note(self.epsilon[row])}"
+        )
         return Guarantee(SERVER, adjacency, RandomizedBit(t_min, count), basis)
 
     def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
@@ -130,6 +133,12 @@ class TwoPoint(Mechanism):
             0.0,
             "d * eps a round where reports are not shuffled (LDP-FL, section 4)",
         )
+
+    def shuffled_claim(self, clients: int, *, client: int = 0) -> Claim:
+        """What the paper claims where the single parameters of n clients are shuffled."""
+        epsilon = float(self.epsilon[client_index(self.epsilon.size, client)])
+        formula = "eps, with no growth in weights or rounds, where single parameters are shuffled (LDP-FL, section 4)"
+        return Claim(epsilon, 0.0, formula, adversary=shuffled(clients), covers="schedule")
 
     def decode(self, reports: Sequence[bytes], values: int) -> Output:
         check_cohort(self, len(reports))

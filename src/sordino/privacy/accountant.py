@@ -33,6 +33,7 @@ from sordino.privacy.guarantee import (
     Adjacency,
     Adversary,
     Budget,
+    Claim,
     Derived,
     Gaussian,
     Guarantee,
@@ -535,6 +536,7 @@ class Account:
     order: float | None = None  #: of the Renyi filter, chosen from the budget alone; None where delta is 0
     cost: Cost = _NO_COST
     releases: frozenset[str] = frozenset()
+    schedules: frozenset[Claim] = frozenset()  #: claims made for whole schedules, each counted once
 
     @classmethod
     def opening(cls, budget: Budget) -> Account:
@@ -547,7 +549,10 @@ class Account:
 
         The same id given twice is counted twice: sending the same bytes again is for the ledger to recognise.
         """
-        return Account(self.budget, self.order, self.cost + self._cost(release), self.releases | {release.id})
+        whole = release.claimed is not None and release.claimed.covers == "schedule"
+        schedules = self.schedules | {release.claimed} if release.claimed and whole else self.schedules
+        cost = self.cost + self._cost(release)
+        return Account(self.budget, self.order, cost, self.releases | {release.id}, schedules)
 
     @property
     def spent(self) -> float:
@@ -607,6 +612,8 @@ class Account:
     def _claimed_cost(self, release: Release) -> Cost:
         if release.claimed is None:
             return _UNPROVEN
+        if release.claimed in self.schedules:
+            return _NO_COST
         return Cost(pure=_decimal(release.claimed.epsilon), tau=_decimal(release.claimed.delta))
 
     def _proven_cost(self, release: Release) -> Cost:

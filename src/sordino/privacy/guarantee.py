@@ -188,13 +188,22 @@ class Guarantee:
 
 @dataclass(frozen=True)
 class Claim:
-    """A published formula, verbatim, with the figure it gives; never to be taken for a proof."""
+    """A published formula, verbatim, with the figure it gives; never to be taken for a proof.
+
+    `covers` says whether the figure is for one release (and claims add up) or for a whole schedule (and is made once).
+    """
 
     epsilon: float
     delta: float
     formula: str
+    adjacency: Adjacency = Adjacency.CLIENT
+    adversary: Adversary = SERVER
+    covers: Literal["release", "schedule"] = "release"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "adjacency", as_adjacency(self.adjacency))
+        if self.covers not in ("release", "schedule"):
+            raise InvalidInput(f"a claim covers a 'release' or a 'schedule', got {self.covers!r}")
         _finite_nonnegative("claimed epsilon", self.epsilon)
         if not (isinstance(self.delta, (int, float)) and 0 <= self.delta < 1):
             raise InvalidInput(f"claimed delta must lie in [0, 1), got {self.delta!r}")
@@ -239,6 +248,10 @@ class Release:
         for name in ("id", "dataset", "what"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise InvalidInput(f"a release needs a non-empty text as its {name}")
+        if isinstance(self.composition, Derived) and (self.guarantees or self.claimed):
+            raise InvalidInput(
+                f"release {self.id!r} is derived from others and costs nothing: it has no guarantee or claim of its own"
+            )
         if not self.guarantees and not isinstance(self.composition, Derived):
             raise InvalidInput(
                 f"release {self.id!r} has no guarantee; a release without a proof carries Infinite(why), never nothing"

@@ -98,12 +98,12 @@ def admit(standing: Standing, release: Release) -> Standing:
     This is the one place that decides. What is computed only from earlier releases costs nothing. A release without a
     proof in the budget's terms needs consent and is counted beside the proven sum; all others must fit the budget.
     """
-    if isinstance(release.composition, Derived):
-        return replace(standing, releases=standing.releases + 1)
     if standing.budget is None or standing.account is None:
         raise BudgetExceeded(
             "there is no budget, so nothing may leave. Set one: sordino ledger budget PATH DATASET --epsilon E"
         )
+    if isinstance(release.composition, Derived):
+        return replace(standing, releases=standing.releases + 1)
     _require_consent_to_claims(standing.budget, standing.consents)
     asked = cost(standing.budget, release)
     if math.isinf(asked):

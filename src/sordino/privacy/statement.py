@@ -330,7 +330,7 @@ def _row(
 ) -> Row:
     chosen = [_best(release, adversary, adjacency, delta) for release in releases]
     proof = _Proof.of(chosen, adjacency)
-    claim = _claim(releases, adjacency)
+    claim = _claim(releases, adversary, adjacency)
     row = Row(
         adversary,
         adjacency,
@@ -423,12 +423,21 @@ def _seen_through(given: Adversary, wanted: Adversary) -> bool:
     return given in (SERVER, wanted) or wanted.kind == "model reader"
 
 
-def _claim(releases: Sequence[Release], adjacency: Adjacency) -> Claim | None:
-    """The claims put together as their papers do: added up, or for one value of one upload the largest."""
+def _claim(releases: Sequence[Release], adversary: Adversary, adjacency: Adjacency) -> Claim | None:
+    """The claims about this adversary and adjacency, put together as their papers do.
+
+    They add up, but one for a whole schedule is made once, and for one value of one upload the largest counts.
+    """
     claims = [release.claimed for release in releases]
-    made = [claim for claim in claims if claim is not None]
-    if not made or len(made) < len(claims):
+    fitting = [
+        claim
+        for claim in claims
+        if claim is not None and claim.adversary.kind == adversary.kind and implies(claim.adjacency, adjacency)
+    ]
+    if not fitting or len(fitting) < len(claims):
         return None
+    once = dict.fromkeys(claim for claim in fitting if claim.covers == "schedule")
+    made = [claim for claim in fitting if claim.covers == "release"] + list(once)
     formula = "; ".join(dict.fromkeys(claim.formula for claim in made))
     if adjacency is Adjacency.COORDINATE:
         return Claim(max(c.epsilon for c in made), max(c.delta for c in made), formula)
