@@ -69,11 +69,6 @@ def bit_threshold(epsilon: float) -> int:
     return max(1, max(thresholds))
 
 
-def bit_epsilon(t_min: int) -> float:
-    """The exact epsilon of a bit whose probabilities lie in [t_min, 2^32 - t_min] / 2^32."""
-    return math.log1p((ONE - 2 * t_min) / t_min)
-
-
 def log_ratio(numerator: int, denominator: int) -> float:
     """ln(numerator/denominator) of two positive integers, accurate also when they are nearly equal."""
     if numerator < denominator:

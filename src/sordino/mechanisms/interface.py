@@ -82,6 +82,10 @@ class Mechanism(ABC):
         """What the paper claims for the same release, verbatim; None where there is no paper."""
         return None
 
+    def __repr__(self) -> str:
+        who = "any number of clients" if self.clients is None else f"{self.clients} clients"
+        return f"<{type(self).__name__} on {type(self.domain).__name__} for {who}>"
+
     def encode(self, output: Output) -> list[bytes]:
         """One compact byte string per client."""
         return outputs.encode(output)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sordino.mechanisms.domain import Box
-from sordino.mechanisms.integers import HALF, MIN_EPSILON, bit_epsilon, bit_threshold, cap_note
+from sordino.mechanisms.integers import HALF, MIN_EPSILON, bit_threshold, cap_note
 from sordino.mechanisms.interface import (
     Diagnostics,
     Float64s,
@@ -38,6 +38,7 @@ from sordino.mechanisms.interface import (
     values_affected,
 )
 from sordino.mechanisms.output import BitOutput, Output, decode_bits
+from sordino.privacy.accountant import bit_epsilon
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, RandomizedBit, check_count, shuffled
 from sordino.randomness import Purpose, Randomness
 
