@@ -1,0 +1,372 @@
+"""Local training of K clients at once, each as if it were alone.
+
+Clients are computed along a leading axis, a few at a time. At every step those whose batches have the same shape go
+together; nothing is padded, since padded rows change batch norm and padded steps move weights under momentum, Adam and
+weight decay. The order of records, dropout and augmentation come from each client's own keystream. On a processor a
+client's result is the same to the last bit whichever clients are computed beside it, in whichever order, at every width
+from 2 up (on a GPU, private training adds up gradients in no fixed order). It agrees with `train_one`, the plain
+training of a real client, to rounding, or to what training itself makes of rounding: batch norm over three records
+magnifies a change in the last bit a thousandfold.
+
+Losses, failures, step counts and running statistics stay with the client: they are not part of any report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sordino.errors import InvalidInput
+from sordino.learning import draws, private_sgd
+from sordino.learning.draws import Draw
+from sordino.learning.optimizers import Descent, Optimizer, check_count
+from sordino.learning.private_sgd import PrivateTraining, Records
+from sordino.learning.stacked import LOOP, Batch, Buffers, Execution, Loss, StackedModel
+from sordino.privacy.guarantee import Guarantee
+from sordino.randomness import Randomness, Rows
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Random changes of records: `function(x [N, ...], uniforms [N, draws]) -> x [N, ...]`, each record by itself."""
+
+    function: Callable[[Tensor, Tensor], Tensor]
+    draws: int
+
+    def __post_init__(self) -> None:
+        check_count("draws", self.draws)
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How a client trains: for a number of epochs, or for a number of steps whatever the number of its records.
+
+    A client with fewer records than `batch_size` takes all of them as one batch; `batch_size=None` means that for
+    everyone. The last, smaller batch of an epoch is used unless `drop_last`.
+    """
+
+    optimizer: Optimizer
+    epochs: int | None = None
+    steps: int | None = None
+    batch_size: int | None = 10
+    shuffle: bool = True
+    drop_last: bool = False
+    loss: Loss = functional.cross_entropy
+    augmentation: Augmentation | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.optimizer, Optimizer):
+            raise InvalidInput(f"optimizer must be SGD(...), Adam(...) or RMSprop(...), got {self.optimizer!r}")
+        if (self.epochs is None) == (self.steps is None):
+            raise InvalidInput("give either epochs or steps")
+        for name in ("epochs", "steps", "batch_size"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
+
+    def batches(self, records: int) -> list[int]:
+        """The batch sizes of one epoch over so many records."""
+        size = min(self.batch_size or records, records)
+        full, rest = divmod(records, size)
+        return [size] * full + ([rest] if rest and not self.drop_last else [])
+
+    def total_steps(self, records: int) -> int:
+        """How many steps a client with so many records takes."""
+        return self.steps if self.steps is not None else (self.epochs or 0) * len(self.batches(records))
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """One client's records `x [n, ...]` and labels `y [n, ...]`; arrays are taken as tensors without a copy."""
+
+    x: Tensor
+    y: Tensor
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "x", torch.as_tensor(self.x))
+        object.__setattr__(self, "y", torch.as_tensor(self.y))
+        if self.x.ndim < 1 or self.y.ndim < 1 or len(self.x) != len(self.y):
+            raise InvalidInput(f"records {list(self.x.shape)} and labels {list(self.y.shape)} must be equally many")
+        if len(self.x) == 0:
+            raise InvalidInput("a client without records cannot train: leave it out of the cohort")
+        if self.x.dtype == torch.float64:
+            raise InvalidInput("records must be float32 (or whole numbers for embeddings), got float64: convert them")
+        if self.y.dtype not in (torch.int64, torch.float32):
+            raise InvalidInput(f"labels must be int64 (or float32 for regression), got {self.y.dtype}")
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+
+@dataclass(frozen=True)
+class LocalDiagnostics:
+    """What the owner of each client may look at and nobody else: none of it is part of a report."""
+
+    loss: NDArray[np.float64]  #: [K] mean loss over all records the client trained on
+    steps: NDArray[np.int64]  #: [K] steps taken
+    failed: NDArray[np.bool_]  #: [K] loss, parameters or statistics stopped being finite; the client changed nothing
+    clipped: NDArray[np.float64]  #: [K] fraction of per-record gradients that were clipped (private training)
+
+    @classmethod
+    def empty(cls, clients: int) -> LocalDiagnostics:
+        """Before training."""
+        return cls(np.zeros(clients), np.zeros(clients, np.int64), np.zeros(clients, np.bool_), np.zeros(clients))
+
+
+@dataclass(frozen=True)
+class CohortResult:
+    """Parameters `[K, d]` after training, with what stays local, and the guarantee of private training."""
+
+    parameters: Tensor
+    buffers: Buffers  #: running statistics `[K, ...]`, each client's own
+    local: LocalDiagnostics
+    guarantee: Guarantee | None = None
+
+
+def train_cohort(
+    model: nn.Module,
+    parameters: Tensor,
+    clients: Sequence[ClientData],
+    training: LocalTraining | PrivateTraining,
+    randomness: Randomness,
+    *,
+    execution: Execution | None = None,
+    buffers: Mapping[str, Tensor] | None = None,
+    first_step: int = 0,
+    device: torch.device | str | None = None,
+) -> CohortResult:
+    """Train every client from `parameters` (`[d]` for all, or `[K, d]`); row k of `randomness` belongs to client k.
+
+    `buffers` are the clients' running statistics from an earlier call; `first_step` is where the learning rate's decay
+    goes on. A client whose loss or parameters stop being finite is marked as failed and keeps what it came with; in
+    private training only its (noised) parameters decide, and a record without a finite gradient counts as zero.
+    """
+    if not clients:
+        raise InvalidInput("a cohort needs at least one client")
+    where = clients[0].x.device if device is None else torch.device(device)
+    if where.type == "cuda" and not torch.cuda.is_available():
+        raise InvalidInput("a GPU was asked for, but PyTorch finds none here: use device='cpu'")
+    stacked = StackedModel(model, training.loss, execution or Execution(), where)
+    _check(stacked, clients, training, randomness)
+    result = CohortResult(
+        _starting_parameters(stacked, parameters, len(clients)),
+        _starting_buffers(stacked, buffers, len(clients)),
+        LocalDiagnostics.empty(len(clients)),
+        training.guarantee if isinstance(training, PrivateTraining) else None,
+    )
+    by_size = np.argsort([len(client) for client in clients], kind="stable")
+    for first in range(0, len(clients), stacked.execution.width):
+        rows = by_size[first : first + stacked.execution.width]
+        _Chunk(stacked, rows, clients, randomness, result).train(training, first_step)
+    return result
+
+
+def train_one(
+    model: nn.Module,
+    parameters: Tensor,
+    client: ClientData,
+    training: LocalTraining | PrivateTraining,
+    randomness: Randomness,
+    *,
+    buffers: Mapping[str, Tensor] | None = None,
+    first_step: int = 0,
+    device: torch.device | str | None = None,
+) -> CohortResult:
+    """What a real client runs: plain autograd on its own records; the result has K = 1.
+
+    Private training needs a gradient per record and computes those a few at a time, as in a cohort.
+    """
+    execution = LOOP if isinstance(training, LocalTraining) else None
+    return train_cohort(
+        model, parameters, [client], training, randomness,
+        execution=execution, buffers=buffers, first_step=first_step, device=device,
+    )  # fmt: skip
+
+
+class _Chunk:
+    """A few clients at work together: rows `rows` of the cohort's result and of its randomness."""
+
+    def __init__(
+        self,
+        stacked: StackedModel,
+        rows: Rows,
+        clients: Sequence[ClientData],
+        randomness: Randomness,
+        result: CohortResult,
+    ) -> None:
+        own = [clients[k] for k in rows]
+        sizes = np.array([len(client) for client in own])
+        x, y = torch.cat([c.x for c in own]).to(stacked.device), torch.cat([c.y for c in own]).to(stacked.device)
+        self._stacked, self._randomness, self._result = stacked, randomness, result
+        self._records = Records(x, y, np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes, rows)
+        self._where = torch.from_numpy(rows).to(stacked.device)
+        self._parameters = result.parameters[self._where]
+        self._buffers = {name: value[self._where] for name, value in result.buffers.items()}
+        self._loss = torch.zeros(len(rows), dtype=torch.float64, device=stacked.device)
+        self._seen = np.zeros(len(rows), np.int64)
+        self._order = np.empty((len(rows), int(sizes.max())), np.int64)
+
+    def train(self, training: LocalTraining | PrivateTraining, first_step: int) -> None:
+        descent = Descent(training.optimizer, self._parameters, self._stacked.sizes, first_step)
+        if isinstance(training, PrivateTraining):
+            self._train_privately(training, descent)
+            # The losses are not noised: whether they are finite must not decide what is handed in.
+            self._hand_in(torch.isfinite(self._parameters).all(dim=1))
+        else:
+            self._train_plainly(training, descent)
+            self._hand_in(torch.isfinite(self._parameters).all(dim=1) & torch.isfinite(self._loss))
+
+    def _train_plainly(self, training: LocalTraining, descent: Descent) -> None:
+        sizes = self._records.sizes
+        total = np.array([training.total_steps(int(n)) for n in sizes])
+        epoch_steps = np.array([len(training.batches(int(n))) for n in sizes])
+        full = np.minimum(training.batch_size or sizes, sizes)
+        for t in range(int(total.max())):
+            active = np.flatnonzero(t < total)
+            place = t % epoch_steps[active]
+            self._begin_epochs(active[place == 0], t // epoch_steps, training.shuffle)
+            size = np.minimum(full[active], sizes[active] - place * full[active])
+            for group in draws.alike(size, full[active]):
+                members = active[group]
+                columns = (place[group] * full[members])[:, None] + np.arange(size[group[0]])
+                chosen = self._order[members[:, None], columns]
+                self._step(training, descent, t, members, chosen, int(full[members[0]]))
+        self._result.local.steps[self._records.rows] = total
+
+    def _begin_epochs(self, members: Rows, epoch: NDArray[np.int64], shuffle: bool) -> None:
+        """The order in which members of the chunk go through their records in the epoch that they begin."""
+        if not len(members):
+            return
+        records = self._records
+        for group in draws.alike(records.sizes[members], epoch[members]):
+            who = members[group]
+            n = int(records.sizes[who[0]])
+            order = np.arange(n)[None]
+            if shuffle:
+                order = draws.orders(self._randomness, records.rows[who], int(epoch[who[0]]), n)
+            self._order[who, :n] = order + records.starts[who, None]
+
+    def _step(
+        self, training: LocalTraining, descent: Descent, t: int, members: Rows, chosen: NDArray[np.int64], full: int
+    ) -> None:
+        batch = self._batch(training, t, self._records.rows[members], chosen, full)
+        everyone = len(members) == len(self._loss)
+        rows = None if everyone else torch.from_numpy(members).to(self._stacked.device)
+        parameters = self._parameters if rows is None else self._parameters[rows]
+        buffers = self._buffers if rows is None else {name: value[rows] for name, value in self._buffers.items()}
+        gradient, loss = self._stacked.gradients(parameters, buffers, batch)
+        descent.step(gradient, t, rows)
+        self._loss[slice(None) if rows is None else rows] += loss.double() * chosen.shape[1]
+        self._seen[members] += chosen.shape[1]
+        if rows is not None:
+            for name, value in buffers.items():
+                self._buffers[name][rows] = value
+
+    def _batch(self, training: LocalTraining, t: int, rows: Rows, chosen: NDArray[np.int64], full: int) -> Batch:
+        """The chosen records `[w, B]`, augmented, with their dropout masks."""
+        records, shape = self._records, chosen.shape
+        index = torch.from_numpy(chosen.reshape(-1)).to(self._stacked.device)
+        x, y = records.x[index], records.y[index]
+        if training.augmentation is not None:
+            each = training.augmentation.draws
+            words = draws.draw(self._randomness, rows, Draw.AUGMENT, t, shape[1] * each, full * each)
+            uniforms = torch.from_numpy(draws.uniforms(words).reshape(-1, each)).to(self._stacked.device)
+            x = training.augmentation.function(x, uniforms)
+        masks: tuple[Tensor, ...] = ()
+        if each := self._stacked.mask_words:
+            words = draws.draw(self._randomness, rows, Draw.DROPOUT, t, shape[1] * each, full * each)
+            masks = self._stacked.masks(words.reshape(*shape, each))
+        return Batch(x.view(*shape, *x.shape[1:]), y.view(*shape, *y.shape[1:]), masks)
+
+    def _train_privately(self, training: PrivateTraining, descent: Descent) -> None:
+        clipped = torch.zeros_like(self._loss)
+        for t in range(training.steps):
+            found = private_sgd.clipped_sums(
+                self._stacked, training, self._parameters, self._records, self._randomness, t
+            )
+            gradient = private_sgd.noisy_gradient(training, found.sums, self._records.rows, self._randomness, t)
+            descent.step(gradient, t)
+            self._loss += found.losses
+            self._seen += found.samples
+            clipped += found.clipped
+        local, rows = self._result.local, self._records.rows
+        local.steps[rows] = training.steps
+        local.clipped[rows] = clipped.cpu().numpy() / np.maximum(self._seen, 1)
+
+    def _hand_in(self, finite: Tensor) -> None:
+        """Results of the clients that stayed finite; the others keep what they came with and are marked."""
+        for value in self._buffers.values():
+            finite = finite & torch.isfinite(value.reshape(len(finite), -1)).all(dim=1)
+        kept = self._where[finite]
+        self._result.parameters[kept] = self._parameters[finite]
+        for name, value in self._buffers.items():
+            self._result.buffers[name][kept] = value[finite]
+        local, rows = self._result.local, self._records.rows
+        local.loss[rows] = self._loss.cpu().numpy() / np.maximum(self._seen, 1)
+        local.failed[rows] = ~finite.cpu().numpy()
+
+
+def _check(
+    stacked: StackedModel,
+    clients: Sequence[ClientData],
+    training: LocalTraining | PrivateTraining,
+    randomness: Randomness,
+) -> None:
+    """Refuse what cannot be trained, before any work."""
+    if randomness.clients != len(clients):
+        raise InvalidInput(f"randomness is for {randomness.clients} clients, but the cohort has {len(clients)}")
+    kinds = {(tuple(c.x.shape[1:]), c.x.dtype, tuple(c.y.shape[1:]), c.y.dtype) for c in clients}
+    if len(kinds) > 1:
+        raise InvalidInput(f"all clients of a cohort need records and labels of one shape and dtype, got {kinds}")
+    if isinstance(training, PrivateTraining):
+        scores = stacked.try_out(clients[0].x[:2].to(stacked.device))
+        stacked.check_independent_records()
+    else:
+        sizes = sorted({size for n in {len(c) for c in clients} for size in training.batches(n)})
+        for size in {sizes[0], sizes[-1]}:
+            donor = next(c for c in clients if len(c) >= size)
+            scores = stacked.try_out(donor.x[:size].to(stacked.device))
+    if clients[0].y.dtype == torch.int64 and scores.ndim >= 2:
+        _check_labels(clients, scores.shape[1])
+
+
+def _check_labels(clients: Sequence[ClientData], classes: int) -> None:
+    for k, client in enumerate(clients):
+        low, high = (int(v) for v in torch.aminmax(client.y))
+        if low < 0 or high >= classes:
+            raise InvalidInput(
+                f"client {k} of the cohort has labels from {low} to {high}, but the model has {classes} outputs: "
+                f"labels are 0 .. {classes - 1}"
+            )
+
+
+def _starting_parameters(stacked: StackedModel, parameters: Tensor, clients: int) -> Tensor:
+    given = torch.as_tensor(parameters)
+    if given.dtype != torch.float32 or tuple(given.shape) not in ((stacked.size,), (clients, stacked.size)):
+        raise InvalidInput(
+            f"parameters must be float32 [{stacked.size}] or [{clients}, {stacked.size}], "
+            f"got {given.dtype} {list(given.shape)}"
+        )
+    if not torch.isfinite(given).all():
+        raise InvalidInput("parameters to start from must be finite")
+    return given.detach().to(stacked.device).expand(clients, stacked.size).clone()
+
+
+def _starting_buffers(stacked: StackedModel, given: Mapping[str, Tensor] | None, clients: int) -> Buffers:
+    own = stacked.initial_buffers(clients)
+    if given is None:
+        return own
+    if set(given) != set(own) or any(given[name].shape != value.shape for name, value in own.items()):
+        wanted = {name: list(value.shape) for name, value in own.items()}
+        raise InvalidInput(f"buffers of these {clients} clients must be {wanted}, as an earlier call returned them")
+    return {name: value.detach().to(stacked.device).clone() for name, value in given.items()}
+
+
+__all__ = [
+    "Augmentation", "ClientData", "CohortResult", "LocalDiagnostics", "LocalTraining", "train_cohort", "train_one",
+]  # fmt: skip

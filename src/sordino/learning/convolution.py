@@ -1,0 +1,282 @@
+"""Convolution, pooling and batch norm for many clients at once, where PyTorch's own rules are slow or mix clients.
+
+Under `vmap` PyTorch turns the convolutions of K clients into one convolution of K groups, which its processor kernels
+compute at half the speed of an ordinary one, and its 2x2 max pooling takes a third of a small network's time. Here a
+convolution is unfolded into one batched matrix product, on arrays whose fastest axis is the batch, so that every copy
+and comparison runs over long stretches of memory. Batch norm of K clients would become one of K times the channels,
+whose sums are rounded differently with K: here clients stay the slowest axis.
+
+Results are those of PyTorch's own operators up to rounding (pooling: exactly). What these kernels do not cover
+(groups, dilation, other pooling windows) is left to PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+Pair = tuple[int, int]
+BATCH_LAST = (0, 2, 3, 4, 1)  #: [K, B, C, H, W] -> [K, C, H, W, B]
+BATCH_SECOND = (0, 4, 1, 2, 3)  #: and back
+
+
+class _Workspace:
+    """Large arrays kept from one step to the next: touching fresh memory costs more than what is computed in it."""
+
+    def __init__(self) -> None:
+        self._free: dict[tuple[int, ...], list[Tensor]] = {}
+
+    def take(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        free = self._free.get(shape)
+        return free.pop() if free else like.new_empty(shape)
+
+    def give_back(self, array: Tensor) -> None:
+        self._free.setdefault(tuple(array.shape), []).append(array)
+
+
+def _windows(x: Tensor, kernel: Pair, stride: Pair, padding: Pair, space: _Workspace) -> Tensor:
+    """`[K, B, C, H, W]` -> `[K, C, kh, kw, oh, ow, B]`: what each output position sees."""
+    image = x.permute(BATCH_LAST)
+    if padding != (0, 0):
+        image = functional.pad(image, (0, 0, padding[1], padding[1], padding[0], padding[0]))
+    views = image.contiguous().unfold(2, kernel[0], stride[0]).unfold(3, kernel[1], stride[1])
+    views = views.permute(0, 1, 5, 6, 2, 3, 4)
+    return space.take(tuple(views.shape), x).copy_(views)
+
+
+def _matrix(windows: Tensor) -> Tensor:
+    """The same windows as `[K, C * kh * kw, oh * ow * B]`, without a copy."""
+    return windows.flatten(4).flatten(1, 3)
+
+
+def _image(windows: Tensor, height: int, width: int, stride: Pair, padding: Pair) -> Tensor:
+    """The transpose of `_windows`: every window is added back to the `[K, B, C, H, W]` image it was cut from."""
+    clients, channels, kh, kw, oh, ow, batch = windows.shape
+    image = windows.new_zeros(clients, channels, height + 2 * padding[0], width + 2 * padding[1], batch)
+    for i in range(kh):
+        for j in range(kw):
+            rows = slice(i, i + stride[0] * (oh - 1) + 1, stride[0])
+            image[:, :, rows, j : j + stride[1] * (ow - 1) + 1 : stride[1]] += windows[:, :, i, j]
+    inside = image[:, :, padding[0] : padding[0] + height, padding[1] : padding[1] + width]
+    return inside.permute(BATCH_SECOND)
+
+
+class _ManyConvolutions(torch.autograd.Function):
+    """`[K, B, C, H, W]` by `[K, O, C, kh, kw]`: one batched product for all clients, forwards and backwards."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Pair, padding: Pair, space: _Workspace
+    ) -> Tensor:
+        windows = _windows(x, (weight.shape[3], weight.shape[4]), stride, padding, space)
+        ctx.save_for_backward(weight)
+        ctx.windows, ctx.space, ctx.geometry = windows, space, (x.shape[3], x.shape[4], stride, padding)
+        ctx.has_bias = bias is not None
+        y = torch.bmm(weight.flatten(2), _matrix(windows))
+        if bias is not None:
+            y += bias.unsqueeze(2)
+        return y.view(len(x), -1, *windows.shape[4:]).permute(BATCH_SECOND)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        (weight,), windows = ctx.saved_tensors, ctx.windows
+        matrix, flat = _matrix(windows), gradient.permute(BATCH_LAST).flatten(2)
+        of_weight = torch.bmm(flat, matrix.transpose(1, 2)).view(weight.shape)
+        of_x = None
+        if ctx.needs_input_grad[0]:
+            torch.bmm(weight.flatten(2).transpose(1, 2), flat, out=matrix)
+            of_x = _image(windows, *ctx.geometry)
+        ctx.windows = None
+        ctx.space.give_back(windows)
+        return of_x, of_weight, flat.sum(2) if ctx.has_bias else None, None, None, None
+
+
+class _ManyPools(torch.autograd.Function):
+    """2x2 max pooling of `[..., H, W]`, odd edges dropped; ties go to the first in reading order, as in PyTorch."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        height, width = x.shape[-2] // 2 * 2, x.shape[-1] // 2 * 2
+        left, right = x[..., :height, 0:width:2], x[..., :height, 1:width:2]
+        across = torch.maximum(left, right)
+        upper, lower = across[..., 0::2, :], across[..., 1::2, :]
+        pooled = torch.maximum(upper, lower)
+        # Ones and zeros of x's own dtype: a product with booleans converts them first, at twice the cost.
+        at_left = torch.ge(left, right, out=torch.empty_like(across))
+        at_upper = torch.ge(upper, lower, out=torch.empty_like(pooled))
+        ctx.save_for_backward(at_left, at_upper)
+        ctx.shape, ctx.stride = x.shape, x.stride()
+        return pooled
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        at_left, at_upper = ctx.saved_tensors
+        across = torch.empty_like(at_left)
+        upper = torch.mul(gradient, at_upper, out=across[..., 0::2, :])
+        torch.sub(gradient, upper, out=across[..., 1::2, :])
+        image = torch.empty_strided(ctx.shape, ctx.stride, dtype=gradient.dtype, device=gradient.device)
+        height, width = across.shape[-2], 2 * across.shape[-1]
+        image[..., height:, :] = 0
+        image[..., width:] = 0
+        left = torch.mul(across, at_left, out=image[..., :height, 0:width:2])
+        torch.sub(across, left, out=image[..., :height, 1:width:2])
+        return image
+
+
+_many_convolutions: Callable[..., Tensor] = _ManyConvolutions.apply
+_many_pools: Callable[..., Tensor] = _ManyPools.apply
+
+
+def _leading(value: Tensor | None, axis: int | None, size: int) -> Tensor | None:
+    """The value with its client axis first; a value shared by all clients is repeated without a copy."""
+    if value is None:
+        return None
+    return value.expand(size, *value.shape) if axis is None else value.movedim(axis, 0)
+
+
+class _Convolution(torch.autograd.Function):
+    """The rule by which vmap turns one client's convolution into all clients'."""
+
+    @staticmethod
+    def forward(
+        x: Tensor, weight: Tensor, bias: Tensor | None, stride: Pair, padding: Pair, space: _Workspace
+    ) -> Tensor:
+        return functional.conv2d(x, weight, bias, stride, padding)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing to keep: gradients are those of the rule below."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *operands: Any) -> tuple[Tensor, int]:
+        tensors = (_leading(v, d, info.batch_size) for v, d in zip(operands[:3], in_dims[:3], strict=True))
+        return _many_convolutions(*tensors, *operands[3:]), 0
+
+
+class _PairPool(torch.autograd.Function):
+    """The rule by which vmap turns one client's 2x2 max pooling into all clients'."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return functional.max_pool2d(x, 2)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing to keep: gradients are those of the rule below."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, x: Tensor) -> tuple[Tensor, int]:
+        return _many_pools(_leading(x, in_dims[0], info.batch_size)), 0
+
+
+_convolution: Callable[..., Tensor] = _Convolution.apply
+_pair_pool: Callable[..., Tensor] = _PairPool.apply
+
+
+def _pair(value: int | Sequence[int]) -> Pair:
+    return (value, value) if isinstance(value, int) else (value[0], value[-1])
+
+
+def _padding(given: Any, kernel: Pair, stride: Pair) -> Pair | None:
+    """The zeros on each side, or nothing where the two sides would differ."""
+    if given == "valid":
+        return (0, 0)
+    if given == "same":
+        return (kernel[0] // 2, kernel[1] // 2) if stride == (1, 1) and kernel[0] % 2 and kernel[1] % 2 else None
+    return _pair(given)
+
+
+class ClientKernels(TorchFunctionMode):
+    """Inside it, and under `vmap`, batch norm and (if `unfolded`) convolutions and pooling are those of this module.
+
+    One gradient is computed at a time: its backward pass ends before the next forward pass begins.
+    """
+
+    def __init__(self, unfolded: bool = True) -> None:
+        super().__init__()
+        self._space = _Workspace()
+        self._rules: dict[Any, Callable[..., Tensor | None]] = {functional.batch_norm: self._batch_norm}
+        if unfolded:
+            self._rules |= {
+                torch.conv2d: self._convolution,
+                functional.max_pool2d: self._pool,
+                torch.max_pool2d: self._pool,
+                torch.Tensor.view: self._view,
+            }
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        rule = self._rules.get(func)
+        result = rule(*args, **(kwargs or {})) if rule else None
+        return func(*args, **(kwargs or {})) if result is None else result
+
+    @staticmethod
+    def _batch_norm(
+        input: Tensor,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        training: bool = False,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+    ) -> Tensor | None:
+        if not training:
+            return None
+        over = [axis for axis in range(input.ndim) if axis != 1]
+        mean = input.mean(over, keepdim=True)
+        centred = input - mean
+        variance = centred.square().mean(over, keepdim=True)
+        if running_mean is not None and running_var is not None:
+            count = input.numel() // input.shape[1]
+            running_mean.mul_(1 - momentum).add_(mean.detach().flatten(), alpha=momentum)
+            running_var.mul_(1 - momentum).add_(variance.detach().flatten(), alpha=momentum * count / (count - 1))
+        result = centred * torch.rsqrt(variance + eps)
+        channels = [1, -1] + [1] * (input.ndim - 2)
+        if weight is not None:
+            result = result * weight.reshape(channels)
+        return result if bias is None else result + bias.reshape(channels)
+
+    def _convolution(
+        self,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Tensor | None:
+        kernel, stride = (weight.shape[2], weight.shape[3]), _pair(stride)
+        sides = _padding(padding, kernel, stride)
+        if input.ndim != 4 or groups != 1 or _pair(dilation) != (1, 1) or sides is None:
+            return None
+        return _convolution(input, weight, bias, stride, sides, self._space)
+
+    def _pool(
+        self,
+        input: Tensor,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Tensor | None:
+        window, step = _pair(kernel_size), _pair(stride or kernel_size)
+        plain = _pair(padding) == (0, 0) and _pair(dilation) == (1, 1) and not ceil_mode and not return_indices
+        if not plain or window != (2, 2) or step != (2, 2) or min(input.shape[-2:]) < 2:
+            return None
+        return _pair_pool(input)
+
+    @staticmethod
+    def _view(input: Tensor, *shape: Any, **named: Any) -> Tensor | None:
+        """Networks flatten by `view`, which needs the batch to be the slowest axis: `reshape` does not."""
+        return None if named or isinstance(shape[0], torch.dtype) else input.reshape(*shape)
+
+
+__all__ = ["ClientKernels"]

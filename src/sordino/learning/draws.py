@@ -1,0 +1,73 @@
+"""The random decisions of local training, each from the client's own keystream under `Purpose.ORDER`.
+
+Nothing here touches a global generator, and no client's draw depends on which others are computed beside it. A stream
+is addressed by (client, round, purpose, kind of draw, position); what is drawn in one step or epoch begins at a
+position that depends on that client's own number of records alone.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from sordino.randomness import BLOCK_WORDS, Purpose, Randomness, Rows, Words
+
+Indices = NDArray[np.int64]
+
+
+class Draw(IntEnum):
+    """What a stream of local training is used for; the number is the tensor field of its counter block."""
+
+    ORDER = 0  #: the order of records in each epoch
+    SAMPLE = 1  #: Poisson batches of private training
+    NOISE = 2  #: Gaussian noise of private training
+    AUGMENT = 3  #: augmentation
+    DROPOUT = 4  #: dropout masks
+
+
+def draw(randomness: Randomness, rows: Rows, kind: Draw, turn: int, count: int, most: int | None = None) -> Words:
+    """`[len(rows), count]` words: what clients who draw at most `most` words each time draw in turn 0, 1, ..."""
+    stride = -(-(most or count) // BLOCK_WORDS) * BLOCK_WORDS
+    return randomness.words(rows, Purpose.ORDER, kind, turn * stride, count)
+
+
+def _wide(words: Words) -> NDArray[np.uint64]:
+    """64-bit numbers from pairs of words, the first word being the lower half."""
+    return np.ascontiguousarray(words).view("<u8")
+
+
+def orders(randomness: Randomness, rows: Rows, epoch: int, records: int) -> Indices:
+    """A permutation of `records` numbers for each client: the ranks of 64-bit words.
+
+    Uniform but for ties among the words, whose probability is below records^2 / 2^65.
+    """
+    keys = _wide(draw(randomness, rows, Draw.ORDER, epoch, 2 * records))
+    return np.argsort(keys, axis=1, kind="stable")
+
+
+def poisson_samples(randomness: Randomness, row: int, step: int, records: int, rate: float) -> Indices:
+    """The records of one client's Poisson batch: each with probability floor(rate 2^32) / 2^32, never above `rate`."""
+    words = draw(randomness, np.array([row]), Draw.SAMPLE, step, records)[0]
+    return np.flatnonzero(words.astype(np.uint64) < np.uint64(int(rate * 2**32)))
+
+
+def normals(randomness: Randomness, rows: Rows, step: int, count: int) -> NDArray[np.float64]:
+    """Standard normal values `[len(rows), count]` by inversion of 52-bit uniform numbers."""
+    bits = _wide(draw(randomness, rows, Draw.NOISE, step, 2 * count)) >> np.uint64(12)
+    return np.asarray(ndtri((bits.astype(np.float64) + 0.5) * 2.0**-52))
+
+
+def uniforms(words: Words) -> NDArray[np.float32]:
+    """Float32 numbers in [0, 1), one per word."""
+    return (words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+
+
+def alike(*keys: NDArray[np.int64]) -> list[Rows]:
+    """Positions with equal keys together, so that one call serves each group."""
+    if all((key == key[0]).all() for key in keys):
+        return [np.arange(len(keys[0]))]
+    _, group = np.unique(np.stack(keys), axis=1, return_inverse=True)
+    return [np.flatnonzero(group == g) for g in range(int(group.max()) + 1)]

@@ -1,0 +1,271 @@
+"""One model computed for many clients along a leading axis: gradients of stacked parameters, state kept per client.
+
+The flat vector `[d]` holds the trainable parameters in `named_parameters` order; K of them are `[K, d]`. Buffers that
+training changes (running statistics of batch norm) are stacked beside them, one row per client. A model with dropout
+takes its masks as a second argument and says how to make them (`TakesMasks`); a model that draws from PyTorch's global
+generator is refused.
+
+Batch norm works in training mode, with or without tracked statistics. Not supported under vmap, and refused with the
+remedy: `momentum=None` (its cumulative average needs a number that differs between clients) and models whose code
+branches on data. The plain loop computes those too.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn.modules.batchnorm import _NormBase as TracksStatistics
+
+from sordino.errors import InvalidInput
+from sordino.learning.convolution import ClientKernels
+from sordino.learning.optimizers import check_count, check_positive
+from sordino.randomness import Words
+
+Loss = Callable[[Tensor, Tensor], Tensor]  #: scores [B, ...] and labels [B] -> the mean loss
+Buffers = dict[str, Tensor]
+LEAST_WIDTH = 2  #: a batch of one client takes other kernels, whose last bits differ
+
+
+@runtime_checkable
+class TakesMasks(Protocol):
+    """A model with dropout: `forward(x, masks)`, where `masks(words [..., mask_words])` are made from random words."""
+
+    @property
+    def mask_words(self) -> int: ...
+
+    def masks(self, words: Words) -> tuple[Tensor, ...]: ...
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a cohort is computed: `width` copies of the model at a time (1: a plain loop), with which convolutions.
+
+    A client's result is the same to the last bit for every width from 2 up, but differs from a loop's by rounding:
+    choose once for a run, and keep the choice with it. The promise holds for unfolded convolutions only: PyTorch's
+    own pick their algorithm by the number of clients where networks are large.
+    """
+
+    width: int = 16
+    unfolded: bool = True
+
+    def __post_init__(self) -> None:
+        check_count("width", self.width)
+
+
+LOOP = Execution(width=1, unfolded=False)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What w clients learn from in one step: records `[w, B, ...]`, labels `[w, B]` and dropout masks `[w, B, ...]`."""
+
+    x: Tensor
+    y: Tensor
+    masks: tuple[Tensor, ...] = ()
+
+    def rows(self, index: Tensor | slice) -> Batch:
+        """The same for some of the clients."""
+        return Batch(self.x[index], self.y[index], tuple(mask[index] for mask in self.masks))
+
+
+class StackedModel:
+    """A private copy of a model, in training mode, whose parameters and changing buffers are handed in."""
+
+    def __init__(self, model: nn.Module, loss: Loss, execution: Execution, device: torch.device) -> None:
+        self._model = copy.deepcopy(model).to(device).train()
+        self._loss = loss
+        self.execution = execution
+        self._kernels = ClientKernels(execution.unfolded)
+        trained = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
+        if not trained:
+            raise InvalidInput("the model has no trainable parameters: there is nothing to learn")
+        if wrong := [name for name, p in trained.items() if p.dtype != torch.float32]:
+            raise InvalidInput(
+                f"trainable parameters must be float32, but {', '.join(wrong)} are not: use model.float()"
+            )
+        self.shapes = {name: p.shape for name, p in trained.items()}
+        self.sizes = {name: p.numel() for name, p in trained.items()}
+        self.size = sum(self.sizes.values())
+        self.device = device
+        self._changing: tuple[str, ...] = ()
+        for parameter in self._model.parameters():
+            parameter.requires_grad_(False)
+
+    @property
+    def mask_words(self) -> int:
+        """How many random words the dropout masks of one record take."""
+        return self._model.mask_words if isinstance(self._model, TakesMasks) else 0
+
+    def masks(self, words: Words) -> tuple[Tensor, ...]:
+        """The dropout masks of records, from `[..., mask_words]` words."""
+        made = self._model.masks(words) if isinstance(self._model, TakesMasks) else ()
+        return tuple(mask.to(self.device) for mask in made)
+
+    def try_out(self, x: Tensor) -> Tensor:
+        """Scores of one batch `[B, ...]`; finds the buffers that training changes, and refuses what cannot work."""
+        self._check_norms()
+        before = {name: value.clone() for name, value in self._model.named_buffers()}
+        drawn = _generators(self.device)
+        try:
+            with torch.no_grad():
+                scores: Tensor = self._model(x)
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise InvalidInput(
+                f"the model cannot compute a batch of shape {list(x.shape)}: {error}. Check the shape of the records; "
+                "batch norm needs more than one record in every batch (see drop_last)"
+            ) from error
+        if not all(map(torch.equal, drawn, _generators(self.device))):
+            torch.set_rng_state(drawn[0])
+            raise InvalidInput(
+                "the model draws from PyTorch's global generator (nn.Dropout?): let it take its masks as an argument, "
+                "as sordino.learning.models.Network does with MaskedDropout"
+            )
+        self._changing = self._changed_since(before)
+        return scores
+
+    def _check_norms(self) -> None:
+        for name, part in self._model.named_modules():
+            if isinstance(part, TracksStatistics) and part.track_running_stats and part.momentum is None:
+                raise InvalidInput(f"{name}: a cumulative average (momentum=None) is not supported; set momentum=0.1")
+
+    def _changed_since(self, before: Buffers) -> tuple[str, ...]:
+        """All buffers of those modules of which one has changed; the copy is put back as it was."""
+        now = dict(self._model.named_buffers())
+        owners = {name.rpartition(".")[0] for name, value in now.items() if not torch.equal(value, before[name])}
+        for name, value in now.items():
+            value.copy_(before[name])
+        return tuple(name for name in now if name.rpartition(".")[0] in owners)
+
+    def check_independent_records(self) -> None:
+        """Refuse a model in which one record's gradient depends on the others: clipping would bound nothing."""
+        for name, part in self._model.named_modules():
+            if isinstance(part, nn.modules.batchnorm._BatchNorm):
+                raise InvalidInput(
+                    f"{name}: batch norm mixes the records of a batch, so that clipping does not bound the influence "
+                    "of one of them: use group norm (nn.GroupNorm), layer norm or none"
+                )
+        if self._changing:
+            raise InvalidInput(
+                f"private training would write the records' statistics into buffers ({', '.join(self._changing)}) "
+                "without noise: use layers without state"
+            )
+
+    def initial_buffers(self, clients: int) -> Buffers:
+        """The buffers that training changes, as the model has them, one row per client."""
+        own = dict(self._model.named_buffers())
+        return {name: own[name].expand(clients, *own[name].shape).clone() for name in self._changing}
+
+    def gradients(self, parameters: Tensor, buffers: Buffers, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Gradients `[w, d]` and mean losses `[w]` of w clients; their buffers `[w, ...]` change in place."""
+        if self.execution.width == 1:
+            return self._one_by_one(parameters, buffers, batch)
+        if len(parameters) >= LEAST_WIDTH:
+            return self._together(parameters, buffers, batch)
+        twice = torch.zeros(LEAST_WIDTH, dtype=torch.long, device=self.device)
+        copies = {name: value[twice] for name, value in buffers.items()}
+        gradient, loss = self._together(parameters[twice], copies, batch.rows(twice))
+        for name, value in copies.items():
+            buffers[name][:1] = value[:1]
+        return gradient[:1], loss[:1]
+
+    def _named(self, flat: Tensor) -> dict[str, Tensor]:
+        """Views of `[..., d]` as the model's tensors; the gradient of a split is one concatenation."""
+        pieces = torch.split(flat, list(self.sizes.values()), dim=-1)
+        lead = flat.shape[:-1]
+        return {name: piece.view(*lead, *self.shapes[name]) for name, piece in zip(self.shapes, pieces, strict=True)}
+
+    def _one_loss(self, named: dict[str, Tensor], buffers: Buffers, x: Tensor, y: Tensor, *masks: Tensor) -> Tensor:
+        inputs = (x, masks) if masks else (x,)
+        return self._loss(functional_call(self._model, (named, buffers), inputs), y)
+
+    def _together(self, parameters: Tensor, buffers: Buffers, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Clients share nothing, so the gradient of the sum of their losses is the gradient of each."""
+        flat = parameters.detach().requires_grad_()
+        try:
+            with self._kernels:
+                loss = vmap(self._one_loss)(self._named(flat), buffers, batch.x, batch.y, *batch.masks)
+        except RuntimeError as error:
+            if "vmap" not in str(error):
+                raise
+            raise InvalidInput(
+                f"the model cannot be computed for many clients at once: {error}. "
+                "Train one client at a time: execution=LOOP"
+            ) from error
+        (gradient,) = torch.autograd.grad(loss.sum(), flat)
+        return gradient, loss.detach()
+
+    def _one_by_one(self, parameters: Tensor, buffers: Buffers, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Plain autograd, one client after the other: what a real client computes."""
+        gradient, losses = torch.empty_like(parameters), parameters.new_empty(len(parameters))
+        for row in range(len(parameters)):
+            flat = parameters[row].detach().requires_grad_()
+            own = {name: value[row] for name, value in buffers.items()}
+            one = batch.rows(slice(row, row + 1))
+            loss = self._one_loss(self._named(flat), own, one.x[0], one.y[0], *(mask[0] for mask in one.masks))
+            (gradient[row],) = torch.autograd.grad(loss, flat)
+            losses[row] = loss.detach()
+        return gradient, losses
+
+
+def _generators(device: torch.device) -> list[Tensor]:
+    """Where PyTorch's global generators stand."""
+    states = [torch.get_rng_state()]
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    return states
+
+
+WIDTHS = (8, 16, 32, 64, 128)
+
+
+def choose_width(
+    model: nn.Module,
+    batch_shape: Sequence[int],
+    budget_seconds: float = 1.0,
+    device: torch.device | str = "cpu",
+) -> Execution:
+    """The fastest way to compute this model on batches of this shape `[B, ...]`, by a short measurement here and now.
+
+    For private training, whose gradients are those of single records, B is 1. Timings vary from run to run, and with
+    them the choice: a run that must be repeated exactly keeps the choice it began with.
+    """
+    check_positive("budget_seconds", budget_seconds)
+    x = torch.linspace(-1, 1, math.prod(batch_shape), device=device).view(*batch_shape)
+    share = budget_seconds / (len(WIDTHS) + 1)
+    rates = {LOOP: _records_per_second(model, x, LOOP, share)}
+    for execution in (Execution(width) for width in WIDTHS):
+        try:
+            rates[execution] = _records_per_second(model, x, execution, share)
+        except InvalidInput:
+            break
+        if rates[execution] < 0.6 * max(rates.values()):
+            break
+    return max(rates, key=lambda execution: rates[execution])
+
+
+def _records_per_second(model: nn.Module, x: Tensor, execution: Execution, seconds: float) -> float:
+    stacked = StackedModel(model, lambda scores, _: scores.square().mean(), execution, x.device)
+    stacked.try_out(x)
+    width = execution.width
+    parameters, buffers = torch.zeros(width, stacked.size, device=x.device), stacked.initial_buffers(width)
+    batch = Batch(x.expand(width, *x.shape), x.new_zeros(width, len(x)))
+    stacked.gradients(parameters, buffers, batch)
+    best, until = math.inf, time.perf_counter() + seconds
+    while True:
+        began = time.perf_counter()
+        stacked.gradients(parameters, buffers, batch)[1].sum().item()
+        now = time.perf_counter()
+        best = min(best, now - began)
+        if now > until:
+            return width * len(x) / best
+
+
+__all__ = ["LOOP", "Batch", "Buffers", "Execution", "Loss", "StackedModel", "TakesMasks", "choose_width"]
