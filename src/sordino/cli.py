@@ -119,7 +119,8 @@ def audit(
     Each row is a lower bound on epsilon with 95 % confidence, from the worst pair of inputs. The exit code is 1 if a
     bound lies above the proven epsilon (or, with --broken, if a broken copy goes unnoticed).
     """
-    from sordino.privacy import audit as audits
+    from sordino.mechanisms import audits
+    from sordino.privacy import audit as auditing
 
     with _plain_errors():
         if mechanism is not None and (everything or broken):
@@ -129,19 +130,19 @@ def audit(
         strengths = epsilon or [1.0]
         names = [mechanism] if mechanism else list(audits.CATALOGUE)
         cases = [case for e in strengths for case in (audits.broken_cases(e) if broken else _all_cases(names, e))]
-        rows = [audits.run(case, trials=trials, seed=seed) for case in _with_progress(cases, "Auditing")]
+        rows = [auditing.run(case, trials=trials, seed=seed) for case in _with_progress(cases, "Auditing")]
     if as_json:
         _print_json([row.to_json() for row in rows])
     else:
         _print_tables(_audit_table(rows, "Broken on purpose" if broken else "Audit"))
         typer.echo(_audit_summary(rows, broken))
-    violated = [row.verdict == audits.VIOLATED for row in rows]
+    violated = [row.verdict == auditing.VIOLATED for row in rows]
     if (broken and not all(violated)) or (not broken and any(violated)):
         raise typer.Exit(1)
 
 
 def _all_cases(names: list[str], epsilon: float) -> list[Case]:
-    from sordino.privacy import audit as audits
+    from sordino.mechanisms import audits
 
     return [case for name in names for case in audits.cases(name, epsilon)]
 
@@ -177,14 +178,14 @@ def _audit_table(rows: list[Row], title: str) -> Table:
 
 
 def _audit_summary(rows: list[Row], broken: bool) -> str:
-    from sordino.privacy import audit as audits
+    from sordino.privacy import audit as auditing
 
-    violated = sum(row.verdict == audits.VIOLATED for row in rows)
+    violated = sum(row.verdict == auditing.VIOLATED for row in rows)
     if broken:
         return (
             f"{violated} of {len(rows)} broken copies were caught: their audited bound lies above what they vouch for."
         )
-    refuted = sum(row.verdict == audits.REFUTED for row in rows)
+    refuted = sum(row.verdict == auditing.REFUTED for row in rows)
     proven = "every audited bound is below the proven one" if not violated else f"{violated} PROVEN BOUNDS ARE VIOLATED"
     return (
         f"{len(rows)} audits at {rows[0].confidence:.0%} confidence each, seed {rows[0].seed}: {proven}; "

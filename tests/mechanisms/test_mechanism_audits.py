@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from sordino.mechanisms import audits
 from sordino.privacy import audit
 
 QUICK = 40_000
@@ -13,10 +14,10 @@ QUICK = 40_000
 
 def quick_cases(name: str, epsilon: float) -> list[audit.Case]:
     """The cases that a second is enough for: all but the shuffled upload."""
-    return [c for c in audit.cases(name, epsilon) if "shuffled" not in c.unit]
+    return [c for c in audits.cases(name, epsilon) if "shuffled" not in c.unit]
 
 
-@pytest.mark.parametrize("name", sorted(audit.CATALOGUE))
+@pytest.mark.parametrize("name", sorted(audits.CATALOGUE))
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_no_audit_exceeds_what_is_proven(name: str, epsilon: float) -> None:
     """Seeds are fixed, so this cannot flicker; a fresh seed would exceed a tight bound with probability 5 % a case."""
@@ -26,7 +27,7 @@ def test_no_audit_exceeds_what_is_proven(name: str, epsilon: float) -> None:
         assert row.verdict != audit.VIOLATED
 
 
-@pytest.mark.parametrize("name", sorted(audit.CATALOGUE))
+@pytest.mark.parametrize("name", sorted(audits.CATALOGUE))
 def test_a_copy_with_half_the_noise_is_caught(name: str) -> None:
     """What vouches for epsilon 1 draws with the noise of epsilon 2 (bits: of double the per-bit epsilon)."""
     honest, weak = quick_cases(name, 1.0), quick_cases(name, 2.0)
@@ -41,5 +42,5 @@ def test_a_copy_with_half_the_noise_is_caught(name: str) -> None:
 
 
 def test_the_shipped_broken_copies_are_caught() -> None:
-    for case in audit.broken_cases(1.0):
+    for case in audits.broken_cases(1.0):
         assert audit.run(case, trials=400_000, seed=3).verdict == audit.VIOLATED, case.mechanism

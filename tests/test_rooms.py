@@ -1,0 +1,32 @@
+"""Dependencies point downwards: privacy, then mechanisms, then learning."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "sordino"
+FORBIDDEN = {
+    "privacy": {"mechanisms", "learning", "cli"},
+    "mechanisms": {"learning", "cli"},
+    "learning": {"mechanisms", "cli"},
+}
+
+
+def imported_rooms(path: Path) -> set[str]:
+    """The rooms of sordino that a file imports, at the top or inside functions."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("sordino"):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names if alias.name.startswith("sordino")}
+    return {name.split(".")[1] for name in names if "." in name}
+
+
+@pytest.mark.parametrize("room", list(FORBIDDEN))
+def test_a_room_knows_nothing_of_those_above_it(room):
+    files = sorted((SOURCE / room).glob("*.py"))
+    assert files
+    for path in files:
+        assert not imported_rooms(path) & FORBIDDEN[room], path.name
