@@ -399,6 +399,7 @@ def test_damaged_files_are_never_used(tmp_path: Path, damage: str) -> None:
         (b"not gzip at all", "Not a gzipped file"),
         (idx(np.array([1, 2], np.uint8)), "one label for each of 3 examples"),
     ],
+    ids=["wrong type", "empty", "too short", "not gzip", "too few"],  # gzip writes the time into its bytes
 )
 def test_files_with_the_right_sum_but_the_wrong_content_are_damaged(
     tmp_path: Path, content: bytes, message: str
