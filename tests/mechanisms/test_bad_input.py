@@ -31,6 +31,7 @@ from sordino.mechanisms import (
     Sphere,
     TwoPoint,
 )
+from sordino.mechanisms.exponential import epsilon_from_alpha
 
 BOXED = [e for e in REALS if type(e.mechanism().domain) is Box and e.name != "none"]
 
@@ -199,8 +200,6 @@ def test_precision_of_the_input_does_not_matter_where_it_holds_the_values(entry:
 
 @each(REALS)
 def test_longdoubles_beyond_doubles_are_refused_or_clipped(entry: Entry) -> None:
-    if np.finfo(np.longdouble).max == np.finfo(np.float64).max:
-        pytest.skip("long doubles are doubles here")
     mechanism = entry.mechanism(2)
     try:
         output = mechanism.randomize(np.array([[np.longdouble("1e4000"), 0.0]]), stream()).output
@@ -387,3 +386,22 @@ def test_the_parameters_of_a_mechanism_cannot_be_changed_afterwards() -> None:
     box = Box(centre, 1.0)
     centre[0] = 9.0
     assert box.centre[0] == 0.0
+
+
+def test_a_tensor_of_brain_floats_is_refused_with_the_remedy() -> None:
+    import torch
+
+    with pytest.raises(InvalidInput, match=r"\.float\(\)"):
+        TwoPoint(1.0).randomize(torch.zeros(3, dtype=torch.bfloat16), stream())
+
+
+def test_a_huge_ball_takes_tiny_vectors_without_a_warning() -> None:
+    mechanism = Laplace(1.0, L1Ball(1e30))
+    output = mechanism.randomize(np.array([[1e-305, 0.0]]), stream()).output
+    assert np.isfinite(mechanism.estimate(output)).all()
+
+
+@pytest.mark.parametrize("alpha", [float("nan"), 0.0, -1.0, float("inf"), "1", None])
+def test_the_direct_conversion_refuses_what_is_no_alpha(alpha: object) -> None:
+    with pytest.raises(InvalidInput, match="alpha"):
+        epsilon_from_alpha(alpha, IntegerRange(1.0, 2))  # type: ignore[arg-type]

@@ -108,7 +108,8 @@ class AdditiveNoise(Mechanism):
             self.domain.check_values(d)
             return np.zeros(clients), np.zeros(clients)
         largest, norms = _scaled_norms(w, 1 if isinstance(self.domain, L1Ball) else 2)
-        shrink = np.minimum(1.0, self.domain.radius / largest / norms)
+        with np.errstate(over="ignore"):
+            shrink = np.minimum(1.0, self.domain.radius / largest / norms)
         steps = np.array([g.steps for g in grids], dtype=np.float64)[which]
         return shrink * steps / self.domain.radius * (1 - 2.0**-40), (shrink < 1).astype(np.float64)
 

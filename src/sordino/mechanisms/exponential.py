@@ -252,6 +252,8 @@ def _calibrated(alpha: float, bound: int) -> GeometricNoise:
 
 def epsilon_from_alpha(alpha: float, domain: IntegerRange) -> float:
     """The direct conversion: alpha * M per value, exactly (its definition alone would give twice as much)."""
+    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 < alpha < math.inf:
+        raise InvalidInput(f"alpha must be a finite number > 0, got {alpha!r}")
     return alpha * domain.bound
 
 

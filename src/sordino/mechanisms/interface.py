@@ -146,7 +146,10 @@ def as_matrix(values: ArrayLike) -> Floats:
 def as_shaped(values: ArrayLike) -> Floats:
     """As `as_matrix`, for callers that find NaN and infinity themselves (`Box.normalise` does)."""
     if hasattr(values, "detach"):  # a torch tensor, without importing torch
-        values = values.detach().cpu().numpy()
+        try:
+            values = values.detach().cpu().numpy()
+        except TypeError as error:  # numpy has no bfloat16
+            raise InvalidInput(f"this tensor has no counterpart in numpy ({error}): convert it with .float()") from None
     array = as_array("values", values)
     if array.dtype.kind != "f":
         raise InvalidInput(
