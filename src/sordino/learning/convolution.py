@@ -36,7 +36,8 @@ class _Workspace:
         return free.pop() if free else like.new_empty(shape)
 
     def give_back(self, array: Tensor) -> None:
-        self._free.setdefault(tuple(array.shape), []).append(array)
+        if array.device.type == "cpu":  # PyTorch keeps a GPU's memory by itself, whatever the shapes
+            self._free.setdefault(tuple(array.shape), []).append(array)
 
 
 def _windows(x: Tensor, kernel: Pair, stride: Pair, padding: Pair, space: _Workspace) -> Tensor:

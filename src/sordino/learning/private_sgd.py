@@ -113,9 +113,8 @@ def clipped_sums(
     ]
     counts = np.array([len(sample) for sample in samples])
     device = stacked.device
-    owners = torch.from_numpy(np.repeat(np.arange(len(samples)), counts)).to(device)
-    index = torch.from_numpy(np.concatenate([s + start for s, start in zip(samples, records.starts, strict=True)]))
-    index = index.to(device)
+    owners = stacked.upload(np.repeat(np.arange(len(samples)), counts))
+    index = stacked.upload(np.concatenate([s + start for s, start in zip(samples, records.starts, strict=True)]))
     masks = _masks(stacked, records, counts, randomness, t)
     sums = torch.zeros(parameters.shape, dtype=torch.float64, device=device)
     losses, clipped = (torch.zeros(len(samples), dtype=torch.float64, device=device) for _ in range(2))

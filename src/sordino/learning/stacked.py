@@ -15,11 +15,13 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _NormBase as TracksStatistics
@@ -27,6 +29,7 @@ from torch.nn.modules.batchnorm import _NormBase as TracksStatistics
 from sordino.errors import InvalidInput
 from sordino.learning.convolution import ClientKernels
 from sordino.learning.optimizers import check_count, check_positive
+from sordino.learning.replay import Replayer
 from sordino.randomness import Words
 
 Loss = Callable[[Tensor, Tensor], Tensor]  #: scores [B, ...] and labels [B] -> the mean loss
@@ -61,6 +64,7 @@ class Execution:
 
 
 LOOP = Execution(width=1, unfolded=False)
+GPU = Execution(width=128)  #: a GPU is idle with fewer; its memory holds as many of the papers' networks
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ class StackedModel:
         self._loss = loss
         self.execution = execution
         self._kernels = ClientKernels(execution.unfolded)
+        self._replayer = Replayer() if device.type == "cuda" else None
         trained = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
         if not trained:
             raise InvalidInput("the model has no trainable parameters: there is nothing to learn")
@@ -96,6 +101,7 @@ class StackedModel:
         self.size = sum(self.sizes.values())
         self.device = device
         self._changing: tuple[str, ...] = ()
+        self._tried: dict[tuple[torch.Size, torch.dtype], torch.Size] = {}
         for parameter in self._model.parameters():
             parameter.requires_grad_(False)
 
@@ -107,11 +113,22 @@ class StackedModel:
     def masks(self, words: Words) -> tuple[Tensor, ...]:
         """The dropout masks of records, from `[..., mask_words]` words."""
         made = self._model.masks(words) if isinstance(self._model, TakesMasks) else ()
-        return tuple(mask.to(self.device) for mask in made)
+        return tuple(self.upload(mask.numpy()) for mask in made)
 
-    def try_out(self, x: Tensor) -> Tensor:
-        """Scores of one batch `[B, ...]`; finds the buffers that training changes, and refuses what cannot work."""
-        self._check_norms()
+    def upload(self, values: NDArray[Any]) -> Tensor:
+        """The values on the device; the processor does not wait until a GPU has taken them."""
+        here = torch.from_numpy(values)
+        return here if self.device.type == "cpu" else here.pin_memory().to(self.device, non_blocking=True)
+
+    def try_out(self, x: Tensor) -> torch.Size:
+        """The shape of one batch's scores; finds the buffers that training changes, and refuses what cannot work."""
+        key = x.shape, x.dtype
+        if key not in self._tried:
+            self._check_norms()
+            self._tried[key] = self._scores(x.to(self.device)).shape
+        return self._tried[key]
+
+    def _scores(self, x: Tensor) -> Tensor:
         before = {name: value.clone() for name, value in self._model.named_buffers()}
         drawn = _generators(self.device)
         try:
@@ -164,17 +181,49 @@ class StackedModel:
         return {name: own[name].expand(clients, *own[name].shape).clone() for name in self._changing}
 
     def gradients(self, parameters: Tensor, buffers: Buffers, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Gradients `[w, d]` and mean losses `[w]` of w clients; their buffers `[w, ...]` change in place."""
+        """Gradients `[w, d]` and mean losses `[w]` of w clients; their buffers `[w, ...]` change in place.
+
+        They are valid until the next call.
+        """
+        if self.device.type == "cpu":
+            return self._for_each(parameters, buffers, batch)
+        try:
+            with _whole_precision():
+                return self._for_each(parameters, buffers, batch)
+        except torch.OutOfMemoryError as error:
+            raise InvalidInput(
+                f"{len(parameters)} clients at once do not fit into the GPU's memory: "
+                f"use execution=Execution({max(LEAST_WIDTH, len(parameters) // 2)}) or fewer"
+            ) from error
+
+    def _for_each(self, parameters: Tensor, buffers: Buffers, batch: Batch) -> tuple[Tensor, Tensor]:
         if self.execution.width == 1:
             return self._one_by_one(parameters, buffers, batch)
         if len(parameters) >= LEAST_WIDTH:
-            return self._together(parameters, buffers, batch)
+            return self._many(parameters, buffers, batch)
         twice = torch.zeros(LEAST_WIDTH, dtype=torch.long, device=self.device)
         copies = {name: value[twice] for name, value in buffers.items()}
-        gradient, loss = self._together(parameters[twice], copies, batch.rows(twice))
+        gradient, loss = self._many(parameters[twice], copies, batch.rows(twice))
         for name, value in copies.items():
             buffers[name][:1] = value[:1]
         return gradient[:1], loss[:1]
+
+    def _many(self, parameters: Tensor, buffers: Buffers, batch: Batch) -> tuple[Tensor, Tensor]:
+        if self._replayer is None:
+            return self._together(parameters, buffers, batch)
+        own = [buffers[name] for name in self._changing]
+        inputs = (parameters, batch.x, batch.y, *own, *batch.masks)
+        gradient, loss, *changed = self._replayer.run(self._gradients_of, inputs)
+        for before, after in zip(own, changed, strict=True):
+            before.copy_(after)
+        return gradient, loss
+
+    def _gradients_of(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The same with all tensors in a row, as a recording has them, and with the buffers that it changes."""
+        parameters, x, y, *others = inputs
+        buffers = dict(zip(self._changing, others, strict=False))
+        gradient, loss = self._together(parameters, buffers, Batch(x, y, tuple(others[len(buffers) :])))
+        return gradient, loss, *buffers.values()
 
     def _named(self, flat: Tensor) -> dict[str, Tensor]:
         """Views of `[..., d]` as the model's tensors; the gradient of a split is one concatenation."""
@@ -215,6 +264,18 @@ class StackedModel:
         return gradient, losses
 
 
+@contextmanager
+def _whole_precision() -> Iterator[None]:
+    """PyTorch lets a GPU's convolutions round their factors to 10 bits (TF32); its matrix products it does not."""
+    convolutions: Any = torch.backends.cudnn.conv  # type: ignore[attr-defined]
+    before = convolutions.fp32_precision
+    convolutions.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        convolutions.fp32_precision = before
+
+
 def _generators(device: torch.device) -> list[Tensor]:
     """Where PyTorch's global generators stand."""
     states = [torch.get_rng_state()]
@@ -224,6 +285,7 @@ def _generators(device: torch.device) -> list[Tensor]:
 
 
 WIDTHS = (8, 16, 32, 64, 128)
+GPU_WIDTHS = (32, 64, 128, 256, 512)
 
 
 def choose_width(
@@ -239,9 +301,10 @@ def choose_width(
     """
     check_positive("budget_seconds", budget_seconds)
     x = torch.linspace(-1, 1, math.prod(batch_shape), device=device).view(*batch_shape)
-    share = budget_seconds / (len(WIDTHS) + 1)
+    widths = WIDTHS if x.device.type == "cpu" else GPU_WIDTHS
+    share = budget_seconds / (len(widths) + 1)
     rates = {LOOP: _records_per_second(model, x, LOOP, share)}
-    for execution in (Execution(width) for width in WIDTHS):
+    for execution in (Execution(width) for width in widths):
         try:
             rates[execution] = _records_per_second(model, x, execution, share)
         except InvalidInput:
@@ -268,4 +331,4 @@ def _records_per_second(model: nn.Module, x: Tensor, execution: Execution, secon
             return width * len(x) / best
 
 
-__all__ = ["LOOP", "Batch", "Buffers", "Execution", "Loss", "StackedModel", "TakesMasks", "choose_width"]
+__all__ = ["GPU", "LOOP", "Batch", "Buffers", "Execution", "Loss", "StackedModel", "TakesMasks", "choose_width"]

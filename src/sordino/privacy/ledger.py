@@ -898,20 +898,30 @@ class MemoryLedger:
         """Where one client stands."""
         return self._standings[self._require_client(client)]
 
-    def record(self, releases: Mapping[int, Release]) -> dict[int, SordinoError]:
-        """Record one release per client; those who must decline come back with the reason and spend nothing."""
-        asked = [(self._require_client(client), release) for client, release in releases.items()]
-        refused = self._refused_identities(asked)
+    def record(self, releases: Mapping[int, Release | Sequence[Release]]) -> dict[int, SordinoError]:
+        """Record what each client releases, all of it or nothing; those who must decline come back with the reason."""
+        asked = [(self._require_client(client), _as_tuple(own)) for client, own in releases.items()]
+        refused = self._refused_identities([(client, release) for client, own in asked for release in own])
         admitted = _Admissions()
         declined: dict[int, SordinoError] = {}
-        for client, release in asked:
-            answer = refused.get(client) or admitted(self._standings[client], release)
+        for client, own in asked:
+            answer = refused.get(client) or self._admit_all(admitted, client, own)
             if isinstance(answer, Standing):
                 self._standings[client] = answer
-                self._holders.setdefault(release.id, array("I")).append(client)
+                for release in own:
+                    self._holders.setdefault(release.id, array("I")).append(client)
             else:
                 declined[client] = answer
         return declined
+
+    def _admit_all(self, admitted: _Admissions, client: int, releases: Sequence[Release]) -> Standing | SordinoError:
+        standing = self._standings[client]
+        for release in releases:
+            answer = admitted(standing, release)
+            if not isinstance(answer, Standing):
+                return answer
+            standing = answer
+        return standing
 
     def _require_client(self, client: int) -> int:
         if not isinstance(client, Integral) or not 0 <= client < len(self._standings):

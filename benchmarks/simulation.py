@@ -1,0 +1,433 @@
+"""One federated job done by this engine and by others, in one run on one machine.
+
+    python -m benchmarks.simulation [--quick] [--passes N] [--processes P]
+
+The job: FedAvg of the 21,840-parameter CNN over 100 clients with random MNIST-shaped records, batch 10, one local epoch
+of SGD a round. Each candidate is a program of its own under `benchmarks/rivals`, with as many processes of one thread as
+there are cores; Flower and pfl get environments of their own under `build/rivals`, made at first use. Machines are
+noisy: the passes of all candidates are interleaved, the best of each counts, and what matters are the ratios. Results
+go to `benchmarks/results/simulation.json` and into the tables of `docs/performance.md` (with `--quick`: nowhere).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.rivals.job import PARAMETERS, Job
+
+ROOT = Path(__file__).resolve().parent.parent
+ENVIRONMENTS = ROOT / "build" / "rivals"
+RESULTS = Path(__file__).parent / "results" / "simulation.json"
+PAGE = ROOT / "docs" / "performance.md"
+TORCH = "torch==2.13.0"  # exactly: anything else pulls gigabytes of GPU libraries
+PATIENCE = 1800.0  #: seconds after which a candidate is given up
+
+
+# --- candidates -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A program that does the job, and the packages it needs beside PyTorch (none: it runs in this environment)."""
+
+    name: str
+    module: str
+    packages: tuple[str, ...] = ()
+    constrained: bool = False
+
+
+ENGINE = Candidate("this engine", "this_engine")
+LOOP = Candidate("plain loop over clients", "plain_loop")
+LIMIT = Candidate("large-batch limit", "large_batch")
+FLOWER = Candidate("Flower", "flower_app", ("flwr[simulation]==1.41.0",), constrained=True)
+PFL = Candidate("pfl", "pfl_job", ("pfl==0.6.0",))
+CANDIDATES = (ENGINE, LOOP, FLOWER, PFL, LIMIT)
+
+
+class NotMeasured(Exception):
+    """Why a candidate has no figure."""
+
+
+def python_of(candidate: Candidate) -> Path:
+    """The interpreter that runs a candidate; its environment is made if there is none yet."""
+    if not candidate.packages:
+        return Path(sys.executable)
+    home = ENVIRONMENTS / candidate.module
+    python, ready = home / "bin" / "python", home / ".ready"
+    wanted = " ".join((TORCH, *candidate.packages))
+    if not ready.exists() or ready.read_text() != wanted:
+        limits = ["-c", str(ROOT / "constraints.txt")] if candidate.constrained else []
+        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        for command in ([sys.executable, "-m", "venv", str(home)], [*install, *limits, TORCH, *candidate.packages]):
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                raise NotMeasured(f"could not be installed: {_last_line(done.stderr)}")
+        ready.write_text(wanted)
+    return python
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else "it said nothing"
+
+
+# --- one run ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Run:
+    """One program's run: how long in all, how long each round, and the most memory that its processes took together."""
+
+    seconds: float
+    rounds: tuple[float, ...]
+    memory: int
+    data_bytes: int = 0
+
+
+def run(candidate: Candidate, job: Job) -> Run:
+    """Run a candidate's program and read its one line."""
+    command = [str(python_of(candidate)), "-m", f"benchmarks.rivals.{candidate.module}", *job.arguments()]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with Memory(process.pid) as memory:
+        try:
+            out, errors = process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise NotMeasured(f"not done after {PATIENCE:.0f} seconds") from None
+    seconds = time.perf_counter() - began
+    lines = [line for line in out.splitlines() if line.startswith('{"rounds"')]
+    if process.returncode or not lines:
+        raise NotMeasured(f"ended with exit code {process.returncode}: {_last_line(errors)}")
+    said = json.loads(lines[-1])
+    return Run(seconds, tuple(said["rounds"]), memory.most, said.get("data_bytes", 0))
+
+
+class Memory:
+    """The most memory that a process and its descendants took together; pages they share count once (Linux only)."""
+
+    def __init__(self, pid: int, every: float = 0.1) -> None:
+        self._pid, self._every = pid, every
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self.most = 0
+
+    def __enter__(self) -> Memory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(self._every):
+            self.most = max(self.most, sum(map(_proportional, _family(self._pid))))
+
+
+def _family(pid: int) -> Iterator[int]:
+    yield pid
+    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            children = listed.read_text().split()
+        except OSError:
+            continue
+        for child in children:
+            yield from _family(int(child))
+
+
+def _proportional(pid: int) -> int:
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass  # it has ended meanwhile
+    return 0
+
+
+# --- what is measured -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Figure:
+    """The best of several runs of one candidate on one job, or why there is none."""
+
+    candidate: str
+    job: Job
+    seconds: float = math.inf  #: the whole program
+    round_seconds: float = math.inf  #: its best round
+    memory: int = 0
+    data_bytes: int = 0
+    why: str = ""
+
+    @property
+    def rate(self) -> float:
+        """Samples per second of local training."""
+        return self.job.clients * self.job.records / self.round_seconds
+
+    def add(self, found: Run) -> None:
+        self.seconds = min(self.seconds, found.seconds)
+        self.round_seconds = min(self.round_seconds, *found.rounds)
+        self.memory, self.data_bytes = max(self.memory, found.memory), found.data_bytes
+
+    def to_json(self) -> dict[str, object]:
+        if self.why:
+            return {"candidate": self.candidate, "job": asdict(self.job), "not measured": self.why}
+        return {**asdict(self), "samples per second": self.rate} | {"why": None}
+
+
+@dataclass
+class Section:
+    """Candidates on one job."""
+
+    title: str
+    job: Job
+    candidates: Sequence[Candidate]
+    figures: dict[str, Figure] = field(default_factory=dict)
+
+    def measure(self, passes: int, console: Console) -> None:
+        self.figures = {c.name: Figure(c.name, self.job) for c in self.candidates}
+        for number in range(passes):
+            for candidate in self.candidates:
+                figure = self.figures[candidate.name]
+                if figure.why:
+                    continue
+                console.print(f"[dim]{self.title}, pass {number + 1}: {candidate.name}", highlight=False)
+                try:
+                    figure.add(run(candidate, self.job))
+                except NotMeasured as error:
+                    figure.why = str(error)
+
+    def rate(self, candidate: Candidate) -> float:
+        figure = self.figures.get(candidate.name)
+        return figure.rate if figure and not figure.why else math.nan
+
+    def seconds(self, candidate: Candidate) -> float:
+        figure = self.figures.get(candidate.name)
+        return figure.seconds if figure and not figure.why else math.nan
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that one call measures."""
+
+    short: Section
+    steady: tuple[Section, ...]
+    others: tuple[Section, ...]
+    scale: tuple[Section, ...]
+
+    @classmethod
+    def of(cls, processes: int, quick: bool) -> Plan:
+        base = Job(processes=processes)
+        kernels = (ENGINE, LOOP, LIMIT)
+        records = (60,) if quick else (60, 600)
+        clients = (100, 1_000) if quick else (100, 1_000, 10_000)
+        networks = ("lenet", "ldp-fed", "logistic")
+        return cls(
+            Section("one round of 60 records with start-up", replace(base, rounds=1), (ENGINE, LOOP, FLOWER, PFL)),
+            tuple(
+                Section(f"{n} records a client", replace(base, records=n, rounds=6 if n == 60 else 3), CANDIDATES)
+                for n in records
+            ),
+            tuple(Section(name, replace(base, model=name, rounds=6), kernels) for name in networks),
+            tuple(
+                Section(f"{n:,} clients", replace(base, clients=n, records=10, rounds=4), (ENGINE,)) for n in clients
+            ),
+        )
+
+    def sections(self) -> Iterable[Section]:
+        return (self.short, *self.steady, *self.others, *self.scale)
+
+
+# --- what came of it --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A ratio and the least that it should be."""
+
+    name: str
+    measured: float
+    wanted: float
+
+    @property
+    def verdict(self) -> str:
+        if math.isnan(self.measured):
+            return "not measured"
+        return "met" if self.measured >= self.wanted else "missed"
+
+
+def goals(plan: Plan) -> list[Goal]:
+    short, found = plan.short, list[Goal]()
+    for section in plan.steady:
+        engine, job = section.rate(ENGINE), f"{section.job.records} records a client"
+        found += [
+            Goal(f"engine / large-batch limit of all cores, {job}", engine / section.rate(LIMIT), 0.8),
+            Goal(f"engine / plain loop, {job}", engine / section.rate(LOOP), 1.5),
+            Goal(f"engine / pfl, {job}", engine / section.rate(PFL), 1.0),
+        ]
+    found.append(Goal("Flower / engine, seconds of one round with start-up", _ratio(short, FLOWER), 10.0))
+    found.append(Goal("pfl / engine, seconds of one round with start-up", _ratio(short, PFL), 1.0))
+    return found + _growth(plan.scale)
+
+
+def _ratio(section: Section, slower: Candidate) -> float:
+    return section.seconds(slower) / section.seconds(ENGINE)
+
+
+def _growth(scale: Sequence[Section]) -> list[Goal]:
+    """Ten or a hundred times the clients: no more seconds a client, and no more memory beside the records."""
+    first, last = (section.figures[ENGINE.name] for section in (scale[0], scale[-1]))
+    if first.why or last.why:
+        return []
+    each = [figure.round_seconds / figure.job.clients for figure in (first, last)]
+    beside = [figure.memory - figure.data_bytes for figure in (first, last)]
+    times = f"{last.job.clients // first.job.clients} times the clients"
+    return [
+        Goal(f"{times}: seconds a client and round, before / after", each[0] / each[1], 0.8),
+        Goal(f"{times}: peak memory beside the records, before / after", beside[0] / beside[1], 0.8),
+    ]
+
+
+Rows = list[list[str]]
+
+
+def tables(plan: Plan) -> dict[str, Rows]:
+    """Every table, its first row being the heading."""
+    return {
+        "speed": _speed(plan),
+        "networks": _networks(plan),
+        "scale": _scale(plan),
+        "goals": [
+            ["goal", "measured", "wanted", ""],
+            *([g.name, f"{g.measured:.2f}", f">= {g.wanted:g}", g.verdict] for g in goals(plan)),
+        ],
+    }
+
+
+def _speed(plan: Plan) -> Rows:
+    heads = [f"samples/s, {s.job.records} records a client" for s in plan.steady]
+    rows: Rows = [["candidate", *heads, "x plain loop", "x limit", "one round of 60 with start-up", "peak memory"]]
+    last = plan.steady[-1]
+    for candidate in CANDIDATES:
+        figures = [section.figures[candidate.name] for section in plan.steady]
+        why = next((figure.why for figure in figures if figure.why), "")
+        if why:
+            rows.append([candidate.name, f"not measured: {why}", *[""] * (len(heads) + 3)])
+            continue
+        seconds = plan.short.seconds(candidate)
+        rows.append(
+            [
+                candidate.name,
+                *(f"{figure.rate:,.0f}" for figure in figures),
+                f"{last.rate(candidate) / last.rate(LOOP):.2f}",
+                f"{last.rate(candidate) / last.rate(LIMIT):.2f}",
+                "" if math.isnan(seconds) else f"{seconds:.1f} s",
+                f"{figures[-1].memory / 2**20:,.0f} MiB",
+            ]
+        )
+    return rows
+
+
+def _networks(plan: Plan) -> Rows:
+    rows: Rows = [
+        ["network", "parameters", *(f"{c.name}, samples/s" for c in (ENGINE, LOOP, LIMIT)), "x plain loop", "x limit"]
+    ]
+    for section in (plan.steady[0], *plan.others):
+        rates = [section.rate(candidate) for candidate in (ENGINE, LOOP, LIMIT)]
+        name = section.job.model
+        ratios = (f"{rates[0] / rate:.2f}" for rate in rates[1:])
+        rows.append([name, f"{PARAMETERS[name]:,}", *(f"{rate:,.0f}" for rate in rates), *ratios])
+    return rows
+
+
+def _scale(plan: Plan) -> Rows:
+    rows: Rows = [["clients", "seconds a round", "microseconds a client", "peak memory", "of which records"]]
+    for section in plan.scale:
+        figure = section.figures[ENGINE.name]
+        if figure.why:
+            rows.append([f"{section.job.clients:,}", f"not measured: {figure.why}", "", "", ""])
+            continue
+        each = figure.round_seconds / section.job.clients * 1e6
+        memory = (f"{size / 2**20:,.0f} MiB" for size in (figure.memory, figure.data_bytes))
+        rows.append([f"{section.job.clients:,}", f"{figure.round_seconds:.2f}", f"{each:,.0f}", *memory])
+    return rows
+
+
+def show(console: Console, name: str, rows: Rows) -> None:
+    table = Table(title=name)
+    for number, head in enumerate(rows[0]):
+        table.add_column(head, justify="left" if number == 0 else "right")
+    for row in rows[1:]:
+        table.add_row(*row)
+    console.print(table)
+
+
+def insert(page: Path, found: dict[str, Rows]) -> None:
+    """Put the tables between their marks in the page; what else stands there stays."""
+    text = page.read_text(encoding="utf-8")
+    for name, rows in found.items():
+        opening, closing = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+        before, mark, rest = text.partition(opening)
+        if not mark or closing not in rest:
+            raise SystemExit(f"{page.name} has no place for the table '{name}': {opening.strip()} ... {closing}")
+        lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
+        table = "\n".join("| " + " | ".join(cell or " " for cell in row) + " |" for row in lines)
+        text = f"{before}{opening}{table}\n{closing}{rest.partition(closing)[2]}"
+    page.write_text(text, encoding="utf-8")
+
+
+def machine(processes: int) -> dict[str, object]:
+    import torch
+
+    return {
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        "processes": processes,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "flower": FLOWER.packages[0],
+        "pfl": PFL.packages[0],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="short jobs, one pass, nothing is written")
+    parser.add_argument("--passes", type=int, help="how often each candidate runs (default: 3, or 1 with --quick)")
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="of each candidate")
+    options = parser.parse_args()
+    console, plan = Console(), Plan.of(options.processes, options.quick)
+    for section in plan.sections():
+        section.measure(options.passes or (1 if options.quick else 3), console)
+    found = tables(plan)
+    for name, rows in found.items():
+        show(console, name, rows)
+    if not options.quick:
+        figures = [figure.to_json() for section in plan.sections() for figure in section.figures.values()]
+        kept = {"machine": machine(options.processes), "figures": figures, "goals": [asdict(g) for g in goals(plan)]}
+        RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        insert(PAGE, found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Channels: how reports travel from clients to the coordinator."""

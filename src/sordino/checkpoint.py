@@ -1,0 +1,91 @@
+"""What a run writes down so that it can go on exactly: the state after a round, and what was released in each.
+
+The state is one file that is replaced whole, the releases are a line a round. Whatever a crash leaves behind, the last
+state is readable; later lines are cut off and computed again, to the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.errors import InvalidInput
+from sordino.methods.interface import ClientState, State
+from sordino.privacy.history import Spent
+from sordino.report.durable import append_line, keep_lines, whole_lines, write_whole
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A state, what the clients kept, and what else the run must remember (all of it JSON)."""
+
+    state: State
+    clients: Mapping[int, ClientState]
+    memory: Mapping[str, Any]
+
+
+class Checkpoint:
+    """The folder `checkpoint` of a run."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._state = folder / "state.safetensors"
+        self._history = folder / "releases.jsonl"
+
+    def save(self, saved: Saved) -> None:
+        """Replace the state, durably and at once."""
+        from safetensors.numpy import save
+
+        arrays: dict[str, NDArray[Any]] = {"parameters": saved.state.parameters}
+        arrays |= {f"server/{name}": array for name, array in saved.state.arrays.items()}
+        for client, kept in saved.clients.items():
+            arrays |= {f"client/{client}/{name}": np.asarray(array) for name, array in kept.items()}
+        ordered = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        metadata = {"round": str(saved.state.round), "memory": json.dumps(dict(saved.memory))}
+        self._folder.mkdir(exist_ok=True)
+        write_whole(self._state, save(ordered, metadata=metadata))
+
+    def load(self) -> Saved | None:
+        """The last state; None if there is none yet."""
+        from safetensors import SafetensorError, safe_open
+
+        if not self._state.exists():
+            return None
+        try:
+            with safe_open(self._state, framework="np") as file:
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+                metadata = file.metadata() or {}
+            server = {n.removeprefix("server/"): a for n, a in arrays.items() if n.startswith("server/")}
+            clients: dict[int, dict[str, NDArray[Any]]] = {}
+            for name, array in arrays.items():
+                if name.startswith("client/"):
+                    _, client, own = name.split("/", 2)
+                    clients.setdefault(int(client), {})[own] = array
+            state = State(int(metadata["round"]), arrays["parameters"], server)
+            return Saved(state, clients, json.loads(metadata["memory"]))
+        except (SafetensorError, KeyError, ValueError) as error:
+            raise InvalidInput(
+                f"{self._state} is damaged ({error}): the run cannot go on from it. Start it anew in another folder"
+            ) from None
+
+    def add(self, spent: Spent) -> None:
+        """Write down one round's releases."""
+        self._folder.mkdir(exist_ok=True)
+        append_line(self._history, spent.to_line().encode())
+
+    def history(self, last: int) -> list[Spent]:
+        """The releases up to round `last`; later ones are cut off."""
+        found = [Spent.from_line(line) for line in whole_lines(self._history)]
+        kept = [spent for spent in found if spent.round <= last]
+        if len(kept) < len(found):
+            keep_lines(self._history, len(kept))
+        return kept
+
+
+__all__ = ["Checkpoint", "Saved"]

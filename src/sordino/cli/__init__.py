@@ -1,0 +1,40 @@
+"""The command line: each command in a file of its own, put together here."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sordino.cli import audit, data, ledger, plan, recipes, run
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+    help="Federated learning under local differential privacy: what is claimed, what is proven, what is measured.",
+)
+app.command()(run.run)
+app.command()(run.sweep)
+app.command()(run.compare)
+app.command()(plan.plan)
+app.command()(audit.audit)
+app.add_typer(ledger.app, name="ledger")
+app.add_typer(data.app, name="data")
+app.add_typer(recipes.app, name="recipes")
+
+
+def _print_version(wanted: bool) -> None:
+    from sordino import __version__
+
+    if wanted:
+        typer.echo(f"sordino {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _sordino(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass

@@ -1,0 +1,353 @@
+"""`sordino run | sweep | compare`: recipes carried out, and what came of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sordino.cli.printing import AsJson, plain_errors, print_json
+from sordino.errors import InvalidInput
+from sordino.observer import Observer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    from sordino.recipe import Recipe
+    from sordino.report.compare import Comparison
+    from sordino.report.records import Round
+    from sordino.run import Outcome
+    from sordino.sweep import Point
+    from sordino.wiring import Federation
+
+RecipeName = Annotated[
+    str | None, typer.Argument(metavar="RECIPE", help="A shipped recipe by name (`sordino recipes`), or a TOML file.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. training.epochs=5; as often as needed."),
+]
+WorkerCount = Annotated[
+    int | None, typer.Option("--workers", help="Processes; one per core if left out. Results do not depend on it.")
+]
+Device = Annotated[str, typer.Option("--device", help="cpu, or cuda for a GPU.")]
+
+
+def run(
+    recipe: RecipeName = None,
+    overrides: Overrides = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same result.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where to write; runs/<name> (or -2, -3, ...) if left out.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Go on with an interrupted run, from its folder.")
+    ] = None,
+    workers: WorkerCount = None,
+    device: Device = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """Run a recipe: train, report, and say what was protected.
+
+    Ctrl-C stops after writing a checkpoint; --resume goes on from it to the very same result.
+    """
+    from sordino.run import run as carry_out
+
+    with plain_errors():
+        chosen, folder = _chosen(recipe, overrides, seed, out, resume)
+        if resume is not None and (whole := _finished(folder)) is not None:
+            typer.echo(f"{folder} is over already: {whole}", err=True)
+            raise typer.Exit(0)
+        display = Display(chosen)
+        try:
+            with display:
+                outcome = carry_out(
+                    chosen, folder=folder, resume=resume is not None, workers=workers, device=device, observer=display
+                )
+        except KeyboardInterrupt:
+            typer.echo(f"\nStopped. Go on with: sordino run --resume {folder}", err=True)
+            raise typer.Exit(130) from None
+    if as_json:
+        print_json(outcome.to_json())
+    else:
+        _print_outcome(outcome)
+
+
+def _chosen(
+    name: str | None, overrides: list[str] | None, seed: int | None, out: Path | None, resume: Path | None
+) -> tuple[Recipe, Path]:
+    from sordino.recipe import Recipe
+    from sordino.report.folder import RunFolder, unused_folder
+
+    if resume is not None:
+        if name is not None or overrides or seed is not None or out is not None:
+            raise InvalidInput(
+                "--resume takes everything from the run's folder: give no recipe, --set, --seed or --out"
+            )
+        return Recipe.from_toml(RunFolder.open(resume).recipe), resume
+    if name is None:
+        raise InvalidInput("name a recipe: a shipped one (see `sordino recipes`), or a TOML file")
+    changes = [*(overrides or []), *([] if seed is None else [f"seed={seed}"])]
+    recipe = Recipe.load(name, changes)
+    return recipe, out if out is not None else unused_folder(Path("runs"), recipe.name)
+
+
+def _finished(folder: Path) -> str | None:
+    from sordino.report.folder import RunFolder
+
+    result = RunFolder.open(folder).result()
+    return None if result is None else result.stopped
+
+
+class Display(Observer):
+    """What a person sees during a run: a live line on a terminal, a plain line now and then elsewhere."""
+
+    PLAIN_SECONDS = 10.0
+
+    def __init__(self, recipe: Recipe) -> None:
+        from rich.console import Console
+
+        self._console: Console = Console(stderr=True)
+        self._recipe = recipe
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+        self._said = 0.0
+
+    def __enter__(self) -> Display:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def started(self, federation: Federation, preflight: Sequence[str], first: int) -> None:
+        """Say what to expect, and begin to show progress."""
+        d, n = federation.layout.size, federation.clients
+        self._console.print(f"[bold]{self._recipe.name}[/bold]: {n:,} clients, {d:,} parameters", highlight=False)
+        for sentence in preflight:
+            self._console.print(f"  {sentence}", highlight=False, markup=False, soft_wrap=not self._console.is_terminal)
+        if first > 1:
+            self._console.print(f"  Going on from round {first}.", highlight=False)
+        if self._console.is_terminal:
+            self._begin(first)
+
+    def _begin(self, first: int) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (
+            TextColumn("round"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TextColumn("time left"),
+            TimeRemainingColumn(),
+        )
+        self._progress = Progress(*columns, console=self._console, transient=True)
+        self._task = self._progress.add_task("", total=self._recipe.rounds.count, completed=first - 1, figures="")
+        self._progress.start()
+
+    def round(self, record: Round) -> None:
+        """Show one round."""
+        figures = _figures(record)
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, completed=record.round, figures=figures)
+        elif time.monotonic() - self._said >= self.PLAIN_SECONDS and figures:
+            self._said = time.monotonic()
+            self._console.print(
+                f"round {record.round} of {self._recipe.rounds.count}: {figures}", highlight=False, markup=False
+            )
+
+
+def _figures(record: Round) -> str:
+    said = []
+    if record.accuracy is not None:
+        said.append(f"accuracy {record.accuracy:.2%}")
+    if record.loss is not None:
+        said.append(f"loss {record.loss:.3f}")
+    if record.spent_max is not None:
+        said.append(f"spent {record.spent_max:.3g}")
+    if record.declined:
+        said.append(f"{record.declined} declined")
+    return ", ".join(said)
+
+
+def _print_outcome(outcome: Outcome) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    result = outcome.result
+    table = Table(title=result.name, title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    accuracy = "not measured" if result.accuracy is None else f"{result.accuracy:.2%} on the test set"
+    table.add_row("accuracy", accuracy)
+    table.add_row("loss", "not finite" if result.loss is None else f"{result.loss:.4f}")
+    table.add_row("rounds", f"{result.rounds} ({result.stopped})")
+    table.add_row("clients", f"{result.clients:,}")
+    table.add_row("time", f"{result.seconds:.1f} s")
+    rounds = max(1, result.rounds)
+    table.add_row(
+        "sent by a client", f"{result.bytes_up / rounds / max(1, result.clients):,.0f} bytes a round on average"
+    )
+    console = Console()
+    console.print(table)
+    typer.echo()
+    typer.echo(outcome.statement.to_text())
+    if outcome.folder is not None:
+        typer.echo(f"Everything is in {outcome.folder}; open {outcome.folder / 'report.html'} in a browser.")
+
+
+# --- sordino sweep ----------------------------------------------------------------------------------------------------
+
+
+def sweep(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A shipped recipe by name, or a TOML file.")],
+    over: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=A,B,C", help="A setting and its values; several give every combination."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Seeds for every combination, from the recipe's seed on.")] = 1,
+    overrides: Overrides = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where all runs go; sweeps/<name> if left out.")
+    ] = None,
+    workers: WorkerCount = None,
+    device: Device = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """Run a recipe for every combination of settings and every seed, then compare.
+
+    The same command goes on where an interrupted sweep stopped: finished runs are kept, a half-finished one is resumed.
+    """
+    from sordino.recipe import Recipe
+    from sordino.sweep import Axis, points
+
+    with plain_errors():
+        base = Recipe.load(recipe, overrides or [])
+        folder = out if out is not None else Path("sweeps") / base.name
+        todo = points(base, [Axis.parse(text) for text in over or []], seeds, folder)
+        done = [point for point in todo if point.finished]
+        try:
+            _carry_out(todo, len(done), workers, device)
+        except KeyboardInterrupt:
+            typer.echo("\nStopped. The same command goes on from here.", err=True)
+            raise typer.Exit(130) from None
+        _compare([point.folder for point in todo], folder, as_json)
+
+
+def _carry_out(todo: Sequence[Point], done: int, workers: int | None, device: str) -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from sordino.run import run as carry_out
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("runs"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TextColumn("{task.fields[now]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=len(todo), completed=done, now="")
+
+        class Watcher(Observer):
+            name = ""
+
+            def round(self, record: Round) -> None:
+                progress.update(task, now=f"{self.name}: round {record.round}, {_figures(record)}")
+
+        watcher = Watcher()
+        for point in todo:
+            if point.finished:
+                continue
+            watcher.name = point.folder.name
+            outcome = carry_out(
+                point.recipe, folder=point.folder, resume=point.begun, workers=workers, device=device, observer=watcher
+            )
+            progress.advance(task)
+            if not console.is_terminal:
+                accuracy = "" if outcome.accuracy is None else f": {outcome.accuracy:.2%}"
+                console.print(f"{point.folder}{accuracy}", highlight=False, markup=False)
+
+
+# --- sordino compare --------------------------------------------------------------------------------------------------
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, or folders that hold some.")],
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Where compare.html and compare.csv are written.")
+    ] = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Compare runs: one page and one table, with the spread over seeds."""
+    with plain_errors():
+        _compare([found for run in runs for found in _runs_in(run)], out, as_json)
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    if (folder / "recipe.toml").exists():
+        return [folder]
+    found = sorted(path.parent for path in folder.glob("*/recipe.toml")) if folder.is_dir() else []
+    if not found:
+        raise InvalidInput(f"{folder} is not a run's folder and holds none: give folders that 'sordino run' made")
+    return found
+
+
+def _compare(folders: Sequence[Path], out: Path, as_json: bool) -> None:
+    from sordino.report.compare import compare as put_together
+
+    comparison = put_together(list(folders))
+    page, table = comparison.write(out)
+    if as_json:
+        print_json(_comparison_as_json(comparison, page, table))
+        return
+    _print_comparison(comparison)
+    typer.echo(f"Written: {page} and {table}")
+
+
+def _comparison_as_json(comparison: Comparison, page: Path, table: Path) -> dict[str, Any]:
+    import csv
+    import io
+
+    rows = list(csv.DictReader(io.StringIO(comparison.to_csv())))
+    return {
+        "groups": rows,
+        "keys": list(comparison.keys),
+        "notes": list(comparison.notes),
+        "files": [str(page), str(table)],
+    }
+
+
+def _print_comparison(comparison: Comparison) -> None:
+    from rich.table import Table
+
+    from sordino.cli.printing import print_tables
+
+    table = Table(title="Comparison", title_justify="left")
+    table.add_column("setting", overflow="fold")
+    for column in ("accuracy", "runs", "rounds"):
+        table.add_column(column, justify="right")
+    for group in comparison.groups:
+        spread = group.accuracy
+        accuracy = (
+            "none"
+            if spread is None
+            else f"{spread.mean:.2%}" + (f" ± {spread.deviation:.2%}" if spread.deviation is not None else "")
+        )
+        rounds = sorted({run.result.rounds for run in group.runs})
+        table.add_row(
+            comparison.label(group), accuracy, str(len(group.runs)), "-".join(map(str, {rounds[0], rounds[-1]}))
+        )
+    print_tables(table)
+    for note in comparison.notes:
+        typer.echo(note)
+
+
+__all__ = ["compare", "run", "sweep"]

@@ -1,0 +1,186 @@
+"""The server's round loop: it knows methods, channels and fleets by their interfaces only.
+
+Deadlines, quorum, late, duplicate and wrong-round answers, and the check of every report are here, once, for every
+fleet. A round is a value: state in, state and record out; nothing is kept in between, so whoever writes the state down
+after a round can go on from it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sordino.errors import InvalidInput, SordinoError
+from sordino.messages import Answer, Kind, Plan
+from sordino.methods.interface import Method, State
+from sordino.methods.upload import ROWS, Tally
+
+REASONS_KEPT = 20  #: refused reports whose reason is kept in the record of a round
+BATCH_BYTES = 2**25  #: reports waiting to be added, at most
+
+
+class Fleet(Protocol):
+    """Where clients live. `exchange` is the only network primitive."""
+
+    def exchange(
+        self, step: str, messages: Mapping[int, bytes], deadline: float | None
+    ) -> Generator[tuple[int, bytes]]:
+        """Send each client its message and yield answers as they arrive, until all have come or the deadline passed.
+
+        The deadline is a time of `time.monotonic`. An iterator that is closed early abandons what is under way.
+        """
+        ...
+
+
+class Channel(Protocol):
+    """How reports travel; a channel of several steps calls `exchange` once for each."""
+
+    def collect(
+        self,
+        exchange: Callable[[str, Mapping[int, bytes]], Iterator[tuple[int, bytes]]],
+        plan: bytes,
+        clients: Sequence[int],
+    ) -> Iterator[tuple[int, bytes]]:
+        """The bodies of the reports on this plan, with their clients, as they arrive."""
+        ...  # fmt: skip
+
+
+class NobodyLeft(SordinoError):
+    """Every client that was asked declined: no budget is left, and the run ends."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """When a round counts: at least `quorum` reports within `deadline` seconds (None: wait for all)."""
+
+    quorum: int = 1
+    deadline: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.quorum < 1:
+            raise InvalidInput(f"quorum must be at least 1, got {self.quorum}")
+        if self.deadline is not None and not self.deadline > 0:
+            raise InvalidInput(f"deadline must be a number of seconds > 0, got {self.deadline!r}")
+
+
+@dataclass
+class Attendance:
+    """Who answered what in one round."""
+
+    asked: int = 0
+    reported: list[int] = field(default_factory=list)
+    declined: list[int] = field(default_factory=list)
+    refused: dict[int, str] = field(default_factory=dict)
+    strays: Counter[str] = field(default_factory=Counter)  #: late, duplicate, not asked, another plan, unreadable
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+
+@dataclass(frozen=True)
+class Round:
+    """The record of one round."""
+
+    number: int
+    attendance: Attendance
+    counted: bool  #: whether the quorum was met, so that the state changed
+    seconds: float
+    noise: float | None  #: predicted L2 norm of the noise in the mean
+    plan: Plan
+
+
+class Coordinator:
+    """Runs rounds of one federation."""
+
+    def __init__(self, method: Method, fleet: Fleet, channel: Channel, federation: str, rules: Rules = Rules()) -> None:  # noqa: B008 (a frozen value)
+        self._method, self._fleet, self._channel = method, fleet, channel
+        self._federation, self._rules = federation, rules
+
+    def round(self, state: State) -> tuple[State, Round]:
+        """One round. A round without a quorum leaves the model as it is; one that all decline ends the run."""
+        began = time.monotonic()
+        clients = list(self._method.select(state))
+        plan = self._method.plan(state, self._federation)
+        tally = self._method.tally(plan)
+        attendance = Attendance(asked=len(clients))
+        self._collect(plan, clients, tally, attendance)
+        if clients and len(attendance.declined) == len(clients):
+            raise NobodyLeft(
+                f"all {len(clients)} clients that were asked in round {plan.round} declined: their budgets are spent. "
+                "Raise clients.budget, ask for a smaller epsilon, or run fewer rounds"
+            )
+        counted = len(attendance.reported) >= self._rules.quorum and tally.weight > 0
+        after = self._method.update(state, plan, tally) if counted else state.unchanged()
+        noise = tally.noise() if counted else None
+        return after, Round(plan.round, attendance, counted, time.monotonic() - began, noise, plan)
+
+    def _collect(self, plan: Plan, clients: list[int], tally: Tally, attendance: Attendance) -> None:
+        deadline = None if self._rules.deadline is None else time.monotonic() + self._rules.deadline
+
+        def exchange(step: str, messages: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+            attendance.bytes_down += sum(map(len, messages.values()))
+            with closing(self._fleet.exchange(step, messages, deadline)) as answers:
+                yield from _checked(answers, plan, frozenset(messages), attendance, deadline)
+
+        waiting: dict[int, bytes] = {}
+        size = 0
+        for client, body in self._channel.collect(exchange, plan.encode(), clients):
+            waiting[client] = body
+            size += len(body)
+            if len(waiting) >= ROWS or size >= BATCH_BYTES:
+                _add(tally, waiting, attendance)
+                waiting, size = {}, 0
+        _add(tally, waiting, attendance)
+
+
+def _add(tally: Tally, reports: Mapping[int, bytes], attendance: Attendance) -> None:
+    if not reports:
+        return
+    refused = tally.add(list(reports), list(reports.values()))
+    attendance.refused.update(refused)
+    attendance.reported += [client for client in reports if client not in refused]
+
+
+def _checked(
+    answers: Iterator[tuple[int, bytes]],
+    plan: Plan,
+    asked: frozenset[int],
+    attendance: Attendance,
+    deadline: float | None,
+) -> Iterator[tuple[int, bytes]]:
+    """The bodies of good answers, each client's first; all others are counted by what is wrong with them."""
+    heard: set[int] = set()
+    for client, message in answers:
+        attendance.bytes_up += len(message)
+        if deadline is not None and time.monotonic() > deadline:
+            attendance.strays["late"] += 1
+            break
+        if client not in asked:
+            attendance.strays["not asked"] += 1
+            continue
+        try:
+            answer = Answer.decode(message)
+        except InvalidInput as error:
+            attendance.refused[client] = str(error)
+            continue
+        if answer.round != plan.round:
+            attendance.strays["late" if answer.round < plan.round else "wrong round"] += 1
+        elif answer.digest != plan.digest:
+            attendance.strays["another plan"] += 1
+        elif client in heard:
+            attendance.strays["duplicate"] += 1
+        else:
+            heard.add(client)
+            attendance.refused.pop(client, None)
+            if answer.kind is Kind.DECLINED:
+                attendance.declined.append(client)
+            else:
+                yield client, answer.body
+        if len(heard) == len(asked):
+            break
+
+
+__all__ = ["Attendance", "Channel", "Coordinator", "Fleet", "NobodyLeft", "Round", "Rules"]

@@ -1,0 +1,1 @@
+"""Fleets: where clients live."""

@@ -1,0 +1,464 @@
+"""The simulated fleet: N clients on one machine, a few at a time, in one process or in one process per core.
+
+What a client sends depends on its own data and its own stream of the seed alone, so results are the same to the last
+bit for any number of workers. Clients decline as real ones do: a ledger in memory asks before any data is touched.
+Workers are plain child processes that are handed tasks over a socket; data lie in files that all of them map.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from sordino.errors import InvalidInput, SordinoError
+from sordino.learning.cohort import ClientData
+from sordino.learning.datasets import Examples, Normalisation
+from sordino.learning.evaluation import Exam, Scores, score
+from sordino.learning.models import Loss
+from sordino.messages import Plan, answer_to
+from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, View
+from sordino.privacy.history import Spent
+from sordino.privacy.ledger import MemoryLedger
+from sordino.randomness import Keystream
+
+Pipe = Any  #: multiprocessing's connection, which has no type of its own across platforms
+
+TASK_BYTES = 2**26  #: the reports and vectors of one task take about this much memory, at most
+TASK_CLIENTS = 256  #: and this many clients, at most
+TASKS_PER_WORKER = 6  #: so that no worker waits long for another at the end of a round
+
+
+class WorkerLost(SordinoError):
+    """A worker process died (killed, or out of memory): the round is lost, the run can be resumed."""
+
+
+# --- the clients' data ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """Whose records are whose: all examples and, for each client, the positions of its own."""
+
+    examples: Examples
+    parts: tuple[NDArray[np.int64], ...]
+    normalisation: Normalisation
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def size(self, client: int) -> int:
+        """How many records a client holds."""
+        return len(self.parts[client])
+
+    def data(self, client: int, device: torch.device) -> ClientData | None:
+        """A client's normalised records; None if it has none."""
+        rows = self.parts[client]
+        if not len(rows):
+            return None
+        x = torch.from_numpy(self.normalisation.apply(self.examples.x[rows]))
+        return ClientData(x.to(device), torch.from_numpy(self.examples.y[rows]).to(device))
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """Everything that is needed to compute tasks: it is sent to each worker once."""
+
+    method: Method
+    model: nn.Module
+    loss: Loss
+    population: Population
+    exams: Mapping[str, Exam]
+    seed: int
+    bench: Bench
+
+    def draw(self, round: int) -> Callable[[Sequence[int]], Keystream]:
+        """Clients' randomness in a round of the simulation."""
+        return lambda clients: Keystream.simulation(self.seed, list(clients), round)
+
+    def mapped(self, folder: Path) -> Work:
+        """The same with all examples in files of a folder, which processes share instead of copying them."""
+        names = {"clients": self.population.examples, **{name: exam.examples for name, exam in self.exams.items()}}
+        shared = {name: _mapped(folder, name, examples) for name, examples in names.items()}
+        return replace(
+            self,
+            population=replace(self.population, examples=shared["clients"]),
+            exams={name: replace(exam, examples=shared[name]) for name, exam in self.exams.items()},
+        )
+
+
+def _mapped(folder: Path, name: str, examples: Examples) -> Examples:
+    for part in ("x", "y"):
+        np.save(folder / f"{name}-{part}.npy", getattr(examples, part))
+    return _MappedExamples(str(folder), name).load()
+
+
+@dataclass(frozen=True)
+class _MappedExamples:
+    """Examples by the name of their files: how they travel to another process."""
+
+    folder: str
+    name: str
+
+    def load(self) -> Examples:
+        examples = object.__new__(_Shared)  # checked once already, when they were read
+        for part in ("x", "y"):
+            array = np.load(Path(self.folder) / f"{self.name}-{part}.npy", mmap_mode="r")
+            object.__setattr__(examples, part, array)
+        object.__setattr__(examples, "origin", self)
+        return examples
+
+
+class _Shared(Examples):
+    """Examples in mapped files."""
+
+    origin: _MappedExamples
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _MappedExamples.load, (self.origin,)
+
+
+@dataclass(frozen=True)
+class Task:
+    """Some clients' share of a round."""
+
+    clients: tuple[int, ...]
+    states: tuple[ClientState, ...]
+
+    def do(self, work: Work, plan: Plan) -> Done:
+        """The answers of these clients to the plan."""
+        reported = work.method.report(plan, self.cohort(work), work.draw(plan.round), work.bench)
+        answers = [answer_to(plan, body) for body in reported.bodies]
+        return Done(self.clients, answers, reported.states, reported.local)
+
+    def cohort(self, work: Work) -> Cohort:
+        """These clients with their data."""
+        population, device = work.population, work.bench.device
+        return Cohort(
+            self.clients,
+            tuple(population.data(client, device) for client in self.clients),
+            self.states,
+            tuple(population.size(client) for client in self.clients),
+        )
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of a task: the answers of its clients, what they keep, what their owners see."""
+
+    clients: tuple[int, ...]
+    answers: list[bytes]
+    states: tuple[ClientState, ...]
+    local: LocalView
+
+
+@dataclass(frozen=True)
+class Grading:
+    """One piece of an exam, the model's parameters being those of the plan at hand."""
+
+    exam: str
+    piece: slice
+    number: int
+
+    def do(self, work: Work, plan: Plan) -> tuple[int, Scores]:
+        """The scores of this piece, and its number."""
+        buffers = {name: value for name, value in plan.arrays.items() if name != "parameters"} or None
+        parameters = plan.arrays["parameters"]
+        args = (work.model, parameters, buffers, work.loss, work.exams[self.exam], self.piece, work.bench.device)
+        return self.number, score(*args)
+
+
+Job = Task | Grading
+
+
+# --- one process, or several ------------------------------------------------------------------------------------------
+
+
+class Here:
+    """Jobs done in this process, one after the other."""
+
+    workers = 1
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def run(self, plan: Plan, jobs: Sequence[Job], deadline: float | None = None) -> Iterator[Any]:
+        """Do the jobs; stop where the deadline has passed."""
+        for job in jobs:
+            if deadline is not None and time.monotonic() > deadline:
+                return
+            yield job.do(self._work, plan)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class Workers:
+    """Jobs spread over child processes with one thread each; results come back in any order."""
+
+    def __init__(self, work: Work, workers: int) -> None:
+        self.workers = workers
+        self._folder = tempfile.TemporaryDirectory(prefix="sordino-")
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._pipes: list[Pipe] = []
+        try:
+            content = pickle.dumps(work.mapped(Path(self._folder.name)), protocol=pickle.HIGHEST_PROTOCOL)
+            for _ in range(workers):
+                self._start()
+            with self._watched():
+                for pipe in self._pipes:
+                    pipe.send(list(sys.path))
+                    pipe.send_bytes(content)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        process = subprocess.Popen(
+            [sys.executable, "-c", _WORKER, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+            stdin=subprocess.DEVNULL,
+        )
+        theirs.close()
+        self._processes.append(process)
+        self._pipes.append(connection.Connection(ours.detach()))
+
+    def run(self, plan: Plan, jobs: Sequence[Job], deadline: float | None = None) -> Iterator[Any]:
+        """Do the jobs, each worker taking the next as soon as it is free."""
+        waiting, busy = deque(jobs), list[Pipe]()
+        with self._watched():
+            try:
+                for pipe in self._pipes[: len(waiting)]:
+                    pipe.send(plan.encode())
+                    pipe.send(waiting.popleft())
+                    busy.append(pipe)
+                while busy:
+                    left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                    ready = connection.wait(busy, left)
+                    if not ready:
+                        return
+                    for pipe in [pipe for pipe in busy if pipe in ready]:
+                        answer = pipe.recv()
+                        if waiting:
+                            pipe.send(waiting.popleft())
+                        else:
+                            busy.remove(pipe)
+                        if isinstance(answer, BaseException):
+                            raise answer
+                        yield answer
+            finally:
+                for pipe in busy:  # whoever is still at work is heard out, so that the next round finds an empty pipe
+                    pipe.recv()
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Turns the end of a worker into a sentence."""
+        try:
+            yield
+        except (EOFError, ConnectionError):
+            time.sleep(0.2)  # the kernel closes a dying process's files before its parent may ask how it ended
+            raise WorkerLost(
+                f"{self._ended()}: out of memory, or stopped from outside. Nothing recorded is lost: go on with "
+                "--resume, perhaps with fewer --workers"
+            ) from None
+
+    def _ended(self) -> str:
+        codes = {k: process.poll() for k, process in enumerate(self._processes)}
+        gone = [f"worker {k} ended with {_ending(code)}" for k, code in codes.items() if code is not None]
+        return "; ".join(gone) or "a worker closed its end"
+
+    def close(self) -> None:
+        """End the workers and remove their files."""
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            try:
+                process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._folder.cleanup()
+
+
+def _ending(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+_WORKER = "import sys; from sordino.fleets.simulated import _serve; _serve(int(sys.argv[1]))"
+
+
+def _serve(descriptor: int) -> None:
+    """A worker's life: everything once, then plans and jobs, until the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    torch.set_num_threads(1)
+    pipe: Pipe = connection.Connection(descriptor)
+    try:
+        sys.path[:] = pipe.recv()
+        work: Work = pickle.loads(pipe.recv_bytes())
+        while True:
+            message = pipe.recv()
+            if isinstance(message, bytes):
+                plan = Plan.decode(message)
+            else:
+                pipe.send(_attempt(work, plan, message))
+    except (EOFError, ConnectionError):
+        return
+
+
+def _attempt(work: Work, plan: Plan, job: Job) -> Any:
+    """What came of a job, or what went wrong, for the parent to show."""
+    try:
+        return job.do(work, plan)
+    except SordinoError as error:
+        return error
+    except Exception as error:
+        return RuntimeError(f"{type(error).__name__} in a worker: {error}")
+
+
+# --- the fleet --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Seen:
+    """What only a simulation can see of one round."""
+
+    loss_sum: float = 0.0
+    trained: int = 0
+    failed: list[int] = field(default_factory=list)
+    clipped_sum: float = 0.0
+    update_sum: float = 0.0
+    clients: int = 0
+
+    def add(self, done: Done) -> None:
+        there = np.isfinite(done.local.loss)
+        self.loss_sum += float(done.local.loss[there].sum())
+        self.trained += int(there.sum())
+        self.failed += [done.clients[k] for k in np.flatnonzero(done.local.failed)]
+        self.clipped_sum += float(done.local.clipped.sum())
+        self.update_sum += float(done.local.update.sum())
+        self.clients += len(done.clients)
+
+
+class SimulatedFleet:
+    """Simulated clients with their data, ledgers and states."""
+
+    def __init__(
+        self,
+        work: Work,
+        ledger: MemoryLedger | None,
+        *,
+        workers: int = 1,
+        report_bytes: int = 0,
+    ) -> None:
+        if workers > 1 and work.bench.device.type != "cpu":
+            raise InvalidInput(f"{workers} workers cannot share one GPU: take --workers 1 with --device cuda")
+        self._work = work
+        self._ledger = ledger
+        self._report_bytes = report_bytes
+        self._hands: Here | Workers = Here(work) if workers == 1 else Workers(work, workers)
+        self.states: dict[int, ClientState] = {}
+        self.seen = Seen()
+        self.spent: list[Spent] = []
+
+    @property
+    def workers(self) -> int:
+        """How many processes compute."""
+        return self._hands.workers
+
+    def exchange(
+        self, step: str, messages: Mapping[int, bytes], deadline: float | None
+    ) -> Generator[tuple[int, bytes]]:
+        """The clients' answers to a plan, as they are computed; declines come first."""
+        if step != "report":
+            raise InvalidInput(f"simulated clients know the step 'report', not {step!r}")
+        for message in {id(m): m for m in messages.values()}.values():
+            clients = [client for client, own in messages.items() if own is message]
+            yield from self._answer(Plan.decode(message), clients, deadline)
+
+    def _answer(self, plan: Plan, clients: Sequence[int], deadline: float | None) -> Iterator[tuple[int, bytes]]:
+        self.seen = Seen()
+        willing = self.charge(plan, clients)
+        for client in clients:
+            if client in self.spent[-1].declined:
+                yield client, answer_to(plan, None)
+        for done in self._hands.run(plan, self._tasks(willing), deadline):
+            for client, kept in zip(done.clients, done.states, strict=True):
+                if kept:
+                    self.states[client] = kept
+            self.seen.add(done)
+            yield from zip(done.clients, done.answers, strict=True)
+
+    def charge(self, plan: Plan, clients: Sequence[int]) -> list[int]:
+        """Ask the clients' ledgers; those with budget left are charged and come back, the others decline."""
+        releases = tuple(tuple(own) for own in self._work.method.releases(plan))
+        classes = [self._work.method.class_of(client) for client in clients]
+        asked = {client: releases[c] for client, c in zip(clients, classes, strict=True)}
+        refused = self._ledger.record(asked) if self._ledger is not None else {}
+        by_class: list[list[int]] = [[] for _ in releases]
+        for client, c in zip(clients, classes, strict=True):
+            if client not in refused:
+                by_class[c].append(client)
+        declined = {client: str(reason) for client, reason in refused.items()}
+        self.spent.append(Spent(plan.round, releases, tuple(map(tuple, by_class)), declined))
+        return [client for client in clients if client not in refused]
+
+    def replay(self, spent: Spent) -> None:
+        """Charge an earlier round again, after a restart: the same releases of the same clients."""
+        if self._ledger is not None:
+            asked = {c: own for own, who in zip(spent.releases, spent.clients, strict=True) for c in who}
+            if self._ledger.record(asked):
+                raise InvalidInput("the record of earlier rounds does not fit the budgets: start the run anew")
+        self.spent.append(spent)
+
+    def _tasks(self, clients: Sequence[int]) -> list[Task]:
+        """Clients of like sizes together, the largest first, in pieces that keep all workers busy and memory small."""
+        population, width = self._work.population, self._work.bench.execution.width
+        order = sorted(clients, key=lambda client: (-population.size(client), client))
+        share = -(-len(order) // (self.workers * TASKS_PER_WORKER))
+        fair = -(-len(order) // self.workers)
+        most = min(TASK_CLIENTS, TASK_BYTES // max(1, self._report_bytes))
+        size = max(2, min(-(-share // width) * width, fair, most))
+        pieces = [tuple(order[first : first + size]) for first in range(0, len(order), size)]
+        return [Task(piece, tuple(self.states.get(client, {}) for client in piece)) for piece in pieces]
+
+    def rehearse(self, plan: Plan, clients: Sequence[int]) -> LocalView:
+        """Let some clients train on a plan: nothing is sent, nothing charged, nothing kept."""
+        task = Task(tuple(clients), ({},) * len(clients))
+        return self._work.method.rehearse(plan, task.cohort(self._work), self._work.draw(plan.round), self._work.bench)
+
+    def grade(self, view: View, exam: str) -> Scores:
+        """Score a model; the pieces are added in their order, whoever computed them."""
+        model = Plan("grading", 0, {}, {"parameters": view.parameters, **(view.buffers or {})})
+        pieces = self._work.exams[exam].pieces()
+        jobs = [Grading(exam, piece, number) for number, piece in enumerate(pieces)]
+        scored = dict(self._hands.run(model, jobs))
+        return Scores.together([scored[number] for number in range(len(pieces))])
+
+    def close(self) -> None:
+        """Let go of workers and files."""
+        self._hands.close()
+
+
+__all__ = ["Population", "Seen", "SimulatedFleet", "Task", "Work", "WorkerLost"]

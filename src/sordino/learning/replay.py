@@ -1,0 +1,135 @@
+"""A step recorded once on a GPU and replayed: one launch instead of hundreds.
+
+A step of a small network is some two hundred kernels of a few microseconds each, and starting them takes the processor
+longer than running them takes the GPU. A CUDA graph keeps the whole step: its inputs are copied to fixed places, the
+graph is started, and its outputs are read from fixed places.
+
+A step is recorded when its shape comes for the second time. Clients share nothing, so the rows of a recording beyond
+those that are asked for may hold anything: row counts are rounded up, and one recording serves several of them. What
+cannot be recorded (a model that waits for the GPU in its code) is computed launch by launch, as anywhere else.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Step = Callable[[Sequence[Tensor]], tuple[Tensor, ...]]  #: inputs `[w, ...]` to outputs `[w, ...]`
+Shape = tuple[tuple[tuple[int, ...], torch.dtype], ...]
+
+FEWEST = 4  #: fewer rows take a GPU as long
+MOST = 128  #: recordings that one model may keep
+
+
+class Replayer:
+    """The recordings of one step function on one GPU; outputs are valid until the next call.
+
+    The function is handed in with every call and is always the same: kept here, it would tie its owner and the
+    recordings into a circle, which is taken apart at any time, and graphs must not be while another one is recorded.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[int, Shape]] = set()
+        self._recordings: dict[tuple[int, Shape], _Recording] = {}
+        self._places: dict[tuple[int, tuple[int, ...], torch.dtype], Tensor] = {}
+        self._pool: Any = None
+        self._possible = True
+
+    def run(self, step: Step, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The outputs of the step; inputs that it changes in place must be among them."""
+        rows = len(inputs[0])
+        key = rounded(rows), tuple((tuple(value.shape[1:]), value.dtype) for value in inputs)
+        if key not in self._recordings and not self._record(step, key, inputs):
+            return step(inputs)
+        return self._recordings[key].replay(inputs, rows)
+
+    def _record(self, step: Step, key: tuple[int, Shape], inputs: Sequence[Tensor]) -> bool:
+        first = key not in self._seen
+        self._seen.add(key)
+        if first or not self._possible or len(self._recordings) >= MOST:
+            return False
+        device = inputs[0].device
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        static = [self._place(slot, key[0], value) for slot, value in enumerate(inputs)]
+        try:
+            self._recordings[key] = _Recording(self._to_places(step), static, self._pool)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:
+            # Whatever waits for the GPU, or copies from the processor's memory, cannot be part of a graph.
+            self._possible = False
+            torch.cuda.synchronize(device)
+        return self._possible
+
+    def _to_places(self, step: Step) -> Step:
+        """The step with its outputs in shared memory too: a gradient for each recording would be too much to keep."""
+
+        def placed(inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+            outputs = step(inputs)
+            return tuple(self._place(~slot, len(value), value).copy_(value) for slot, value in enumerate(outputs))
+
+        return placed
+
+    def _place(self, slot: int, rows: int, like: Tensor) -> Tensor:
+        """Memory for one input or output, shared by all recordings: `[rows, ...]` of an array as long as any so far."""
+        key = slot, tuple(like.shape[1:]), like.dtype
+        if key not in self._places or len(self._places[key]) < rows:
+            self._places[key] = like.new_zeros(rows, *like.shape[1:])
+        return self._places[key][:rows]
+
+
+def rounded(rows: int) -> int:
+    """The row count that is computed for so many rows: a multiple of four, one of sixteen from 2^k to 2^(k + 1)."""
+    unit = max(FEWEST, (1 << (rows - 1).bit_length()) // 32)
+    return -(-rows // unit) * unit
+
+
+@cache
+def _recording_stream(device: torch.device) -> torch.cuda.Stream:
+    """Where steps are recorded: the libraries keep working memory for every stream they have seen, so it is one."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+class _Recording:
+    """One step of fixed shapes and places."""
+
+    def __init__(self, step: Step, inputs: Sequence[Tensor], pool: Any) -> None:
+        self._inputs = inputs
+        self._graph = torch.cuda.CUDAGraph()
+        stream = _recording_stream(inputs[0].device)
+        stream.wait_stream(torch.cuda.current_stream(stream.device))
+        with torch.cuda.stream(stream), _no_collection():
+            # Only this thread is held to what a graph allows: others may go on using the GPU meanwhile.
+            self._graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+            try:
+                self._outputs = step(inputs)
+            finally:
+                self._graph.capture_end()
+        torch.cuda.current_stream(stream.device).wait_stream(stream)
+
+    def replay(self, inputs: Sequence[Tensor], rows: int) -> tuple[Tensor, ...]:
+        for place, value in zip(self._inputs, inputs, strict=True):
+            place[:rows].copy_(value)
+        self._graph.replay()
+        return tuple(value[:rows] for value in self._outputs)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """A collector that took an unused graph apart now would spoil the one being recorded."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
+__all__ = ["Replayer", "rounded"]

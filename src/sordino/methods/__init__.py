@@ -1,0 +1,1 @@
+"""Methods: one paper's algorithm or one baseline a file."""

@@ -1,0 +1,200 @@
+"""Federated averaging (McMahan et al., "Communication-efficient learning of deep networks", AISTATS 2017), with any
+mechanism on what clients send.
+
+    each round t:   S_t <- the clients asked
+        each client k in S_t:   w_k <- local training from w_t on its own records
+                                x_k <- w_k - w_t  (upload "update")   or   w_k  (upload "weights")
+                                send mechanism(clip(x_k))
+        server:   x <- weighted mean of the estimates;   w_{t+1} <- w_t + server_lr * (x  or  x - w_t)
+
+A client without records, or whose training stops being finite, reports "no change" through the same mechanism: nobody
+can tell it from the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sordino.learning.cohort import ClientData, CohortResult, LocalTraining, train_cohort
+from sordino.learning.draws import alike
+from sordino.learning.private_sgd import PrivateTraining
+from sordino.messages import Plan
+from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, Reported, State, View
+from sordino.methods.parts import class_weights, select
+from sordino.methods.upload import Draw, Tally, Upload
+from sordino.privacy.guarantee import Release
+from sordino.randomness import Randomness
+
+DATASET = "records"  #: what a simulated client calls its data in the ledger
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What becomes of batch norm's running statistics: kept by each client, or part of what is sent."""
+
+    policy: Literal["local", "release"] = "local"
+    start: Mapping[str, Tensor] = field(default_factory=dict)  #: as the model has them
+    released: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """How many values are sent beside the parameters."""
+        return sum(self.start[name].numel() for name in self.released)
+
+
+class FedAvg(Method):
+    """One round of local training by everyone who is asked, one weighted mean."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        initial: NDArray[np.float32],
+        training: LocalTraining | PrivateTraining,
+        upload: Upload,
+        *,
+        sends: Literal["update", "weights"],
+        selection: Any,
+        aggregation: Any,
+        server_lr: float,
+        seed: int,
+        statistics: Statistics | None = None,
+    ) -> None:
+        self.clients = upload.clients
+        self._model, self._initial, self._training, self._upload = model, initial, training, upload
+        self._sends, self._selection, self._aggregation = sends, selection, aggregation
+        self._server_lr, self._seed = server_lr, seed
+        self._statistics = statistics or Statistics()
+
+    # --- server
+
+    def init(self) -> State:
+        start = self._statistics
+        arrays = {name: start.start[name].numpy().astype(np.float32) for name in start.released}
+        return State(0, self._initial.astype(np.float32), arrays)
+
+    def select(self, state: State) -> Sequence[int]:
+        return select(self._selection, self.clients, self._seed, state.round + 1)
+
+    def plan(self, state: State, federation: str) -> Plan:
+        return Plan(federation, state.round + 1, {}, {"parameters": state.parameters, **state.arrays})
+
+    def tally(self, plan: Plan) -> Tally:
+        return self._upload.tally(class_weights(self._aggregation, self._upload))
+
+    def update(self, state: State, plan: Plan, tally: Tally) -> State:
+        now = _joined(state.parameters, state.arrays)
+        mean = tally.mean()
+        step = mean if self._sends == "update" else mean - now
+        if self._aggregation.kind == "sign":
+            step = self._aggregation.step * np.sign(mean)
+        after = now + self._server_lr * step
+        d = state.parameters.size
+        return state.after(after[:d], _split(after[d:], state.arrays))
+
+    def view(self, state: State) -> View:
+        return View(state.parameters, state.arrays or None)
+
+    # --- client
+
+    def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
+        return self._upload.releases(f"{plan.federation}/{plan.round}", DATASET)
+
+    def class_of(self, client: int) -> int:
+        return int(self._upload.class_of[client])
+
+    def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
+        start = _joined(plan.arrays["parameters"], {n: plan.arrays[n] for n in self._statistics.released})
+        unchanged = np.zeros_like(start) if self._sends == "update" else start
+        vectors = np.tile(unchanged, (len(cohort.clients), 1))
+        loss, failed = np.full(len(vectors), np.nan), np.zeros(len(vectors), np.bool_)
+        states = list(cohort.states)
+        for rows in self._alike(cohort):
+            trained = self._train(plan, cohort, rows, draw, bench)
+            after = self._sent(trained)
+            vectors[rows] = after - start if self._sends == "update" else after
+            loss[rows], failed[rows] = trained.local.loss, trained.local.failed
+            for row, kept in zip(rows, self._kept(trained), strict=True):
+                states[row] = kept
+        sent = self._upload.send(cohort.clients, vectors, draw, cohort.sizes)
+        moved = vectors if self._sends == "update" else vectors - start
+        norms, largest = np.linalg.norm(moved.astype(np.float64), axis=1), np.abs(vectors).max(axis=1)
+        local = LocalView(loss, failed, sent.clipped, norms, largest.astype(np.float64))
+        return Reported(sent.bodies, tuple(states), local)
+
+    def _alike(self, cohort: Cohort) -> list[list[int]]:
+        """Clients with records, together where one call can train them: all, unless the learning rate decays."""
+        there = np.array([k for k, data in enumerate(cohort.data) if data is not None], np.int64)
+        if not there.size:
+            return []
+        if not self._training.optimizer.decay or isinstance(self._training, PrivateTraining):
+            return [there.tolist()]
+        steps = np.array([self._training.total_steps(cohort.sizes[k]) for k in there])
+        return [there[group].tolist() for group in alike(steps)]
+
+    def _train(self, plan: Plan, cohort: Cohort, rows: Sequence[int], draw: Draw, bench: Bench) -> CohortResult:
+        data = [d for k in rows if (d := cohort.data[k]) is not None]
+        randomness: Randomness = draw([cohort.clients[k] for k in rows])
+        return train_cohort(
+            self._model,
+            torch.from_numpy(plan.arrays["parameters"]),
+            data,
+            self._training,
+            randomness,
+            execution=bench.execution,
+            buffers=self._buffers(plan, [cohort.states[k] for k in rows]),
+            first_step=self._first_step(plan.round, data[0]),
+            device=bench.device,
+        )
+
+    def _first_step(self, round: int, data: ClientData) -> int:
+        """Where the learning rate's decay goes on: after the steps of all earlier rounds."""
+        if isinstance(self._training, PrivateTraining):
+            return (round - 1) * self._training.steps
+        return (round - 1) * self._training.total_steps(len(data)) if self._training.optimizer.decay else 0
+
+    def _buffers(self, plan: Plan, states: Sequence[ClientState]) -> dict[str, Tensor] | None:
+        """Running statistics to start from: the server's where they are released, else the client's own."""
+        if not self._statistics.start:
+            return None
+        stacked = {}
+        for name, value in self._statistics.start.items():
+            if name in self._statistics.released:
+                own = torch.from_numpy(plan.arrays[name]).reshape(value.shape)
+                stacked[name] = own.expand(len(states), *value.shape).clone()
+            else:
+                rows = [torch.from_numpy(np.asarray(s[name])) if name in s else value for s in states]
+                stacked[name] = torch.stack(rows)
+        return stacked
+
+    def _sent(self, trained: CohortResult) -> NDArray[np.float32]:
+        """`[K, values]`: the parameters after training, and statistics that are released."""
+        parts = [trained.parameters.cpu()]
+        parts += [trained.buffers[name].cpu().reshape(len(parts[0]), -1) for name in self._statistics.released]
+        return torch.cat(parts, dim=1).numpy()
+
+    def _kept(self, trained: CohortResult) -> list[ClientState]:
+        """The statistics that stay with each client."""
+        own = {n: v.cpu().numpy() for n, v in trained.buffers.items() if n not in self._statistics.released}
+        return [{name: value[k].copy() for name, value in own.items()} for k in range(len(trained.parameters))]
+
+
+def _joined(parameters: NDArray[np.float32], arrays: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:
+    return np.concatenate([parameters.reshape(-1), *(array.reshape(-1) for array in arrays.values())])
+
+
+def _split(flat: NDArray[Any], like: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+    arrays, first = {}, 0
+    for name, array in like.items():
+        arrays[name] = flat[first : first + array.size].reshape(array.shape).astype(np.float32)
+        first += array.size
+    return arrays
+
+
+__all__ = ["DATASET", "FedAvg", "Statistics"]

@@ -1,0 +1,140 @@
+"""What a method is: the server's side (init, plan, tally, update) and the client's side (releases, report).
+
+A method is pure: state in, state out, randomness handed in. It never sees channels, fleets or ledgers. What a report
+tells of its client (`releases`) follows from the plan alone, so a ledger can refuse before any data is touched.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sordino.learning.cohort import ClientData
+from sordino.learning.stacked import Execution
+from sordino.messages import Plan
+from sordino.methods.upload import Draw, Tally
+from sordino.privacy.guarantee import Release
+
+Floats = NDArray[np.float32]
+ClientState = Mapping[str, NDArray[Any]]  #: what a client keeps from one round to the next, for itself
+
+
+@dataclass(frozen=True)
+class State:
+    """The server's state after `round` rounds: the model's parameters `[d]`, and the method's own arrays."""
+
+    round: int
+    parameters: Floats
+    arrays: Mapping[str, Floats] = field(default_factory=dict)
+
+    def after(self, parameters: NDArray[Any], arrays: Mapping[str, NDArray[Any]] | None = None) -> State:
+        """The state one round later."""
+        own = self.arrays if arrays is None else {name: np.asarray(a, np.float32) for name, a in arrays.items()}
+        return State(self.round + 1, np.asarray(parameters, np.float32), own)
+
+    def unchanged(self) -> State:
+        """The state after a round that did not count."""
+        return replace(self, round=self.round + 1)
+
+
+@dataclass(frozen=True)
+class View:
+    """What is evaluated and handed out: parameters `[d]`, and running statistics by name where the server has them."""
+
+    parameters: Floats
+    buffers: Mapping[str, Floats] | None = None
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """K clients at work together: their numbers, their data (None: no records) and what they kept."""
+
+    clients: tuple[int, ...]
+    data: tuple[ClientData | None, ...]
+    states: tuple[ClientState, ...]
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where and how a cohort is computed."""
+
+    execution: Execution = field(default_factory=Execution)
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+
+@dataclass(frozen=True)
+class LocalView:
+    """What the owners of K clients see and nobody else; in a simulation the researcher is all of them."""
+
+    loss: NDArray[np.float64]  #: [K] mean training loss; NaN for a client without records
+    failed: NDArray[np.bool_]  #: [K] training stopped being finite: the client reported "no change"
+    clipped: NDArray[np.float64]  #: [K] share of values outside the mechanism's domain
+    update: NDArray[np.float64]  #: [K] L2 norm of the update before the mechanism
+    largest: NDArray[np.float64]  #: [K] largest absolute value handed to the mechanism
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What K clients send, what they keep, and what their owners see."""
+
+    bodies: list[bytes]
+    states: tuple[ClientState, ...]
+    local: LocalView
+
+
+class Method(ABC):
+    """One algorithm, on both sides of the network."""
+
+    clients: int
+
+    @abstractmethod
+    def init(self) -> State:
+        """The state before the first round."""
+
+    @abstractmethod
+    def select(self, state: State) -> Sequence[int]:
+        """Who is asked in the coming round."""
+
+    @abstractmethod
+    def plan(self, state: State, federation: str) -> Plan:
+        """What is sent to them: the plan of round `state.round + 1`."""
+
+    @abstractmethod
+    def tally(self, plan: Plan) -> Tally:
+        """An empty sum for the reports on this plan."""
+
+    @abstractmethod
+    def update(self, state: State, plan: Plan, tally: Tally) -> State:
+        """The state after this round's reports."""
+
+    @abstractmethod
+    def view(self, state: State) -> View:
+        """The model to evaluate and to hand out."""
+
+    @abstractmethod
+    def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
+        """What a report on this plan tells of its client: one list for every class of clients."""
+
+    @abstractmethod
+    def class_of(self, client: int) -> int:
+        """The class of a client: clients of one class make the same releases."""
+
+    @abstractmethod
+    def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
+        """Train on the clients' data, randomise, encode."""
+
+    def rehearse(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> LocalView:
+        """What the owners would see of such a round, without noise in the training: nothing is sent."""
+        return self.report(plan, cohort, draw, bench).local
+
+
+__all__ = [
+    "Bench", "ClientState", "Cohort", "LocalView", "Method", "Reported", "State", "View",
+]  # fmt: skip

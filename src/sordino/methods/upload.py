@@ -1,0 +1,310 @@
+"""How a vector of d values leaves a client, and how the server adds up what arrives.
+
+Clients of equal strength form a class with one mechanism. The server keeps one running sum of whole numbers: every
+report is decoded (which checks it against the mechanism's output set), multiplied by its class's whole-number factor
+and added. The sum is the same in every order of arrival and for every number of workers, and takes the same memory for
+ten clients as for a million.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sordino.errors import InvalidInput, SordinoError
+from sordino.mechanisms.interface import Mechanism
+from sordino.mechanisms.output import BitOutput, IntegerOutput, Output, RealOutput
+from sordino.mechanisms.plain import NoPrivacy
+from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Infinite, Release
+from sordino.randomness import Randomness
+
+Float64s = NDArray[np.float64]
+Int64s = NDArray[np.int64]
+Draw = Callable[[Sequence[int]], Randomness]  #: clients -> their randomness, one row each
+
+REPORT_LIMIT = 2**54  #: no report contributes more than this to the fixed-point sum of one value
+PLAIN_LIMIT = 2.0**14  #: the largest value accepted where no mechanism bounds it
+MAX_SAMPLES = 2**24  #: the largest number of samples a client may announce
+ROWS = 256  #: reports decoded at a time
+
+_SAMPLES = struct.Struct("<I")
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What a cohort sends, `bodies`, and what its owners may look at: shares clipped and noise scales `[K]`."""
+
+    bodies: list[bytes]
+    clipped: Float64s
+    noise: Float64s
+
+
+class Upload:
+    """d values per client through a mechanism, which may differ from client to client by its strength.
+
+    `build(epsilon)` makes the mechanism of one strength; `epsilons [N]` are the clients' strengths, None where the
+    mechanism takes none. With `samples`, each report names how many records stand behind it: a release of its own.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[float | None], Mechanism],
+        epsilons: ArrayLike | None,
+        values: int,
+        *,
+        clients: int,
+        what: str,
+        samples: bool = False,
+    ) -> None:
+        self.values = values
+        self.clients = clients
+        self.what = what
+        self.samples = samples
+        if epsilons is None:
+            self.strengths: tuple[float | None, ...] = (None,)
+            self.class_of: NDArray[np.intp] = np.zeros(clients, np.intp)
+        else:
+            distinct, which = np.unique(np.asarray(epsilons, np.float64), return_inverse=True)
+            self.strengths, self.class_of = tuple(distinct.tolist()), which.astype(np.intp)
+            if self.class_of.size != clients:
+                raise InvalidInput(f"there are {clients} clients and {self.class_of.size} epsilons: give one each")
+        self._build = build
+
+    @cached_property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """One mechanism for each class of clients."""
+        return tuple(self._build(epsilon) for epsilon in self.strengths)
+
+    def _groups(self, clients: Sequence[int]) -> list[tuple[int, NDArray[np.intp]]]:
+        """Classes among these clients, with their positions."""
+        own = self.class_of[np.asarray(clients, np.intp)]
+        return [(int(c), np.flatnonzero(own == c)) for c in np.unique(own)]
+
+    # --- at the client
+
+    def send(self, clients: Sequence[int], vectors: ArrayLike, draw: Draw, sizes: Sequence[int]) -> Sent:
+        """Randomise and encode `[K, d]` vectors, each with its own client's randomness."""
+        rows = np.asarray(vectors, np.float32)
+        bodies: list[bytes] = [b""] * len(rows)
+        clipped, noise = np.zeros(len(rows)), np.zeros(len(rows))
+        for c, where in self._groups(clients):
+            mechanism = self.mechanisms[c]
+            randomized = mechanism.randomize(rows[where], draw([clients[k] for k in where]))
+            clipped[where], noise[where] = randomized.local.clipped_fraction, randomized.local.noise_scale
+            for k, body in zip(where.tolist(), mechanism.encode(randomized.output), strict=True):
+                bodies[k] = (_SAMPLES.pack(min(sizes[k], MAX_SAMPLES)) if self.samples else b"") + body
+        return Sent(bodies, clipped, noise)
+
+    def releases(self, name: str, dataset: str) -> tuple[tuple[Release, ...], ...]:
+        """What one upload tells of a client, for every class: known before any data is touched."""
+        return tuple(self._class_releases(c, name, dataset) for c in range(len(self.strengths)))
+
+    def _class_releases(self, c: int, name: str, dataset: str) -> tuple[Release, ...]:
+        mechanism = self.mechanisms[c]
+        guarantees = tuple(
+            mechanism.guarantee(adjacency, values=self.values) for adjacency in (Adjacency.CLIENT, Adjacency.COORDINATE)
+        )
+        upload = Release(f"{name}/{self.what}", dataset, self.what, guarantees, mechanism.claim(values=self.values))
+        return (upload, samples_release(name, dataset)) if self.samples else (upload,)
+
+    # --- at the server
+
+    def tally(self, weights: Sequence[float] | None = None) -> Tally:
+        """An empty sum; `weights` are one per class of clients, equal if not given."""
+        return Tally(self, np.ones(len(self.strengths)) if weights is None else np.asarray(weights, np.float64))
+
+    def variances(self) -> Float64s:
+        """The variance of one value's estimate at the centre of the domain, for every class; a mean over values."""
+        return np.array([float(m.variance(centre(m, self.values)).mean()) for m in self.mechanisms])
+
+
+def centre(mechanism: Mechanism, values: int) -> Float64s:
+    """The middle of a mechanism's domain as one vector."""
+    middle = getattr(mechanism.domain, "centre", np.zeros(1))
+    return np.broadcast_to(np.asarray(middle, np.float64), (values,)).copy()
+
+
+def samples_release(name: str, dataset: str) -> Release:
+    """A sample count that leaves in the clear."""
+    why = "the number of samples is sent as it is, to weigh the client's report"
+    nothing = Guarantee(SERVER, Adjacency.CLIENT, Infinite(why), "none")
+    return Release(f"{name}/sample count", dataset, "sample count", (nothing,))
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """How a class's outputs enter the sum: estimate = offset + slope * output, the factor being a whole number."""
+
+    offset: Float64s | float
+    factor: Int64s  #: round(weight * slope * 2^shift), for whole-number outputs
+    exact: Float64s  #: the same before rounding, for real outputs
+
+
+class Tally:
+    """The running sum of a round: fixed point, exact, in constant memory."""
+
+    def __init__(self, upload: Upload, weights: Float64s) -> None:
+        if weights.shape != (len(upload.strengths),) or not (weights >= 0).all() or not weights.max() > 0:
+            raise InvalidInput(f"give one weight >= 0 for each of {len(upload.strengths)} classes, not all of them 0")
+        self._upload = upload
+        self._weights = weights / weights.max()
+        self._counts = np.zeros(len(weights), np.int64)  # of reports, by class; of samples where these weigh
+        self._high = np.zeros(upload.values, np.int64)
+        self._low = np.zeros(upload.values, np.int64)
+        self.reports = 0
+
+    @cached_property
+    def _affine(self) -> tuple[tuple[Float64s | float, Float64s | float, float], ...]:
+        """Offset, slope and largest absolute output of every class."""
+        return tuple(_affine(m, self._upload.values) for m in self._upload.mechanisms)
+
+    @cached_property
+    def _shift(self) -> int:
+        """Bits after the binary point: as many as the largest possible contribution leaves room for."""
+        reach = max(
+            w * float(np.max(np.abs(slope))) * largest
+            for w, (_, slope, largest) in zip(self._weights, self._affine, strict=True)
+        )
+        return math.floor(math.log2(REPORT_LIMIT / reach)) - 1
+
+    @cached_property
+    def _scales(self) -> tuple[_Scale, ...]:
+        scales = []
+        for weight, (offset, slope, _) in zip(self._weights, self._affine, strict=True):
+            exact = np.ldexp(weight * np.asarray(slope, np.float64), self._shift)
+            scales.append(_Scale(offset, np.rint(exact).astype(np.int64), exact))
+        return tuple(scales)
+
+    def add(self, clients: Sequence[int], bodies: Sequence[bytes]) -> dict[int, str]:
+        """Add these reports; those outside the mechanism's output set come back with the reason and are not added."""
+        refused: dict[int, str] = {}
+        for c, where in self._upload._groups(clients):
+            for first in range(0, len(where), ROWS):
+                rows = [int(k) for k in where[first : first + ROWS]]
+                refused.update(self._add_class(c, {clients[k]: bodies[k] for k in rows}))
+        return refused
+
+    def _add_class(self, c: int, reports: Mapping[int, bytes]) -> dict[int, str]:
+        try:
+            samples, output = self._read(c, list(reports.values()))
+        except SordinoError as error:
+            if len(reports) == 1:
+                return {next(iter(reports)): str(error)}
+            refused: dict[int, str] = {}
+            for client, body in reports.items():  # one of them is bad: find it, and keep the others
+                refused.update(self._add_class(c, {client: body}))
+            return refused
+        fixed = self._fixed(c, output)
+        self._accumulate(fixed, samples)
+        self._counts[c] += len(reports) if samples is None else int(samples.sum())
+        self.reports += len(reports)
+        return {}
+
+    def _read(self, c: int, bodies: list[bytes]) -> tuple[Int64s | None, Output]:
+        """Announced sample counts, where reports carry them, and the outputs."""
+        mechanism, values = self._upload.mechanisms[c], self._upload.values
+        if not self._upload.samples:
+            return None, self._checked(c, mechanism.decode(bodies, values))
+        if any(len(body) < _SAMPLES.size for body in bodies):
+            raise InvalidInput("a report is too short to hold its number of samples")
+        samples = np.array([_SAMPLES.unpack_from(body)[0] for body in bodies], np.int64)
+        if samples.max() > MAX_SAMPLES:
+            raise InvalidInput(f"a report names {samples.max():,} samples; {MAX_SAMPLES:,} is the most that counts")
+        return samples, self._checked(c, mechanism.decode([body[_SAMPLES.size :] for body in bodies], values))
+
+    def _checked(self, c: int, output: Output) -> Output:
+        """Plain values may be any float32: refuse those that no sensible model has and the sum has no room for."""
+        limit = self._affine[c][2]
+        if isinstance(output, RealOutput) and not np.abs(output.array).max() <= limit:
+            raise InvalidInput(f"a report holds a value beyond {limit:g}: training has diverged, or it was forged")
+        return output
+
+    def _fixed(self, c: int, output: Output) -> Int64s:
+        """`[K, d]` contributions as whole numbers below 2^54; bits are summed later, so they stay bits."""
+        factor = self._scales[c].factor
+        match output:
+            case BitOutput():
+                return output.bits().astype(np.int64) * factor
+            case IntegerOutput():
+                return output.array.astype(np.int64) * factor
+            case RealOutput():
+                return np.rint(output.array.astype(np.float64) * self._scales[c].exact).astype(np.int64)
+
+    def _accumulate(self, fixed: Int64s, samples: Int64s | None) -> None:
+        low, high = fixed & (2**27 - 1), fixed >> 27
+        if samples is None:
+            self._low += low.sum(axis=0)
+            self._high += high.sum(axis=0)
+        else:
+            self._low += samples @ low
+            self._high += samples @ high
+
+    @property
+    def weight(self) -> float:
+        """The sum of all weights so far."""
+        return float(self._weights @ self._counts)
+
+    def mean(self) -> Float64s:
+        """The weighted mean of the estimates `[d]`."""
+        if not self.weight > 0:
+            raise InvalidInput("there is no report to take a mean of")
+        total = np.ldexp(self._high.astype(np.float64) * 2.0**27 + self._low, -self._shift)
+        for weight, count, scale in zip(self._weights, self._counts, self._scales, strict=True):
+            total += weight * count * scale.offset
+        return np.asarray(total / self.weight)
+
+    def noise(self) -> float:
+        """The predicted L2 norm of the noise in `mean()`, from the mechanisms' exact variances."""
+        shares = self._weights * self._counts / self.weight
+        spread = self._upload.variances() * shares**2 / np.maximum(self._counts, 1)
+        return math.sqrt(float(spread.sum()) * self._upload.values)
+
+
+def _affine(mechanism: Mechanism, values: int) -> tuple[Float64s | float, Float64s | float, float]:
+    """The estimate of an output x is offset + slope * x: found by asking for the estimates of 0 and 1."""
+    probe = mechanism.randomize(centre(mechanism, values), _NO_RANDOMNESS).output
+    match probe:
+        case BitOutput():
+            low = mechanism.estimate(BitOutput.pack(np.zeros((1, values), np.bool_)))[0].astype(np.float64)
+            high = mechanism.estimate(BitOutput.pack(np.ones((1, values), np.bool_)))[0].astype(np.float64)
+            return _collapse(low), _collapse(high - low), 1.0
+        case IntegerOutput():
+            limit = int(max(-probe.low.min(), probe.high.max()))
+            at_zero, at_limit = (
+                mechanism.estimate(IntegerOutput(np.full((1, values), v, np.int64), probe.low, probe.high))[0]
+                for v in (0, limit)
+            )
+            slope = (at_limit.astype(np.float64) - at_zero) / limit
+            return _collapse(at_zero.astype(np.float64)), _collapse(slope), float(limit)
+        case RealOutput():
+            at_zero, at_one = (
+                mechanism.estimate(RealOutput(np.full((1, values), v, np.float32), probe.bound))[0].astype(np.float64)
+                for v in (0, 1)
+            )
+            bound = PLAIN_LIMIT if isinstance(mechanism, NoPrivacy) else float(probe.bound.max())
+            return _collapse(at_zero), _collapse(at_one - at_zero), bound
+
+
+def _collapse(array: Float64s) -> Float64s | float:
+    """One number where all values are alike: most products are then with a scalar."""
+    return float(array[0]) if (array == array[0]).all() else array
+
+
+class _Zeros:
+    """Words that are all zero: for asking a mechanism what its outputs look like, never for a release."""
+
+    clients = 1
+
+    def words(self, rows: NDArray[np.intp], purpose: int, tensor: int, first: int, count: int) -> NDArray[np.uint32]:
+        return np.zeros((len(rows), count), np.uint32)
+
+
+_NO_RANDOMNESS = _Zeros()
+
+__all__ = ["Draw", "Sent", "Tally", "Upload", "centre", "samples_release"]

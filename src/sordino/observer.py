@@ -1,0 +1,23 @@
+"""Who is told what happens during a run: a progress display, a notebook, a log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sordino.report.records import Round
+    from sordino.wiring import Federation
+
+
+class Observer:
+    """Told what happens during a run; does nothing by itself."""
+
+    def started(self, federation: Federation, preflight: Sequence[str], first: int) -> None:
+        """Before round `first`, with what to expect."""
+
+    def round(self, record: Round) -> None:
+        """After each round."""
+
+
+__all__ = ["Observer"]

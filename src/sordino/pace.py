@@ -1,0 +1,92 @@
+"""How a model is computed on this machine: loop or stacked, how many clients at a time, how many processes.
+
+The choice is measured once per model, batch and machine and kept in the user's cache, so that later runs make the same
+one: a loop and stacked clients agree to rounding only. Short runs do not measure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from sordino.errors import InvalidInput, SordinoError
+from sordino.learning.datasets import cache_folder
+from sordino.learning.models import parameter_layout
+from sordino.learning.stacked import Execution, choose_width
+from sordino.report.durable import write_whole
+
+WORTH_MEASURING = 5e9  #: records times parameters of a whole run: below it, a second of measuring does not repay
+WORTH_WORKERS = 1e9  #: below it, starting processes takes longer than it saves
+GPU_WIDTH = 128
+
+
+def device_for(name: str) -> torch.device:
+    """The device of that name; refused where there is none."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InvalidInput(f"unknown device {name!r}: allowed are cpu, cuda and cuda:N") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InvalidInput("a GPU was asked for, but PyTorch finds none here: use --device cpu")
+    if device.type not in ("cpu", "cuda"):
+        raise InvalidInput(f"device {name!r} is not supported: allowed are cpu, cuda and cuda:N")
+    return device
+
+
+def workers_for(asked: int | None, device: torch.device, effort: float, clients: int) -> int:
+    """How many processes: as asked, else one per core where the work repays their start."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if asked is not None:
+        if asked < 1:
+            raise InvalidInput(f"workers must be at least 1, got {asked}")
+        return asked
+    if device.type != "cpu" or effort < WORTH_WORKERS:
+        return 1
+    return max(1, min(cores, clients))
+
+
+def execution_for(model: nn.Module, batch_shape: tuple[int, ...], effort: float, device: torch.device) -> Execution:
+    """How to compute this model on batches of this shape."""
+    if device.type == "cuda":
+        return Execution(GPU_WIDTH)
+    if effort < WORTH_MEASURING:
+        return Execution()
+    path = cache_folder() / "execution.json"
+    key = _key(model, batch_shape)
+    known = _read(path)
+    if key not in known:
+        known[key] = asdict(choose_width(model, batch_shape))
+        _write(path, known)
+    return Execution(**known[key])
+
+
+def _key(model: nn.Module, batch_shape: tuple[int, ...]) -> str:
+    layout = parameter_layout(model)
+    text = repr((str(model), layout.names, layout.shapes, batch_shape, torch.__version__, platform.processor()))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _read(path: Path) -> dict[str, dict[str, int]]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {key: dict(asdict(Execution(**value))) for key, value in found.items()}
+    except (OSError, ValueError, TypeError, AttributeError, SordinoError):
+        return {}  # a cache that cannot be read is measured again
+
+
+def _write(path: Path, known: dict[str, dict[str, int]]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(known, indent=1).encode())
+    except (OSError, SordinoError):
+        return  # the choice still holds for this run, and its checkpoint keeps it
+
+
+__all__ = ["device_for", "execution_for", "workers_for"]

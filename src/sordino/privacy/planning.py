@@ -1,0 +1,293 @@
+"""From a budget to the parameters of each round, and back: how many rounds a budget allows.
+
+Everything here counts as a client's ledger does (`sordino.privacy.accountant.Account`), so that what is planned is
+admitted, round after round, even where a server chooses each round after seeing the last. A statement about the same
+schedule, once it is over, may prove less loss than the ledger counted: `Allowance.total` says how much.
+
+A mechanism is known only by what it says of itself: a function from its parameter (an epsilon, an alpha, a standard
+deviation) to the guarantee or release of one round. What is found is rounded to five digits, towards privacy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from fractions import Fraction
+
+from sordino.errors import InvalidInput
+from sordino.privacy.accountant import Account, Cost, compose, covers
+from sordino.privacy.guarantee import (
+    SERVER,
+    Adjacency,
+    Budget,
+    Guarantee,
+    PoissonGaussian,
+    Release,
+    check_count,
+)
+from sordino.privacy.ledger import terms
+
+DIGITS = 5  #: significant digits of what is planned
+MOST_ROUNDS = 10**9  #: where counting rounds stops
+
+_GAP = 1 + 1e-6  #: how near to the border a search goes before it rounds
+_LEAST_MULTIPLIER, _LARGEST_MULTIPLIER = 2.0**-6, 2.0**19
+
+ReleaseOf = Callable[[float], "Release | Guarantee"]
+
+
+# --- how many rounds ------------------------------------------------------------------------------------------------
+
+
+def account_after(budget: Budget, round_: Release | Guarantee | Sequence[Release], rounds: int) -> Account:
+    """The account after so many rounds, each with the same releases; sums are exact, so it is what the ledger has."""
+    check_count("rounds", rounds)
+    releases = _releases(round_)
+    once = _count(Account.opening(budget), releases)
+    twice = _count(once, releases)
+    each = Cost(
+        _minus(twice.cost.pure, once.cost.pure),
+        _minus(twice.cost.mu_squared, once.cost.mu_squared),
+        _minus(twice.cost.renyi, once.cost.renyi),
+        _minus(twice.cost.tau, once.cost.tau),
+    )
+    more = rounds - 1
+    return replace(once, cost=once.cost + _times(each, more)) if more else once
+
+
+def rounds_allowed(budget: Budget, round_: Release | Guarantee | Sequence[Release], *, most: int = MOST_ROUNDS) -> int:
+    """How many rounds with these releases the budget admits, exactly; counting stops at `most`.
+
+    A release for which nothing is proven in the budget's terms is never admitted: leave out what the owner lets go
+    unproven, as the ledger does.
+    """
+    check_count("most", most)
+
+    def fits(rounds: int) -> bool:
+        return account_after(budget, round_, rounds).permits
+
+    if not fits(1):
+        return 0
+    fitting, beyond = 1, 2
+    while beyond <= most and fits(beyond):
+        fitting, beyond = beyond, 2 * beyond
+    beyond = min(beyond, most + 1)
+    while beyond - fitting > 1:
+        middle = (fitting + beyond) // 2
+        fitting, beyond = (middle, beyond) if fits(middle) else (fitting, middle)
+    return fitting
+
+
+def stated_epsilon(budget: Budget, round_: Release | Guarantee, rounds: int = 1) -> float:
+    """What a statement proves of so many equal rounds, in the budget's terms; infinite where nothing is proven.
+
+    One value of one upload occurs in a single round, so under that adjacency rounds do not add up.
+    """
+    check_count("rounds", rounds)
+    count = 1 if budget.adjacency is Adjacency.COORDINATE else rounds
+    (release,) = _releases(round_)
+    usable = [g for g in release.guarantees if covers(g, budget)]
+    proven = (compose([g.loss] * count, adjacency=g.adjacency).epsilon(budget.delta) for g in usable)
+    return min(proven, default=math.inf)
+
+
+def _releases(round_: Release | Guarantee | Sequence[Release]) -> tuple[Release, ...]:
+    if isinstance(round_, Guarantee):
+        return (Release("planned", "planned", "planned", (round_,)),)
+    return (round_,) if isinstance(round_, Release) else tuple(round_)
+
+
+def _count(account: Account, releases: Sequence[Release]) -> Account:
+    for release in releases:
+        account = account.after(release)
+    return account
+
+
+def _minus(a: Fraction | float, b: Fraction | float) -> Fraction | float:
+    return math.inf if math.inf in (a, b) else a - b
+
+
+def _times(cost: Cost, count: int) -> Cost:
+    return Cost(count * cost.pure, count * cost.mu_squared, count * cost.renyi, count * cost.tau)
+
+
+# --- which parameter ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What a budget allows each of several equal rounds; made by `largest`, `least` and `private_training`."""
+
+    budget: Budget
+    rounds: int
+    parameter: float  #: of the mechanism, for every round
+    release: Release  #: what one round releases with it
+    spent: float  #: epsilon on the ledger after all rounds, in the budget's terms
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What one round guarantees in the budget's terms."""
+        return next((g for g in self.release.guarantees if covers(g, self.budget)), self.release.guarantees[0])
+
+    @property
+    def each(self) -> float:
+        """Epsilon that a statement proves for one round, at the budget's delta."""
+        return stated_epsilon(self.budget, self.release)
+
+    @property
+    def total(self) -> float:
+        """Epsilon that a statement proves for all rounds, at the budget's delta: at most what the ledger counts."""
+        return min(stated_epsilon(self.budget, self.release, self.rounds), self._proven_spent)
+
+    @property
+    def _proven_spent(self) -> float:
+        return self.spent if self.budget.basis == "proven" else math.inf
+
+
+def largest(budget: Budget, rounds: int, release_of: ReleaseOf, *, between: tuple[float, float]) -> Allowance:
+    """The largest parameter (an epsilon, an alpha) with which the budget admits all rounds.
+
+    `release_of` must lose more the larger its parameter is; where it refuses a parameter (`InvalidInput`), that counts
+    as finer than the mechanism can do.
+    """
+    low, high = _range(between)
+    return _planned(budget, rounds, release_of, safe=low, risky=high)
+
+
+def least(budget: Budget, rounds: int, release_of: ReleaseOf, *, between: tuple[float, float]) -> Allowance:
+    """The least parameter (a standard deviation of noise) with which the budget admits all rounds."""
+    low, high = _range(between)
+    return _planned(budget, rounds, release_of, safe=high, risky=low)
+
+
+def private_training(budget: Budget, rounds: int, *, sampling_rate: float, steps: int) -> Allowance:
+    """The least noise multiplier with which DP-SGD of `steps` steps a round fits the budget.
+
+    Each step sums clipped gradients over a fresh Poisson sample of this rate (`PoissonGaussian`). What is protected is
+    a record, so the budget's adjacency must be one of records; an exchanged record needs about twice the noise of one
+    added or removed.
+    """
+    if budget.adjacency not in (Adjacency.RECORD_ADD_REMOVE, Adjacency.RECORD_REPLACE):
+        raise InvalidInput(
+            f"DP-SGD protects records, not the adjacency {str(budget.adjacency)!r}: plan with "
+            f"{str(Adjacency.RECORD_ADD_REMOVE)!r} or {str(Adjacency.RECORD_REPLACE)!r}"
+        )
+    if budget.delta == 0:
+        raise InvalidInput("Gaussian noise proves nothing at delta 0: give the budget a delta, for example 1e-5")
+    PoissonGaussian(sampling_rate, 1.0, check_count("steps", steps))  # refuses a rate that is none
+
+    def trained(multiplier: float) -> Guarantee:
+        loss = PoissonGaussian(sampling_rate, multiplier, steps)
+        basis = f"DP-SGD: {steps} steps of noise multiplier {multiplier:g} on Poisson samples of rate {sampling_rate:g}"
+        return Guarantee(SERVER, budget.adjacency, loss, basis)
+
+    return least(budget, rounds, trained, between=(_LEAST_MULTIPLIER, _LARGEST_MULTIPLIER))
+
+
+def noise_multiplier_for(
+    epsilon: float,
+    delta: float,
+    *,
+    sampling_rate: float,
+    steps: int,
+    rounds: int,
+    adjacency: Adjacency = Adjacency.RECORD_ADD_REMOVE,
+) -> float:
+    """The least noise multiplier that keeps `rounds` rounds of DP-SGD, `steps` steps each, within (epsilon, delta).
+
+    The same figures give the same multiplier everywhere, and a ledger with this budget admits all rounds.
+    """
+    budget = Budget(epsilon, delta, adjacency=adjacency)
+    return private_training(budget, rounds, sampling_rate=sampling_rate, steps=steps).parameter
+
+
+def _range(between: tuple[float, float]) -> tuple[float, float]:
+    low, high = between
+    if not (0 < low <= high < math.inf):
+        raise InvalidInput(f"a parameter is sought between two numbers 0 < low <= high, got {between!r}")
+    return low, high
+
+
+def _planned(budget: Budget, rounds: int, release_of: ReleaseOf, *, safe: float, risky: float) -> Allowance:
+    """The riskiest parameter that all rounds admit; from `safe` to `risky` the loss grows."""
+    check_count("rounds", rounds)
+
+    def attempt(parameter: float) -> Account | None:
+        """The account after all rounds; None where the mechanism cannot do anything that fine."""
+        try:
+            round_ = release_of(parameter)
+        except InvalidInput:
+            return None
+        return account_after(budget, round_, rounds)
+
+    def refused(parameter: float) -> bool:
+        account = attempt(parameter)
+        return account is not None and not account.permits
+
+    if refused(safe):
+        raise _impossible(budget, rounds, release_of, safe)
+    parameter = _on_grid(_border(refused, safe, risky), towards=risky)
+    while refused(parameter):
+        parameter = _neighbour(parameter, towards=safe)
+    account = attempt(parameter)
+    if account is None:
+        raise _impossible(budget, rounds, release_of, safe)
+    (release,) = _releases(release_of(parameter))
+    return Allowance(budget, rounds, parameter, release, account.spent)
+
+
+def _border(refused: Callable[[float], bool], safe: float, risky: float) -> float:
+    """The riskiest parameter that is not refused, by bisection on a logarithmic scale."""
+    if not refused(risky):
+        return risky
+    while max(safe / risky, risky / safe) > _GAP:
+        middle = math.sqrt(safe) * math.sqrt(risky)
+        safe, risky = (safe, middle) if refused(middle) else (middle, risky)
+    return safe
+
+
+def _on_grid(value: float, *, towards: float) -> float:
+    """The nearest number of `DIGITS` digits in that direction, but not beyond it."""
+    exact = Decimal(repr(value))
+    rounded = float(exact.quantize(_unit(exact), rounding=ROUND_CEILING if towards > value else ROUND_FLOOR))
+    return min(rounded, towards) if towards > value else max(rounded, towards)
+
+
+def _neighbour(value: float, *, towards: float) -> float:
+    """The next number of `DIGITS` digits in that direction, but not beyond it."""
+    exact = Decimal(repr(value))
+    step = _unit(exact) if towards > value else -_unit(exact)
+    return _on_grid(float(exact + step), towards=value) if abs(towards - value) > abs(step) else towards
+
+
+def _unit(value: Decimal) -> Decimal:
+    """One in the last of the digits that are kept."""
+    return Decimal(1).scaleb(value.adjusted() - DIGITS + 1)
+
+
+def _impossible(budget: Budget, rounds: int, release_of: ReleaseOf, safe: float) -> InvalidInput:
+    """Why no parameter fits, and what to change."""
+    hint = "raise the budget, or spread it over fewer rounds or values"
+    try:
+        alone = account_after(budget, release_of(safe), 1).spent
+    except InvalidInput as error:
+        return InvalidInput(
+            f"{rounds} rounds within epsilon {budget.limit:g} ({terms(budget)}) ask for more noise than the mechanism "
+            f"can add ({error}): {hint}"
+        )
+    if math.isinf(alone) and budget.delta == 0:
+        hint = "nothing is proven at delta 0: give the budget a delta, for example 1e-5"
+    elif math.isinf(alone):
+        hint = "its guarantee does not cover these terms: ask for another adjacency or adversary"
+    return InvalidInput(
+        f"{rounds} rounds do not fit a budget of epsilon {budget.limit:g} ({terms(budget)}): even with the most noise "
+        f"one round spends {alone:.4g}. What to do: {hint}"
+    )
+
+
+__all__ = [
+    "DIGITS", "MOST_ROUNDS", "Allowance", "account_after", "largest", "least", "noise_multiplier_for",
+    "private_training", "rounds_allowed", "stated_epsilon",
+]  # fmt: skip

@@ -1,0 +1,379 @@
+"""Recipes: a federation as data. TOML on disk, a validated object in memory.
+
+    recipe = Recipe.load("two-point-digits", ["training.epochs=5", "clients.epsilon.uniform=[2, 8]"])
+    recipe.number_of_clients, recipe.epsilons(), recipe.to_toml()
+
+All that is wrong with a recipe is said at once (`RecipeInvalid.problems`), before any work begins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from sordino.errors import InvalidInput
+from sordino.privacy.guarantee import Budget
+from sordino.privacy.terms import adjacency_named, adversary_named
+from sordino.recipe import toml, tree
+from sordino.recipe.checks import conflicts
+from sordino.recipe.grammar import (
+    Adam,
+    BudgetRule,
+    ByBudget,
+    BySamples,
+    Clients,
+    ClipOnlySpec,
+    Data,
+    DirectChannel,
+    DirichletSplit,
+    Evaluation,
+    ExponentialSpec,
+    FedAvg,
+    FilesSplit,
+    FixedRange,
+    GaussianSpec,
+    IidSplit,
+    InverseVariance,
+    LaplaceSpec,
+    Linear,
+    Mean,
+    MechanismSpec,
+    Model,
+    NoMechanism,
+    Part,
+    PiecewiseSpec,
+    PrivUnitSpec,
+    RmsProp,
+    Rounds,
+    ScopeAll,
+    Sections,
+    SelectAll,
+    SelectCount,
+    SelectFraction,
+    SelectProbability,
+    Sgd,
+    ShardsSplit,
+    Shares,
+    SignAggregation,
+    SignSpec,
+    SiloDp,
+    SizesSplit,
+    Target,
+    Training,
+    TwoPointSpec,
+    Uniform,
+    origin_of,
+)
+from sordino.recipe.overrides import Keys, addressed, overridden, parsed
+from sordino.recipe.problems import Problem, RecipeInvalid, nearest, translated
+from sordino.recipe.strengths import EPSILONS, LIMITS, resolved
+from sordino.recipe.tree import Key, Location, tag_of
+
+SCHEMA = "https://json-schema.org/draft/2020-12/schema"
+
+
+class Recipe(Sections):
+    """A whole federation: data, split, model, clients and budgets, method, rounds and seed."""
+
+    def __init__(self, /, **given: Any) -> None:
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            raise RecipeInvalid(map(str, _all_problems(given, translated(error, Sections)))) from None
+        if found := conflicts(self):
+            raise RecipeInvalid(map(str, found))
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def load(cls, name_or_path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+        """A shipped recipe by name, or one of your own by its file, changed by `key=value` settings.
+
+        Relative paths in a file are relative to the file; in settings, to the current folder.
+        """
+        label, text, folder = _found(name_or_path)
+        data = _read(text, label)
+        if folder is not None:
+            data = _anchored(data, folder)
+        changes, problems = parsed(overrides)
+        return cls._changed(data, changes, problems, label)
+
+    @classmethod
+    def from_toml(cls, text: str) -> Recipe:
+        """The recipe that a TOML text describes."""
+        return cls.from_dict(_read(text, "the recipe"))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Recipe:
+        """The recipe that a table describes, with the keys of the TOML file."""
+        if not isinstance(data, Mapping) or not all(isinstance(key, str) for key in data):
+            raise InvalidInput(f"a recipe is a table of named keys, got {toml.shown(data)}")
+        return cls(**data)
+
+    def override(self, settings: Sequence[str]) -> Recipe:
+        """The same recipe with `key=value` settings, such as `training.epochs=5`; an empty value takes a key away."""
+        changes, problems = parsed(settings)
+        return self._changed(_given(self), changes, problems, f"the recipe {self.name!r}")
+
+    def with_(self, changes: Mapping[str, Any]) -> Recipe:
+        """The same recipe with other values at dotted keys: `recipe.with_({"training.epochs": 5})`."""
+        by_parts, problems = addressed(changes)
+        return self._changed(_given(self), by_parts, problems, f"the recipe {self.name!r}")
+
+    @classmethod
+    def _changed(
+        cls, data: Mapping[str, Any], changes: Mapping[Keys, Any], problems: list[Problem], label: str
+    ) -> Recipe:
+        result = overridden(data, changes, Sections)
+        lines = [str(problem) for problem in (*problems, *result.problems)]
+        try:
+            recipe = cls(**result.data)
+        except RecipeInvalid as error:
+            raise RecipeInvalid((*lines, *error.problems), label) from None
+        if lines:
+            raise RecipeInvalid(lines, label)
+        return recipe
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """The complete table, with every default that is in force; what does not apply is left out."""
+        data = self.model_dump(mode="json", exclude_none=True)
+        if isinstance(self.method, SiloDp):  # it draws its own batches
+            data["training"] = {"optimizer": data["training"]["optimizer"]}
+        return data
+
+    def to_toml(self) -> str:
+        """The complete recipe as TOML; `from_toml` gives the same recipe back."""
+        return toml.document(self.to_dict(), self._is_table)
+
+    def _is_table(self, path: tuple[str, ...]) -> bool:
+        found: Any = self
+        for name in path:
+            found = getattr(found, name, None) if isinstance(found, Part) else None
+        return isinstance(found, Part) and not found.inline
+
+    def settings(self) -> dict[str, Any]:
+        """Every setting in force by its dotted key, as `override` takes them."""
+        return dict(self._settings_below(self.to_dict(), ()))
+
+    def _settings_below(self, data: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+        for name, value in data.items():
+            here = (*path, name)
+            if self._is_table(here):
+                yield from self._settings_below(value, here)
+            else:
+                yield tree.dotted(here), value
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the canonical form: equal recipes have equal ones, however they were written down."""
+        canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    # --- the grammar --------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """The JSON Schema of all that a recipe can say, for editors."""
+        return {"$schema": SCHEMA, **cls.model_json_schema()}
+
+    @classmethod
+    def all_keys(cls) -> list[Key]:
+        """Every key of the grammar, with what it allows, its default and what it is for."""
+        return tree.keys(Sections)
+
+    # --- what each client has -----------------------------------------------------------------------------------------
+
+    def epsilons(self) -> list[float] | None:
+        """The mechanism's strength of each client, in order; None where the mechanism takes none."""
+        strength = self.clients.epsilon
+        return None if strength is None else resolved(strength, self.number_of_clients, self.seed, EPSILONS)
+
+    def budgets(self) -> list[Budget] | None:
+        """What each client's ledger enforces, in order; None where nothing is enforced."""
+        rule = self.clients.budget
+        if rule is None:
+            return None
+        adjacency, adversary = adjacency_named(rule.adjacency), adversary_named(rule.adversary)
+        limits = resolved(rule.limit, self.number_of_clients, self.seed, LIMITS)
+        return [Budget(limit, rule.delta, rule.basis, adjacency, adversary) for limit in limits]
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def shipped() -> dict[str, Traversable]:
+    """The recipes that come with Sordino, by name."""
+    folder = files("sordino") / "recipes"
+    found = {file.name.removesuffix(".toml"): file for file in folder.iterdir() if file.name.endswith(".toml")}
+    return dict(sorted(found.items()))
+
+
+def _found(name_or_path: str | Path) -> tuple[str, str, Path | None]:
+    """What to call it, its text, and the folder that its paths are relative to."""
+    given = str(name_or_path)
+    if isinstance(name_or_path, str) and given in shipped():
+        return f"the recipe {given!r}", shipped()[given].read_text(encoding="utf-8"), None
+    path = Path(name_or_path).expanduser()
+    if path.is_file():
+        return given, _text_of(path), path.resolve().parent
+    if path.suffix == ".toml" or path.name != given:
+        raise InvalidInput(f"{given}: there is no such file")
+    raise InvalidInput(
+        f"there is no recipe {given!r}; {nearest(given, shipped())}shipped: {', '.join(shipped())}; "
+        "one of your own is given by its path, such as ./mine.toml"
+    )
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path}: cannot be read as text in UTF-8 ({error})") from None
+
+
+def _read(text: str, label: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        message = str(error)
+        found = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", message, re.DOTALL)
+        if found is None:
+            what, where = message.removesuffix(" (at end of document)"), f"line {len(text.splitlines())}, at its end"
+        else:
+            what, where = found[1], f"line {found[2]}, column {found[3]}"
+        raise RecipeInvalid([f"{where}: not TOML: {what}"], label) from None
+
+
+def _anchored(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The table with its relative paths made absolute, so that the recipe means the same wherever it is run."""
+    result = deepcopy(dict(data))
+    own, split = result.get("data"), result.get("split")
+    if isinstance(own, dict) and origin_of(str(own.get("source"))) in ("npz", "table", "images"):
+        for name in ("source", "test"):
+            if isinstance(own.get(name), str):
+                own[name] = str(folder / Path(own[name]).expanduser())
+    if isinstance(split, dict) and isinstance(split.get("files"), list):
+        split["files"] = [str(folder / Path(f).expanduser()) if isinstance(f, str) else f for f in split["files"]]
+    return result
+
+
+# --- validation -------------------------------------------------------------------------------------------------------
+
+_STAND_INS: dict[str, Any] = {
+    "name": "recipe",
+    "data": {"source": "digits"},
+    "split": {"kind": "iid", "clients": 1},
+    "model": {"name": "logistic"},
+    "method": {"name": "fedavg"},
+}
+
+
+def _all_problems(given: Mapping[str, Any], found: list[Problem]) -> list[Problem]:
+    """The problems of single keys, and of the rest of the recipe among itself."""
+    data, unusable = deepcopy(dict(given)), [problem.path for problem in found if not problem.superfluous]
+    while True:
+        try:
+            return [*found, *conflicts(Sections.model_validate(data), unusable)]
+        except ValidationError as error:
+            wrong = translated(error, Sections)
+            cut = [_cut(data, problem.path) for problem in wrong]
+            unusable += [path for path, problem in zip(cut, wrong, strict=True) if path and not problem.superfluous]
+            if not any(cut):
+                return found
+
+
+def _cut(data: dict[str, Any], path: Location) -> Location | None:
+    """Take a wrong key out, or the table from which one is missing, and say what went; None if nothing did."""
+    tables: list[dict[str, Any]] = [data]
+    for part in path[:-1]:
+        inner = tables[-1].get(str(part))
+        if not isinstance(inner, dict):
+            break
+        tables.append(inner)
+    depth = len(tables) - 1
+    if path[depth] not in tables[-1] and depth:
+        depth -= 1
+    name = str(path[depth])
+    if depth == 0 and name in _STAND_INS:
+        if data.get(name) == _STAND_INS[name]:
+            return None
+        data[name] = deepcopy(_STAND_INS[name])
+        return (name,)
+    return path[: depth + 1] if tables[depth].pop(name, None) is not None else None
+
+
+def _given(part: Part) -> dict[str, Any]:
+    """What was said and not left to defaults, with the form of every table."""
+    tag = tag_of(type(part))
+    said = {name: getattr(part, name) for name in type(part).model_fields if name in part.model_fields_set}
+    if tag:
+        said = {tag[0]: tag[1], **said}
+    return {name: _given(v) if isinstance(v, Part) else _listed(v) for name, v in said.items() if v is not None}
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+__all__ = [
+    "Adam",
+    "BudgetRule",
+    "ByBudget",
+    "BySamples",
+    "Clients",
+    "ClipOnlySpec",
+    "Data",
+    "DirectChannel",
+    "DirichletSplit",
+    "Evaluation",
+    "ExponentialSpec",
+    "FedAvg",
+    "FilesSplit",
+    "FixedRange",
+    "GaussianSpec",
+    "IidSplit",
+    "InverseVariance",
+    "Key",
+    "LaplaceSpec",
+    "Linear",
+    "Mean",
+    "MechanismSpec",
+    "Model",
+    "NoMechanism",
+    "Part",
+    "PiecewiseSpec",
+    "PrivUnitSpec",
+    "Recipe",
+    "RecipeInvalid",
+    "RmsProp",
+    "Rounds",
+    "ScopeAll",
+    "SelectAll",
+    "SelectCount",
+    "SelectFraction",
+    "SelectProbability",
+    "Sgd",
+    "ShardsSplit",
+    "Shares",
+    "SignAggregation",
+    "SignSpec",
+    "SiloDp",
+    "SizesSplit",
+    "Target",
+    "Training",
+    "TwoPointSpec",
+    "Uniform",
+    "shipped",
+]

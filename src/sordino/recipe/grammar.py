@@ -1,0 +1,856 @@
+"""What a recipe can say: one class per table of the TOML file, one field per key.
+
+Every field has a description, so the schema, the error messages and the table in the documentation come from here. A
+table that has several forms is a union, told apart by its `kind` or `name`; a new form is a new class in that union.
+What concerns several keys at once is in `checks`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge, Gt, Le, Lt, MinLen
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic_core import PydanticCustomError
+
+from sordino.errors import InvalidInput
+from sordino.learning.datasets import KNOWN
+from sordino.learning.partition import BETA_RANGE, MAX_CLIENTS
+from sordino.privacy.guarantee import Adjacency, Adversary
+from sordino.privacy.terms import adjacency_named, adversary_named, plain
+from sordino.recipe.toml import shown
+from sordino.recipe.tree import Says
+
+
+class Part(BaseModel):
+    """A table of a recipe: immutable, of exact types (no text for numbers), without unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True)
+
+    inline: ClassVar[bool] = False  #: whether it is written on one line: epsilon = { linear = [2, 8] }
+
+
+def refusal(text: str) -> PydanticCustomError:
+    """A validator's own complete sentence, which is shown as it is."""
+    return PydanticCustomError("refusal", "{text}", {"text": text})
+
+
+# --- kinds of values --------------------------------------------------------------------------------------------------
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _rising(pair: tuple[float, float]) -> tuple[float, float]:
+    if pair[0] > pair[1]:
+        raise refusal(f"got [{pair[0]:g}, {pair[1]:g}]; allowed: [low, high] with low <= high")
+    return pair
+
+
+def _plain_values(value: Any) -> Any:
+    """Only what TOML and JSON both hold: a recipe must mean the same wherever it is read."""
+    if isinstance(value, dict):
+        return {key: _plain_values(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain_values(inner) for inner in value]
+    if isinstance(value, (str, bool, int)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise refusal(f"got {value!r} in it; allowed: text, finite numbers, true, false, and lists and tables of these")
+
+
+def _parsed(parse: Callable[[str], Adjacency | Adversary]) -> AfterValidator:
+    """Text in any spelling that `parse` knows, kept in the plain one."""
+
+    def check(text: str) -> str:
+        try:
+            return plain(parse(text))
+        except InvalidInput as error:
+            raise refusal(str(error)) from None
+
+    return AfterValidator(check)
+
+
+Count = Annotated[int, Ge(1)]
+Natural = Annotated[int, Ge(0)]
+Positive = Annotated[float, Gt(0)]
+NonNegative = Annotated[float, Ge(0)]
+Share = Annotated[float, Ge(0), Lt(1)]
+Probability = Annotated[float, Gt(0), Le(1)]
+Inside = Annotated[float, Gt(0), Lt(1)]
+ClientCount = Annotated[int, Ge(1), Le(MAX_CLIENTS)]
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
+Numbers = Annotated[tuple[float, ...], BeforeValidator(_as_tuple), MinLen(1)]
+Positives = Annotated[tuple[Positive, ...], BeforeValidator(_as_tuple), MinLen(1)]
+Table = Annotated[dict[str, Any], AfterValidator(_plain_values)]
+
+
+# --- one number per client --------------------------------------------------------------------------------------------
+
+
+class Uniform(Part):
+    """Each client's number drawn evenly between two, from the seed, rounded to two decimals."""
+
+    inline: ClassVar[bool] = True
+
+    uniform: Annotated[
+        tuple[Annotated[float, Ge(0.01)], Annotated[float, Ge(0.01)]],
+        BeforeValidator(_as_tuple),
+        AfterValidator(_rising),
+        Says("[low, high], both at least 0.01"),
+    ] = Field(description="drawn evenly between these two, from the seed, rounded to two decimals")
+
+
+class Linear(Part):
+    """Evenly spaced numbers, the first client's first."""
+
+    inline: ClassVar[bool] = True
+
+    linear: Annotated[tuple[Positive, Positive], BeforeValidator(_as_tuple), Says("[first, last], both above 0")] = (
+        Field(description="evenly spaced from the first client's to the last one's")
+    )
+
+
+class Shares(Part):
+    """A few numbers, each for its share of the clients."""
+
+    inline: ClassVar[bool] = True
+
+    values: Positives = Field(description="the numbers that occur")
+    shares: Positives = Field(description="which share of the clients has each of them: as many as values, 1 together")
+
+
+def _strength_form(value: Any) -> str | None:
+    match value:
+        case Uniform() | {"uniform": _}:
+            return "uniform"
+        case Linear() | {"linear": _}:
+            return "linear"
+        case Shares() | {"values": _} | {"shares": _}:
+            return "shares"
+        case dict() | BaseModel():
+            return None
+        case list() | tuple():
+            return "list"
+    return "number"
+
+
+Strength = Annotated[
+    Annotated[Positive, Tag("number")]
+    | Annotated[Positives, Tag("list")]
+    | Annotated[Uniform, Tag("uniform")]
+    | Annotated[Linear, Tag("linear")]
+    | Annotated[Shares, Tag("shares")],
+    Discriminator(_strength_form),
+    Says(
+        "a number above 0 for all clients, a list with one for each, { uniform = [low, high] }, "
+        "{ linear = [first, last] } or { values = [...], shares = [...] }"
+    ),
+]
+
+
+def _layers_form(value: Any) -> str:
+    return "layers" if isinstance(value, dict) else "number"
+
+
+Radius = Annotated[
+    Annotated[Positive, Tag("number")] | Annotated[dict[str, Positive], MinLen(1), Tag("layers")],
+    Discriminator(_layers_form),
+]
+Centre = Annotated[
+    Annotated[float, Tag("number")] | Annotated[dict[str, float], MinLen(1), Tag("layers")], Discriminator(_layers_form)
+]
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+_IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+Origin = Literal["known", "npz", "table", "images", "function"]
+
+
+def origin_of(source: str) -> Origin | None:
+    """Where the examples of a source come from; None for a name that is not known."""
+    if source in KNOWN:
+        return "known"
+    if _IMPORT_PATH.fullmatch(source):
+        return "function"
+    if source.lower().endswith(".npz"):
+        return "npz"
+    if source.lower().endswith(".csv"):
+        return "table"
+    return "images" if "/" in source or "\\" in source else None
+
+
+class Data(Part):
+    """The examples. Class lists and normalisation constants are public inputs: none is computed from private data."""
+
+    source: Annotated[str, MinLen(1)] = Field(
+        description=f"a data set known by name ({', '.join(KNOWN)}); or your own: a path to an .npz or .csv file, or "
+        "to a folder of images written with a slash (./scans), or 'package.module:function'"
+    )
+    classes: Texts | None = Field(
+        default=None, description="the names of all classes (own data): a public list, never read off the examples"
+    )
+    label: str | int | None = Field(
+        default=None, description="the label's column (.csv) by name, or by number where there is no header"
+    )
+    features: Annotated[tuple[str, ...] | tuple[int, ...], BeforeValidator(_as_tuple), MinLen(1)] | None = Field(
+        default=None, description="the columns to learn from (.csv), in order; all others than the label if left out"
+    )
+    test: str | Inside | None = Field(
+        default=None,
+        description="the test examples' file or folder (.csv, images), or the fraction to hold out at random",
+    )
+    channels: Literal[1, 3] | None = Field(default=None, description="of images: 1 (grey) or 3 (colour); 3 if left out")
+    mean: Numbers | None = Field(
+        default=None,
+        description="what is subtracted from own data, in its own units (pixels 0 to 255): one number, or one per "
+        "channel or feature; public constants, never computed from the examples",
+    )
+    std: Positives | None = Field(
+        default=None, description="what own data is divided by: as many as mean, public constants as well"
+    )
+    arguments: Table | None = Field(default=None, description="keyword arguments of a 'package.module:function'")
+    validation: Share = Field(default=0.0, description="share of every client's examples set aside for tuning")
+    train_limit: Natural = Field(default=0, description="use only the first n training examples (0: all)")
+    test_limit: Natural = Field(default=0, description="use only the first n test examples (0: all)")
+
+    @property
+    def origin(self) -> Origin | None:
+        """Where the examples come from; None for a name that is not known."""
+        return origin_of(self.source)
+
+    @property
+    def examples(self) -> int | None:
+        """The number of training examples where it is public: that of a known set, limited as the recipe says."""
+        if self.source not in KNOWN:
+            return None
+        whole = KNOWN[self.source].sizes[0]
+        return min(whole, self.train_limit) if self.train_limit else whole
+
+
+# --- split ------------------------------------------------------------------------------------------------------------
+
+AtLeast = Annotated[Natural, Field(description="fewest examples a client may hold (0 allows clients without any)")]
+
+
+class IidSplit(Part):
+    """All examples dealt at random, as evenly as possible."""
+
+    kind: Literal["iid"] = Field(default="iid", description="dealt at random, as evenly as possible")
+    clients: ClientCount = Field(description="number of clients")
+    at_least: AtLeast = 1
+
+    @property
+    def number(self) -> int:
+        return self.clients
+
+
+class SizesSplit(Part):
+    """As many examples for each client as its size says, chosen at random."""
+
+    kind: Literal["sizes"] = Field(default="sizes", description="as many for each client as its size says")
+    sizes: Annotated[tuple[Natural, ...], BeforeValidator(_as_tuple), MinLen(1)] = Field(
+        description="number of examples of each client"
+    )
+    at_least: AtLeast = 1
+
+    @property
+    def number(self) -> int:
+        return len(self.sizes)
+
+
+class DirichletSplit(Part):
+    """Label skew: clients' shares of every class are Dirichlet(beta, ..., beta)."""
+
+    kind: Literal["dirichlet"] = Field(default="dirichlet", description="label skew: Dirichlet shares of every class")
+    clients: ClientCount = Field(description="number of clients")
+    beta: Annotated[float, Ge(BETA_RANGE[0]), Le(BETA_RANGE[1])] = Field(
+        description="small: a class is with few clients; large: nearly the same mixture everywhere"
+    )
+    at_least: AtLeast = 1
+
+    @property
+    def number(self) -> int:
+        return self.clients
+
+
+class ShardsSplit(Part):
+    """Shards of one label each, so many to every client."""
+
+    kind: Literal["shards"] = Field(default="shards", description="shards of one label each, so many to every client")
+    clients: ClientCount = Field(description="number of clients")
+    labels_per_client: Count = Field(description="shards dealt to each client, so its labels at most")
+
+    @property
+    def number(self) -> int:
+        return self.clients
+
+
+class FilesSplit(Part):
+    """Who holds what as written down: one file of indices per client."""
+
+    kind: Literal["files"] = Field(default="files", description="as written down, one file per client")
+    files: Annotated[tuple[str, ...], BeforeValidator(_as_tuple), MinLen(1)] = Field(
+        description="one file per client: a .npy array of indices, or text with one index (from 0) per line"
+    )
+    at_least: AtLeast = 1
+
+    @property
+    def number(self) -> int:
+        return len(self.files)
+
+
+Split = Annotated[IidSplit | SizesSplit | DirichletSplit | ShardsSplit | FilesSplit, Field(discriminator="kind")]
+
+
+# --- model and training -----------------------------------------------------------------------------------------------
+
+
+class Model(Part):
+    """The network that is trained."""
+
+    name: Annotated[str, MinLen(1)] = Field(
+        description="a model known by name (docs/models.md lists them), or your own as 'package.module:Class'"
+    )
+    options: Table = Field(default_factory=dict, description="the model's options, such as { hidden = [64] }")
+    buffers: Literal["refuse", "local", "release"] = Field(
+        default="refuse",
+        description="batch-norm statistics: refuse models that have them, keep them with each client, or release them",
+    )
+
+
+LearningRate = Annotated[Positive, Field(description="learning rate")]
+Momentum = Annotated[Share, Field(description="momentum")]
+WeightDecay = Annotated[NonNegative, Field(description="L2 regularisation, added to the gradient")]
+Decay = Annotated[NonNegative, Field(description="the learning rate of step t is lr / (1 + decay * t)")]
+
+
+class Sgd(Part):
+    """Stochastic gradient descent."""
+
+    name: Literal["sgd"] = Field(default="sgd", description="stochastic gradient descent")
+    lr: LearningRate
+    momentum: Momentum = 0.0
+    nesterov: bool = Field(default=False, description="Nesterov's momentum")
+    weight_decay: WeightDecay = 0.0
+    decay: Decay = 0.0
+
+
+class Adam(Part):
+    """Adam, without AMSGrad."""
+
+    name: Literal["adam"] = Field(default="adam", description="Adam, without AMSGrad")
+    lr: LearningRate
+    beta1: Share = Field(default=0.9, description="decay of the gradient's mean")
+    beta2: Share = Field(default=0.999, description="decay of the squared gradient's mean")
+    epsilon: Positive = Field(default=1e-8, description="added to the root; nothing to do with privacy")
+    weight_decay: WeightDecay = 0.0
+    decay: Decay = 0.0
+
+
+class RmsProp(Part):
+    """RMSprop, not centred."""
+
+    name: Literal["rmsprop"] = Field(default="rmsprop", description="RMSprop, not centred")
+    lr: LearningRate
+    rho: Share = Field(default=0.99, description="decay of the squared gradient's mean")
+    epsilon: Positive = Field(default=1e-8, description="added to the root; nothing to do with privacy")
+    momentum: Momentum = 0.0
+    weight_decay: WeightDecay = 0.0
+    decay: Decay = 0.0
+
+
+Optimizer = Annotated[Sgd | Adam | RmsProp, Field(discriminator="name")]
+
+
+def _one_epoch_unless_steps(earlier: dict[str, Any]) -> int | None:
+    return 1 if earlier.get("steps") is None else None
+
+
+class Training(Part):
+    """How a client trains in one round. Of silo-dp, which draws batches of its own, the optimizer alone concerns."""
+
+    steps: Count | None = Field(default=None, description="local steps per round; or give epochs")
+    epochs: Count | None = Field(
+        default_factory=_one_epoch_unless_steps, description="local epochs per round; 1 if neither is given"
+    )
+    batch_size: Natural = Field(default=10, description="records per step (0: all at once)")
+    shuffle: bool = Field(default=True, description="a new order of the records in every epoch")
+    drop_last: bool = Field(default=False, description="leave out a last batch that is not full")
+    optimizer: Optimizer = Field(default=Sgd(lr=0.1), description="the rule of each step")
+
+
+# --- clients ----------------------------------------------------------------------------------------------------------
+
+
+class BudgetRule(Part):
+    """What each client's ledger enforces: never the same thing as a mechanism's epsilon."""
+
+    limit: Strength = Field(description="the limit of each client's ledger, above which nothing may leave")
+    delta: Share = Field(default=0.0, description="the delta at which the ledger counts")
+    basis: Literal["proven", "claimed"] = Field(
+        default="proven",
+        description="which epsilon is counted; claimed is for simulations, and this line is the consent to it",
+    )
+    adjacency: Annotated[
+        str, _parsed(adjacency_named), Says(f"one of {', '.join(plain(adjacency) for adjacency in Adjacency)}")
+    ] = Field(default="client", description="what is hidden")
+    adversary: Annotated[str, _parsed(adversary_named), Says("server, model-reader, shuffled(N) or summed(N)")] = Field(
+        default="server", description="from whom it is hidden: server, model-reader, shuffled(N) or summed(N)"
+    )
+
+
+class Clients(Part):
+    """What the clients of the federation spend, and what they allow."""
+
+    epsilon: Strength | None = Field(
+        default=None,
+        description="the mechanism's strength for each client; left out where the mechanism takes none",
+    )
+    allow_unproven: Texts = Field(
+        default=(),
+        description="kinds of release that may leave without a proof although there is a budget, by their `what`",
+    )
+    budget: BudgetRule | None = Field(
+        default=None,
+        description="what each client's ledger enforces; without it nothing is refused, and the statement says what "
+        "was spent",
+    )
+
+
+# --- parts of a method ------------------------------------------------------------------------------------------------
+
+
+class SelectAll(Part):
+    """Every client, every round."""
+
+    kind: Literal["all"] = Field(default="all", description="every client, every round")
+
+    def asked(self, clients: int) -> int:
+        """How many of so many clients are asked, at most."""
+        return clients
+
+
+class SelectCount(Part):
+    """k clients, chosen by the server anew in every round."""
+
+    kind: Literal["count"] = Field(default="count", description="k clients, chosen anew in every round")
+    k: Count = Field(description="how many")
+
+    def asked(self, clients: int) -> int:
+        """How many of so many clients are asked, at most."""
+        return min(self.k, clients)
+
+
+class SelectFraction(Part):
+    """A fixed fraction of the clients, chosen by the server anew in every round."""
+
+    kind: Literal["fraction"] = Field(
+        default="fraction", description="a fraction of the clients, chosen anew in every round"
+    )
+    p: Probability = Field(description="which fraction: max(1, round(p * clients)) are asked")
+
+    def asked(self, clients: int) -> int:
+        """How many of so many clients are asked, at most."""
+        return max(1, math.floor(self.p * clients + 0.5))
+
+
+class SelectProbability(Part):
+    """Each client with the same probability, independently of the others."""
+
+    kind: Literal["probability"] = Field(default="probability", description="each client by itself, with probability p")
+    p: Probability = Field(description="the probability")
+
+    def asked(self, clients: int) -> int:
+        """How many of so many clients are asked, at most."""
+        return clients
+
+
+Selection = Annotated[SelectAll | SelectCount | SelectFraction | SelectProbability, Field(discriminator="kind")]
+
+
+def _said(key: str) -> BeforeValidator:
+    """A table with a single form as yet must say it all the same: the recipe stays valid when there are more."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, dict) and key not in value:
+            raise PydanticCustomError("unsaid", "{key}", {"key": key})
+        return value
+
+    return BeforeValidator(check)
+
+
+class ScopeAll(Part):
+    """All tensors of the model."""
+
+    kind: Literal["all"] = Field(default="all", description="all tensors of the model")
+
+
+Scope = Annotated[ScopeAll, _said("kind")]
+
+
+class FixedRange(Part):
+    """Where values are clipped to before they are randomised: public, and the same in every round."""
+
+    kind: Literal["fixed"] = Field(default="fixed", description="the same in every round")
+    radius: Radius = Field(description="of the interval, ball or sphere: one number, or a table by layer")
+    centre: Centre = Field(default=0.0, description="of the interval: one number, or a table by layer")
+
+
+Range = Annotated[FixedRange, _said("kind")]
+
+
+class DirectChannel(Part):
+    """Each report goes straight to the server."""
+
+    kind: Literal["direct"] = Field(default="direct", description="each report goes straight to the server")
+
+
+Channel = Annotated[DirectChannel, _said("kind")]
+
+
+class Mean(Part):
+    """Every report counts alike."""
+
+    kind: Literal["mean"] = Field(default="mean", description="every report counts alike")
+
+
+class BySamples(Part):
+    """Reports weighed by clients' numbers of examples, which thereby leave the clients."""
+
+    kind: Literal["samples"] = Field(
+        default="samples", description="weighed by sample counts, which thereby are released"
+    )
+
+
+class ByBudget(Part):
+    """Reports weighed in proportion to clients' epsilons."""
+
+    kind: Literal["budget"] = Field(default="budget", description="weighed in proportion to clients.epsilon")
+
+
+class InverseVariance(Part):
+    """Reports weighed by the inverse of their noise's variance."""
+
+    kind: Literal["inverse-variance"] = Field(
+        default="inverse-variance", description="weighed by the inverse of the noise"
+    )
+
+
+class SignAggregation(Part):
+    """The majority of votes for each value, times a step."""
+
+    kind: Literal["sign"] = Field(default="sign", description="the majority of votes for each value")
+    step: Positive = Field(description="how far each value moves along the majority")
+
+
+Aggregation = Annotated[Mean | BySamples | ByBudget | InverseVariance | SignAggregation, Field(discriminator="kind")]
+
+
+# --- mechanisms -------------------------------------------------------------------------------------------------------
+
+
+class MechanismSpec(Part):
+    """What all mechanisms' tables share: what the checks ask them."""
+
+    noisy: ClassVar[bool] = True
+
+    @property
+    def takes_epsilon(self) -> bool:
+        """Whether `clients.epsilon` is its strength."""
+        return True
+
+    @property
+    def clips(self) -> bool:
+        """Whether values are brought into `method.range` first."""
+        return True
+
+    @property
+    def around_zero(self) -> bool:
+        """Whether the range is a ball, a sphere or coded integers, and so has no centre."""
+        return False
+
+    @property
+    def one_radius(self) -> bool:
+        """Whether one radius serves all layers."""
+        return self.around_zero
+
+
+class NoMechanism(MechanismSpec):
+    """The values as they are: no clipping, no noise, no protection."""
+
+    name: Literal["none"] = Field(default="none", description="values leave as they are: no protection")
+    noisy: ClassVar[bool] = False
+
+    @property
+    def takes_epsilon(self) -> bool:
+        return False
+
+    @property
+    def clips(self) -> bool:
+        return False
+
+
+class ClipOnlySpec(MechanismSpec):
+    """Clipped and not randomised: what clipping alone costs."""
+
+    name: Literal["clip-only"] = Field(default="clip-only", description="clipped, not randomised: no protection")
+    norm: Literal["box", "l1", "l2"] = Field(default="box", description="each value, or the vector's L1 or L2 norm")
+    noisy: ClassVar[bool] = False
+
+    @property
+    def takes_epsilon(self) -> bool:
+        return False
+
+    @property
+    def around_zero(self) -> bool:
+        return self.norm != "box"
+
+
+class TwoPointSpec(MechanismSpec):
+    """One of two values for each coordinate (LDP-FL)."""
+
+    name: Literal["two-point"] = Field(default="two-point", description="one bit per value; epsilon is per value")
+
+
+class LaplaceSpec(MechanismSpec):
+    """Laplace noise (WebFed)."""
+
+    name: Literal["laplace"] = Field(
+        default="laplace", description="Laplace noise; epsilon is per value, or per vector with l1"
+    )
+    norm: Literal["box", "l1"] = Field(default="box", description="each value, or the vector's L1 norm")
+    records: Annotated[int, Ge(1), Le(10**9)] = Field(
+        default=1,
+        description="above 1: the reading that divides the noise by so many records; its epsilon is claimed only",
+    )
+
+    @property
+    def around_zero(self) -> bool:
+        return self.norm != "box"
+
+
+class GaussianSpec(MechanismSpec):
+    """Gaussian noise, calibrated honestly, by a sigma of one's own, or by a paper's formula."""
+
+    name: Literal["gaussian"] = Field(default="gaussian", description="Gaussian noise")
+    norm: Literal["box", "l2"] = Field(default="box", description="each value, or the vector's L2 norm")
+    calibration: Literal["analytic", "sigma", "eq4"] = Field(
+        default="analytic",
+        description="analytic: one upload is proven (epsilon, delta); sigma: as given; eq4: by personalised LDP-FL, "
+        "claimed",
+    )
+    delta: Inside | None = Field(default=None, description="delta of the calibration (analytic, eq4)")
+    sigma: Positive | None = Field(default=None, description="standard deviation of the noise (sigma)")
+    sampling: Inside | None = Field(default=None, description="sampling probability q of Eq. 4 (eq4)")
+    rounds: Count | None = Field(default=None, description="number of rounds R of Eq. 4 (eq4)")
+    reading: Literal["derived", "literal"] = Field(
+        default="derived", description="the root over the whole product, or over its first factor as printed (eq4)"
+    )
+
+    @property
+    def takes_epsilon(self) -> bool:
+        return self.calibration != "sigma"
+
+    @property
+    def around_zero(self) -> bool:
+        return self.norm != "box"
+
+    @property
+    def one_radius(self) -> bool:
+        return True
+
+
+class SignSpec(MechanismSpec):
+    """One randomised vote per value (personalised LDP-FL)."""
+
+    name: Literal["sign"] = Field(default="sign", description="one vote per value, +1 or -1")
+    calibration: Literal["response", "eq7", "sigma"] = Field(
+        default="response",
+        description="response: randomised response at epsilon per value; eq7: personalised LDP-FL, claimed; sigma: as "
+        "given",
+    )
+    delta: Inside | None = Field(default=None, description="delta of the calibration (eq7)")
+    sigma: Positive | None = Field(default=None, description="standard deviation of the noise (sigma)")
+
+    @property
+    def takes_epsilon(self) -> bool:
+        return self.calibration != "sigma"
+
+    @property
+    def one_radius(self) -> bool:
+        return self.calibration != "response"
+
+
+class ExponentialSpec(MechanismSpec):
+    """The exponential mechanism on integers (LDP-Fed); `clients.epsilon` is its alpha."""
+
+    name: Literal["exponential"] = Field(
+        default="exponential", description="values coded as integers; clients.epsilon is its alpha"
+    )
+    precision: Annotated[int, Ge(0), Le(18)] = Field(default=10, description="decimals kept when values are coded")
+
+    @property
+    def around_zero(self) -> bool:
+        return True
+
+
+class PiecewiseSpec(MechanismSpec):
+    """The piecewise mechanism (Wang et al. 2019)."""
+
+    name: Literal["piecewise"] = Field(
+        default="piecewise", description="near the value with high probability; epsilon per value"
+    )
+
+
+class PrivUnitSpec(MechanismSpec):
+    """PrivUnitG (Asi et al. 2022): the direction of a whole vector."""
+
+    name: Literal["privunit"] = Field(
+        default="privunit", description="the whole vector's direction; epsilon is per vector"
+    )
+
+    @property
+    def around_zero(self) -> bool:
+        return True
+
+
+Mechanism = Annotated[
+    NoMechanism
+    | ClipOnlySpec
+    | TwoPointSpec
+    | LaplaceSpec
+    | GaussianSpec
+    | SignSpec
+    | ExponentialSpec
+    | PiecewiseSpec
+    | PrivUnitSpec,
+    Field(discriminator="name"),
+]
+
+
+# --- methods ----------------------------------------------------------------------------------------------------------
+
+ServerLr = Annotated[Positive, Field(description="the step along the aggregated update")]
+
+
+class FedAvg(Part):
+    """Federated averaging, with a mechanism on what leaves each client."""
+
+    name: Literal["fedavg"] = Field(default="fedavg", description="federated averaging")
+    upload: Literal["update", "weights"] = Field(
+        default="update", description="what leaves a client: the change of the weights, or the weights"
+    )
+    server_lr: ServerLr = 1.0
+    selection: Selection = Field(default=SelectAll(), description="who is asked in a round")
+    scope: Scope = Field(default=ScopeAll(), description="which tensors take part in a round")
+    range: Range | None = Field(
+        default=None, description="where values are clipped to; left out only without a mechanism"
+    )
+    mechanism: Mechanism = Field(default=NoMechanism(), description="the randomiser; none unless one is named")
+    channel: Channel = Field(default=DirectChannel(), description="how reports travel")
+    aggregation: Aggregation = Field(default=Mean(), description="how reports are put together")
+
+
+class Target(Part):
+    """What a run of silo-dp shall be proven to protect, in all its rounds together."""
+
+    inline: ClassVar[bool] = True
+
+    epsilon: Positive = Field(description="for one record more or less, against the server, in all rounds together")
+    delta: Inside = Field(description="at this delta")
+
+
+class SiloDp(Part):
+    """Silos that train by DP-SGD: each record is protected, for the whole run, from whoever sees the updates."""
+
+    name: Literal["silo-dp"] = Field(default="silo-dp", description="record-level DP-SGD in every silo")
+    server_lr: ServerLr = 1.0
+    clip: Positive = Field(default=1.0, description="L2 norm to which every record's gradient is clipped")
+    sampling_rate: Annotated[float, Ge(2.0**-32), Le(1), Says("a probability from 2^-32 to 1")] = Field(
+        default=0.1, description="probability with which a record is in a step's batch"
+    )
+    steps: Count = Field(default=20, description="noisy steps per round")
+    noise_multiplier: Positive | None = Field(
+        default=None, description="noise of a step's sum, in units of clip; or give target"
+    )
+    target: Target | None = Field(
+        default=None, description="what the whole run is proven to protect, from which the noise multiplier is computed"
+    )
+    announced_size: Natural = Field(
+        default=0,
+        description="the public size of a silo that sums are divided by (0: the known data set's training examples "
+        "divided by the clients)",
+    )
+    selection: Selection = Field(default=SelectAll(), description="who is asked in a round")
+    channel: Channel = Field(default=DirectChannel(), description="how reports travel")
+    aggregation: Aggregation = Field(default=Mean(), description="how reports are put together")
+
+
+Method = Annotated[FedAvg | SiloDp, Field(discriminator="name")]
+
+
+# --- rounds, evaluation, and the whole --------------------------------------------------------------------------------
+
+
+class Rounds(Part):
+    """How long the federation runs, and when a round counts."""
+
+    count: Count = Field(default=10, description="number of rounds, at most")
+    target_accuracy: Annotated[float, Ge(0), Le(1)] = Field(default=0.0, description="stop once reached (0: never)")
+    patience: Natural = Field(default=0, description="stop after so many evaluations without improvement (0: never)")
+    stop_on: Literal["validation", "test"] = Field(
+        default="validation", description="which examples decide about stopping; a test set that does so must be public"
+    )
+    quorum: Count = Field(default=1, description="fewest reports that make a round count")
+    deadline: NonNegative = Field(default=0.0, description="seconds a round may wait (0: no limit)")
+
+
+class Evaluation(Part):
+    """When the model is evaluated."""
+
+    every: Count = Field(default=1, description="evaluate after every n-th round, and after the last")
+
+
+def _one_line(text: str) -> str:
+    if text.splitlines() not in ([], [text]):
+        raise refusal(f"got {shown(text)}; allowed: text on one line")
+    return text
+
+
+Line = Annotated[str, AfterValidator(_one_line)]
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$"
+
+
+class Sections(Part):
+    """All tables of a recipe, each right by itself; whether they fit each other is for `checks` to say."""
+
+    name: Annotated[
+        str,
+        Field(pattern=NAME),
+        Says("letters, digits, - and _, at most 100 of them, beginning with a letter or digit"),
+    ] = Field(description="names the run's folder")
+    summary: Line = Field(default="", description="what it is, in one line")
+    seed: Annotated[int, Ge(0), Le(2**64 - 1), Says("a whole number from 0 to 2^64 - 1")] = Field(
+        default=1, description="decides every random choice of a simulation"
+    )
+    paper: Line = Field(default="", description="which paper's setting this is, if any")
+    data: Data = Field(description="the examples")
+    split: Split = Field(description="who holds which examples")
+    model: Model = Field(description="the network that is trained")
+    training: Training = Field(default=Training(), description="how a client trains in one round")
+    clients: Clients = Field(default=Clients(), description="what the clients spend, and what they allow")
+    method: Method = Field(description="the algorithm")
+    rounds: Rounds = Field(default=Rounds(), description="how long the federation runs, and when a round counts")
+    evaluation: Evaluation = Field(default=Evaluation(), description="when the model is evaluated")
+
+    @property
+    def number_of_clients(self) -> int:
+        """How many clients the split makes."""
+        return self.split.number

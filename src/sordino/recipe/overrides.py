@@ -1,0 +1,197 @@
+"""Changes to a recipe by dotted keys, `training.epochs=5`: on the table as it was given, before it is validated."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from sordino.recipe.problems import Problem, unknown_key
+from sordino.recipe.toml import inline, shown
+from sordino.recipe.tree import TAGS, Node, dotted, tag_of, tags_of
+
+Keys = tuple[str, ...]
+
+
+class _Unset:
+    """An empty value: the key is taken away, and its default holds."""
+
+
+UNSET = _Unset()
+
+
+@dataclass
+class Overridden:
+    """The changed table, with what could not be changed."""
+
+    data: dict[str, Any]
+    problems: list[Problem] = field(default_factory=list)
+
+
+def parsed(settings: Sequence[str]) -> tuple[dict[Keys, Any], list[Problem]]:
+    """`key=value` texts as keys and values: values as TOML writes them, bare words as text, nothing to take it away."""
+    changes: dict[Keys, Any] = {}
+    problems = []
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        keys = _keys(name.strip())
+        if not equals or not keys:
+            problems.append(Problem((), f"{setting!r} is not key=value, such as training.epochs=5"))
+            continue
+        try:
+            changes[keys] = _value(value.strip())
+        except tomllib.TOMLDecodeError:
+            problems.append(Problem(keys, f"{value.strip()!r} cannot be read as a TOML value"))
+    return changes, problems
+
+
+def addressed(changes: Mapping[str, Any]) -> tuple[dict[Keys, Any], list[Problem]]:
+    """Changes by dotted keys as changes by their parts."""
+    found = {text: _keys(text) for text in changes}
+    wrong = [Problem((), f"{text!r} is no key, such as training.epochs") for text, keys in found.items() if not keys]
+    return {keys: changes[text] for text, keys in found.items() if keys}, wrong
+
+
+def _keys(text: str) -> Keys | None:
+    """The parts of a dotted key, which may be quoted as in TOML; None for what is no key."""
+    try:
+        found: Any = tomllib.loads(f"{text} = 0") if "\n" not in text else None
+    except tomllib.TOMLDecodeError:
+        return None
+    keys = []
+    while isinstance(found, dict):
+        ((name, found),) = found.items()
+        keys.append(name)
+    return tuple(keys)
+
+
+def _value(text: str) -> Any:
+    if not text:
+        return UNSET
+    try:
+        return tomllib.loads(f"value = {text}")["value"] if "\n" not in text else text
+    except tomllib.TOMLDecodeError:
+        if text[0] in "[{\"'":
+            raise
+        return text
+
+
+def overridden(data: Mapping[str, Any], changes: Mapping[Keys, Any], root: type[BaseModel]) -> Overridden:
+    """The table with the changes made.
+
+    Where a change gives a table another form (`kind` or `name`), keys that only the old form had go with it if they
+    hold its defaults; keys that hold something else are a problem, since they were meant.
+    """
+    result = Overridden(deepcopy(dict(data)))
+    for keys, value in changes.items():
+        _set(result, keys, value, root)
+    _drop_stale(result, data, changes, root)
+    return result
+
+
+def _set(result: Overridden, keys: Keys, value: Any, root: type[BaseModel]) -> None:
+    nodes = [(Node(root), None)]
+    for depth, name in enumerate(keys):
+        if problem := _unknown(nodes[-1][0], keys[: depth + 1], root):
+            result.problems.append(problem)
+            return
+        nodes.append(_step(*nodes[-1], name))
+    table = result.data
+    for name, (_, default) in zip(keys[:-1], nodes[1:], strict=False):
+        table = _opened(table, name, default)
+    if value is UNSET:
+        table.pop(keys[-1], None)
+    else:
+        _forget_other_form(table, nodes[-2][0], keys[-1])
+        table[keys[-1]] = value
+
+
+def _forget_other_form(table: dict[str, Any], node: Node, name: str) -> None:
+    """Where its keys alone tell a table's form, as in { linear = [2, 8] }, a key of another form replaces it."""
+    if node.models and len(node.forms) > 1 and not tags_of(node.models):
+        beside = {key for model in node.models if name in model.model_fields for key in model.model_fields}
+        for key in set(table) - beside:
+            del table[key]
+
+
+def _unknown(node: Node, keys: Keys, root: type[BaseModel]) -> Problem | None:
+    """The problem of a key that no form of its table has."""
+    if node.is_open or any(keys[-1] in model.model_fields for model in node.models):
+        return None
+    if not node.models:
+        return Problem(keys, f"{dotted(keys[:-1])} is no table and has no keys of its own")
+    known = list(dict.fromkeys(name for model in node.models for name in model.model_fields))
+    return Problem(keys, unknown_key(keys[-1], known, root))
+
+
+def _step(node: Node, default: Any, name: str) -> tuple[Node, Any]:
+    """What is below a key in any form of its table, and what holds there if nothing is said."""
+    for form in node.forms:
+        model = form.model
+        if model and name in model.model_fields:
+            info = model.model_fields[name]
+            own = getattr(default, name, PydanticUndefined)
+            return Node.of_field(info), info.default if own is PydanticUndefined else own
+    inside = next((form.inside(name) for form in node.forms if not form.model), None)
+    return inside or Node(Any), None
+
+
+def _opened(table: dict[str, Any], name: str, default: Any) -> dict[str, Any]:
+    """The table below a key; one that is not there yet begins with the form that holds by default."""
+    if not isinstance(table.get(name), dict):
+        tag = tag_of(type(default)) if isinstance(default, BaseModel) else None
+        table[name] = dict([tag]) if tag and name not in table else {}
+    inner: dict[str, Any] = table[name]
+    return inner
+
+
+def _drop_stale(
+    result: Overridden, before: Mapping[str, Any], changes: Mapping[Keys, Any], root: type[BaseModel]
+) -> None:
+    for keys in (keys for keys in changes if keys[-1] in TAGS):
+        node = Node(root)
+        old: Any = before
+        new: Any = result.data
+        for name in keys[:-1]:
+            node, _ = _step(node, None, name)
+            old = old.get(name) if isinstance(old, Mapping) else None
+            new = new.get(name) if isinstance(new, dict) else None
+        forms = tags_of(node.models)
+        if forms and isinstance(old, Mapping) and isinstance(new, dict):
+            _drop_keys_of_old_form(result, keys, forms, old, new, changes)
+
+
+def _drop_keys_of_old_form(
+    result: Overridden,
+    keys: Keys,
+    forms: dict[str, type[BaseModel]],
+    old: Mapping[str, Any],
+    new: dict[str, Any],
+    changes: Mapping[Keys, Any],
+) -> None:
+    tag_key = keys[-1]
+    was, becomes = forms.get(str(old.get(tag_key))), forms.get(str(new.get(tag_key)))
+    if was is None or becomes is None or was is becomes:
+        return
+    for name in [name for name in old if name in new and name not in becomes.model_fields]:
+        place = (*keys[:-1], name)
+        if place in changes or name not in was.model_fields:
+            continue  # meant, or wrong before: validation says what it is
+        value = new.pop(name)
+        if value != _plain(was.model_fields[name].default):
+            result.problems.append(
+                Problem(
+                    place,
+                    f"got {shown(value)}, which belongs to {old[tag_key]}, not to {new[tag_key]}: take it away with "
+                    f"{inline(f'{dotted(place)}=')}, or give what the new {tag_key} has instead",
+                )
+            )
+
+
+def _plain(default: Any) -> Any:
+    return default.model_dump(mode="json", exclude_none=True) if isinstance(default, BaseModel) else default

@@ -1,0 +1,133 @@
+"""What is wrong with a recipe, in plain words: all of it at once, each with its place and the remedy."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from sordino.errors import InvalidInput
+from sordino.recipe import tree
+from sordino.recipe.toml import shown
+from sordino.recipe.tree import Location, Spot, allowed, dotted, locate, tag_of, tags_of
+
+
+class RecipeInvalid(InvalidInput):
+    """A recipe that cannot be meant: `problems` has one line for each thing that is wrong."""
+
+    def __init__(self, problems: Iterable[str], recipe: str = "the recipe") -> None:
+        self.problems = tuple(problems)
+        self.recipe = recipe
+        count = f"{len(self.problems)} problems" if len(self.problems) != 1 else "1 problem"
+        super().__init__("\n".join([f"{recipe} has {count}:", *(f"  {problem}" for problem in self.problems)]))
+
+    def __reduce__(self) -> tuple[type[RecipeInvalid], tuple[tuple[str, ...], str]]:
+        return type(self), (self.problems, self.recipe)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong, and where; a superfluous key leaves the rest of its table as it was meant."""
+
+    path: Location
+    text: str
+    superfluous: bool = False
+
+    def __str__(self) -> str:
+        return f"{dotted(self.path)}: {self.text}" if self.path else self.text
+
+
+def nearest(given: object, names: Iterable[str]) -> str:
+    """`did you mean 'x'? ` where a name is close to the one given, else nothing."""
+    near = difflib.get_close_matches(str(given).lower(), list(names), n=1)
+    return f"did you mean {near[0]!r}? " if near else ""
+
+
+def translated(error: ValidationError, root: type[BaseModel]) -> list[Problem]:
+    """Pydantic's errors as problems in the recipe's own words, one for each place."""
+    found: dict[Location, Problem] = {}
+    for each in error.errors(include_url=False):
+        if each["type"] != "default_factory_not_called":  # the field before it is what is wrong
+            problem = _problem(each, locate(root, each["loc"]), root)
+            found.setdefault(problem.path, problem)
+    return list(found.values())
+
+
+def _problem(error: Any, spot: Spot, root: type[BaseModel]) -> Problem:
+    given = error["input"]
+    match error["type"]:
+        case "missing":
+            return Problem(spot.path, f"missing; {_purpose(spot)}")
+        case "extra_forbidden":
+            return Problem(spot.path, _superfluous_key(str(spot.path[-1]), spot, root), superfluous=True)
+        case "refusal":
+            return Problem(spot.path, error["msg"])
+        case "unsaid":
+            return _form_problem(spot, error["msg"], None)
+        case "union_tag_invalid" | "union_tag_not_found" if tags := tags_of(spot.models):
+            tag = tag_of(next(iter(tags.values())))
+            assert tag is not None
+            return _form_problem(spot, tag[0], given)
+    node = spot.node
+    assert node is not None
+    hint = nearest(given, _names(node)) if isinstance(given, str) else _nearest_key(given, spot)
+    return Problem(spot.path, f"got {shown(given)}; {hint}allowed: {allowed(node)}")
+
+
+def _form_problem(spot: Spot, tag_key: str, given: Any) -> Problem:
+    """A table that does not say its form, or says one that there is not."""
+    forms = list(tags_of(spot.models))
+    path = (*spot.path, tag_key)
+    value = given.get(tag_key) if isinstance(given, dict) else getattr(given, tag_key, None)
+    if value is None:
+        return Problem(path, f"missing; allowed: {tree.listed(forms)}")
+    return Problem(path, f"got {shown(value)}; {nearest(value, forms)}allowed: {tree.listed(forms)}")
+
+
+def _purpose(spot: Spot) -> str:
+    field = spot.owner.model_fields[str(spot.path[-1])] if spot.owner else None
+    purpose = f"{field.description} " if field and field.description else ""
+    return f"{purpose}(allowed: {allowed(spot.node)})" if spot.node else purpose.strip()
+
+
+def _names(node: tree.Node) -> Sequence[str]:
+    return [value for form in node.forms for value in tree.literals(form)]
+
+
+def _nearest_key(given: Any, spot: Spot) -> str:
+    """For a table whose keys tell its form, the key that was meant."""
+    known = [name for model in spot.models for name in model.model_fields]
+    return nearest(next(iter(given), ""), known) if isinstance(given, dict) and known else ""
+
+
+def _superfluous_key(name: str, spot: Spot, root: type[BaseModel]) -> str:
+    """A key that the table does not have may be of another of its forms; else it is unknown."""
+    assert spot.owner is not None
+    tag = tag_of(spot.owner)
+    others = [form for form, model in tags_of(spot.siblings).items() if name in model.model_fields]
+    if tag and others:
+        return f"belongs to {tree.listed(others)}, not to {tag[1]}: leave it out, or change {tag[0]}"
+    return unknown_key(name, list(spot.owner.model_fields), root)
+
+
+def unknown_key(name: str, known: Sequence[str], root: type[BaseModel]) -> str:
+    """What to do about a key that the table never has: it may be misspelt or misplaced."""
+    return f"unknown key; {nearest(name, known) or _elsewhere(name, root)}keys here: {', '.join(known)}"
+
+
+def _elsewhere(name: str, root: type[BaseModel]) -> str:
+    near = difflib.get_close_matches(name, list(_places(root)), n=1, cutoff=0.8)
+    return f"did you mean {_places(root)[near[0]]!r}? " if near else ""
+
+
+@cache
+def _places(root: type[BaseModel]) -> dict[str, str]:
+    """Where each key of the grammar stands, by its last part; the first place where there are several."""
+    places: dict[str, str] = {}
+    for each in tree.keys(root):
+        places.setdefault(each.key.rpartition(".")[2], each.key)
+    return places

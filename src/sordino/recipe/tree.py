@@ -1,0 +1,275 @@
+"""The grammar as a tree: which keys there are, what each of them allows, and where an error's location lies in it."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt, MinLen
+from pydantic import BaseModel, Tag
+from pydantic.fields import FieldInfo
+
+from sordino.recipe.toml import inline, key
+
+Location = tuple[str | int, ...]
+
+TAGS = ("kind", "name")  #: the keys that tell the forms of a table apart
+
+
+@dataclass(frozen=True)
+class Says:
+    """What a field allows, in words, where its type does not say it well."""
+
+    phrase: str
+
+
+@dataclass(frozen=True)
+class Node:
+    """The type of a value with what is attached to it, freed of Optional and Annotated."""
+
+    annotation: Any
+    metadata: tuple[Any, ...] = ()
+
+    @classmethod
+    def of(cls, annotation: Any, metadata: tuple[Any, ...] = ()) -> Node:
+        if get_origin(annotation) is Annotated:
+            inner, *more = get_args(annotation)
+            return cls.of(inner, (*_flat(more), *metadata))
+        if _is_union(annotation) and type(None) in get_args(annotation):
+            rest = tuple(arg for arg in get_args(annotation) if arg is not type(None))
+            return cls.of(rest[0] if len(rest) == 1 else Union[rest], metadata)  # noqa: UP007
+        return cls(annotation, metadata)
+
+    @classmethod
+    def of_field(cls, field: FieldInfo) -> Node:
+        return cls.of(field.annotation, tuple(field.metadata))
+
+    @property
+    def forms(self) -> tuple[Node, ...]:
+        """The members of a union; a node that is none is its own only form."""
+        return tuple(map(Node.of, get_args(self.annotation))) if _is_union(self.annotation) else (self,)
+
+    @property
+    def model(self) -> type[BaseModel] | None:
+        found = self.annotation
+        return found if inspect.isclass(found) and issubclass(found, BaseModel) else None
+
+    @property
+    def models(self) -> tuple[type[BaseModel], ...]:
+        """Those of its forms that are tables with keys of their own."""
+        return tuple(form.model for form in self.forms if form.model)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether one of its forms is a table of any keys."""
+        return any(get_origin(form.annotation) is dict for form in self.forms)
+
+    def inside(self, part: str | int) -> Node | None:
+        """The node of one element of a list, one value of an open table, or one key of a table."""
+        if self.model:
+            field = self.model.model_fields.get(str(part))
+            return Node.of_field(field) if field else None
+        if get_origin(self.annotation) is dict:
+            return Node.of(get_args(self.annotation)[1])
+        if get_origin(self.annotation) is tuple:
+            return Node.of(get_args(self.annotation)[0])
+        return None
+
+    def form(self, tag: str | int) -> Node | None:
+        """The form that an error's location names."""
+        for form in self.forms:
+            own = tag_of(form.model) if form.model else None
+            if (own and own[1] == tag) or any(isinstance(m, Tag) and m.tag == tag for m in form.metadata):
+                return form
+        return None
+
+
+def _flat(metadata: list[Any]) -> Iterator[Any]:
+    for each in metadata:
+        if isinstance(each, FieldInfo):
+            yield from each.metadata
+        else:
+            yield each
+
+
+def _is_union(annotation: Any) -> bool:
+    return get_origin(annotation) in (Union, types.UnionType)
+
+
+def tag_of(model: type[BaseModel]) -> tuple[str, str] | None:
+    """The key and value by which a table tells its form: ("kind", "iid")."""
+    for name in TAGS:
+        field = model.model_fields.get(name)
+        if field and get_origin(field.annotation) is Literal:
+            return name, get_args(field.annotation)[0]
+    return None
+
+
+def tags_of(models: tuple[type[BaseModel], ...]) -> dict[str, type[BaseModel]]:
+    """The forms of a table by their names."""
+    return {tag[1]: model for model in models if (tag := tag_of(model))}
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where an error is: the path a user would write, what belongs there, and the table it is in.
+
+    `siblings` are all forms of that table; `owner` is the one that was chosen.
+    """
+
+    path: Location
+    node: Node | None
+    models: tuple[type[BaseModel], ...]
+    owner: type[BaseModel] | None = None
+    siblings: tuple[type[BaseModel], ...] = ()
+
+
+def locate(root: type[BaseModel], location: Location) -> Spot:
+    """The spot of a location as pydantic gives it, in which the forms of unions are named between the keys."""
+    spot = Spot((), Node(root), (root,))
+    for part in location:
+        node = spot.node
+        if node is None:
+            return spot
+        is_union = len(node.forms) > 1
+        spot = replace(spot, node=node.form(part) or node) if is_union else _entered(spot, node, part)
+    return spot
+
+
+def _entered(spot: Spot, node: Node, part: str | int) -> Spot:
+    inside = node.inside(part)
+    models = inside.models if inside else ()
+    if node.model:
+        return Spot((*spot.path, part), inside, models, node.model, spot.models)
+    return Spot((*spot.path, part), inside, models, spot.owner, spot.siblings)
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------
+
+
+def dotted(path: Location) -> str:
+    """`split.sizes[3]`, with keys quoted where TOML asks for it."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{key(part)}"
+    return text.removeprefix(".")
+
+
+def allowed(node: Node) -> str:
+    """What may stand here, in words."""
+    for each in node.metadata:
+        if isinstance(each, Says):
+            return each.phrase
+    if len(node.forms) > 1:
+        return _either(node)
+    annotation, origin = node.annotation, get_origin(node.annotation)
+    if origin is Literal:
+        return listed([inline(value) if not isinstance(value, str) else value for value in get_args(annotation)])
+    if origin is tuple:
+        return f"a list of {_plural(allowed(Node.of(get_args(annotation)[0])))}"
+    if origin is dict:
+        value = get_args(annotation)[1]
+        return "a table" if value is Any else f"a table of {_plural(allowed(Node.of(value)))}"
+    if node.model:
+        return "a table"
+    if annotation in (int, float):
+        return _number(annotation, node.metadata)
+    if annotation is str:
+        return "text, not empty" if any(isinstance(m, MinLen) for m in node.metadata) else "text"
+    return "true or false" if annotation is bool else "a value"
+
+
+def literals(node: Node) -> list[str]:
+    """The names that may stand here, where only certain names may."""
+    return (
+        [v for v in get_args(node.annotation) if isinstance(v, str)] if get_origin(node.annotation) is Literal else []
+    )
+
+
+def _either(node: Node) -> str:
+    if tags := tags_of(node.models):
+        return f"a table with one of these forms: {', '.join(tags)}"
+    return listed([allowed(form) for form in node.forms])
+
+
+def _number(kind: type, metadata: tuple[Any, ...]) -> str:
+    signs = {Ge: (">=", "ge"), Gt: (">", "gt"), Le: ("<=", "le"), Lt: ("<", "lt")}
+    bounds = [(*signs[type(m)], m) for m in metadata if type(m) in signs]
+    limits = " and ".join(f"{sign} {_figure(getattr(bound, name))}" for sign, name, bound in bounds)
+    return f"{'a whole number' if kind is int else 'a number'} {limits}".rstrip()
+
+
+def _figure(bound: float) -> str:
+    return str(bound) if isinstance(bound, int) else f"{bound:g}"
+
+
+def _plural(phrase: str) -> str:
+    for one, many in (("a whole number", "whole numbers"), ("a number", "numbers"), ("text", "texts")):
+        if phrase.startswith(one):
+            return many + phrase.removeprefix(one)
+    return phrase
+
+
+def listed(names: list[str]) -> str:
+    """`a, b or c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+# --- every key --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of the grammar: where it stands, in which forms of its table, what it allows and what it is for."""
+
+    key: str
+    forms: tuple[str, ...]
+    allowed: str
+    default: str
+    description: str
+
+
+def keys(root: type[BaseModel]) -> list[Key]:
+    """Every key a document can have, in the order of the grammar; keys alike in several forms are one."""
+    found: dict[tuple[str, str, str, str], list[str]] = {}
+    for each in _keys_below((), (root,), None):
+        found.setdefault((each.key, each.allowed, each.default, each.description), []).extend(each.forms)
+    return [Key(k, tuple(dict.fromkeys(forms)), a, d, text) for (k, a, d, text), forms in found.items()]
+
+
+def _keys_below(path: Location, models: tuple[type[BaseModel], ...], default: Any) -> Iterator[Key]:
+    tags = tags_of(models)
+    if tags:
+        tag_key = next(name for name in TAGS if name in next(iter(tags.values())).model_fields)
+        chosen = getattr(default, tag_key, None)
+        texts = [f"{tag} ({model.model_fields[tag_key].description})" for tag, model in tags.items()]
+        yield Key(
+            dotted((*path, tag_key)), (), listed(list(tags)), inline(chosen) if chosen else "required", "; ".join(texts)
+        )
+    for model in models:
+        tag = tag_of(model)
+        for name, field in model.model_fields.items():
+            if tag is None or name != tag[0]:
+                yield from _keys_of(path, name, field, (tag[1],) if tag and len(models) > 1 else ())
+
+
+def _keys_of(path: Location, name: str, field: FieldInfo, forms: tuple[str, ...]) -> Iterator[Key]:
+    node = Node.of_field(field)
+    here = (*path, name)
+    if node.models and len(node.models) == len(node.forms):
+        optional = " (the whole table may be left out)" if field.default is None else ""
+        for each in _keys_below(here, node.models, field.default):
+            first = each.description + optional if optional and each.default == "required" else each.description
+            yield replace(each, forms=each.forms or forms, description=first)
+        return
+    yield Key(dotted(here), forms, allowed(node), _default(field), field.description or "")
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    default = field.get_default(call_default_factory=True, validated_data={})
+    return "" if default is None else inline(default)

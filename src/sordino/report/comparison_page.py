@@ -1,0 +1,285 @@
+"""The page of a comparison: a table of figures, plots with their spread, and what is proven for each setting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sordino.privacy.statement import figure
+from sordino.report import plots, scales
+from sordino.report.compare import UNSET, Comparison, Group, Spread, is_number, said
+from sordino.report.markup import Markup, element, join
+from sordino.report.plots import Series
+from sordino.report.records import to_line
+from sordino.report.stated import View, deltas, span
+from sordino.report.style import bullets, document, folded, section, table, tiles
+from sordino.report.words import counted, duration, listed, percent, size
+
+_MOST_LINES = 12  #: in one plot
+
+
+def comparison_page(comparison: Comparison) -> str:
+    """One page that holds all it shows."""
+    groups = counted(len(comparison.groups), "setting")
+    title = f"{counted(comparison.runs, 'run')} of {groups} compared"
+    return document(
+        f"{title} · Sordino",
+        element(
+            "header",
+            element("p", "Comparison", class_="kicker"),
+            element("h1", title),
+            element("p", _what_differs(comparison), class_="summary"),
+        ),
+        join(element("p", note, class_="notice") for note in comparison.notes) if comparison.notes else None,
+        element("div", _best(comparison), class_="card", style="margin-top:1.6rem"),
+        section("Figures", element("div", _main_table(comparison), class_="card"), _spread_words(comparison)),
+        section("Accuracy", _charts(comparison)),
+        section("What is proven, and what was only claimed", _privacy(comparison)),
+        section("Details", _common_settings(comparison), _folders(comparison)),
+    )
+
+
+def _what_differs(comparison: Comparison) -> str:
+    if comparison.keys:
+        return f"They differ in {_some(comparison.keys)}; runs that differ in their seed only are put together."
+    return "They differ in their seed only." if comparison.runs > 1 else "A single run."
+
+
+def _some(keys: Sequence[str]) -> str:
+    shown = list(keys[:6]) + ([f"{len(keys) - 6} more settings"] if len(keys) > 6 else [])
+    return listed(shown)
+
+
+def _best(comparison: Comparison) -> Markup:
+    measured = [(group.accuracy, group) for group in comparison.groups if group.accuracy is not None]
+    if not measured:
+        return element("p", "No run was evaluated.")
+    spread, group = max(measured, key=lambda pair: pair[0].mean)
+    entries = [("highest mean accuracy", _accuracy(spread)), ("with", comparison.label(group))]
+    return tiles(entries) if len(comparison.groups) > 1 else tiles([("accuracy", _accuracy(spread))])
+
+
+def _accuracy(spread: Spread | None) -> str:
+    if spread is None:
+        return "not measured"
+    if spread.deviation is None:
+        return percent(spread.mean)
+    return f"{100 * spread.mean:.1f} ± {100 * spread.deviation:.1f} %"
+
+
+def _spread_words(comparison: Comparison) -> Markup:
+    said = "± is one standard deviation over runs with different seeds (n - 1 in the denominator)"
+    single = sum(len(group.runs) == 1 for group in comparison.groups)
+    if single:
+        said += f"; {counted(single, 'setting')} with a single run {'has' if single == 1 else 'have'} none"
+    return element("p", f"{said}.", class_="quiet")
+
+
+def _main_table(comparison: Comparison) -> Markup:
+    keys = comparison.keys if 0 < len(comparison.keys) <= 4 else ()
+    terms = {_terms(group.views[0]) for group in comparison.groups if group.views}
+    common = f" ({next(iter(terms))})" if len(terms) == 1 else ""
+    named = [comparison.short(key) for key in keys] or ["setting"]
+    head = [*named, "accuracy", "runs", "rounds", "a round", "up", "down", f"proven epsilon{common}", "claimed epsilon"]
+    rows = [_main_row(comparison, group, keys, bool(common)) for group in comparison.groups]
+    note = "Up and down are bytes per client and round. Epsilons are those of the first row of each statement; all of "
+    return join(
+        [
+            table(head, rows, numbers=frozenset(range(len(named), len(named) + 6))),
+            element("p", f"{note}them, with their proofs, are below.", class_="quiet"),
+        ]
+    )
+
+
+def _main_row(comparison: Comparison, group: Group, keys: Sequence[str], common: bool) -> list[object]:
+    named: list[object] = [said(group.settings.get(key, UNSET)) for key in keys] or [comparison.label(group)]
+    return [
+        *named,
+        element("b", _accuracy(group.accuracy)),
+        str(len(group.runs)),
+        _mean(group.spread(lambda run: float(run.result.rounds)), lambda value: f"{value:.4g}"),
+        _mean(group.spread(lambda run: run.seconds_a_round), duration),
+        _mean(group.spread(lambda run: run.sent_up), size),
+        _mean(group.spread(lambda run: run.sent_down), size),
+        *_leading_figures(group, common),
+    ]
+
+
+def _mean(spread: Spread | None, words: Callable[[float], str]) -> str:
+    return "" if spread is None else words(spread.mean)
+
+
+def _terms(view: View) -> str:
+    """The words without which the figures of a view mean nothing."""
+    return f"adjacency {view.adjacency}, against {view.adversary}, {deltas(view.deltas)}"
+
+
+def _leading_figures(group: Group, common: bool) -> list[object]:
+    """Proven and claimed epsilon of the first view, whose terms stand in the head of the table or beside the figure."""
+    if not group.views:
+        return ["no statement", ""]
+    view = group.views[0]
+    beside = None if common else element("span", f" ({_terms(view)})", class_="quiet")
+    if view.claimed is None:
+        return [join([span(view.proven), beside]), "no claim"]
+    claim = element("span", f" ({deltas(view.claimed_deltas)})", class_="quiet")
+    return [join([span(view.proven), beside]), join([element("i", span(view.claimed)), claim])]
+
+
+def _privacy(comparison: Comparison) -> Markup | None:
+    head = ["setting", "what may change", "who is looking", "proven", "claimed", "audited", "verdict", "proof"]
+    rows: list[list[object]] = [
+        [comparison.label(group), view.adjacency, view.adversary, *_view_cells(view)]
+        for group in comparison.groups
+        for view in group.views
+    ]
+    if not rows:
+        return element("p", "None of these runs has a privacy statement.")
+    used = [k for k in range(len(head)) if any(row[k] for row in rows)]
+    drawn = table([head[k] for k in used], [[row[k] for k in used] for row in rows])
+    return element("div", drawn, class_="card")
+
+
+def _view_cells(view: View) -> list[object]:
+    claimed: object = "no claim"
+    if view.claimed is not None:
+        claimed = element("i", f"{span(view.claimed)} ({deltas(view.claimed_deltas)})")
+    bound = view.audited
+    audited = "" if bound is None else f"≥ {figure(bound.epsilon)} ({deltas((bound.delta,))})"
+    warning = ": no meaningful protection" if view.meaningless and view.proven[1] < math.inf else ""
+    proven = f"{span(view.proven)} ({deltas(view.deltas)}){warning}"
+    proof = "; ".join(view.bases if view.proven[0] < math.inf else view.unproven)
+    return [proven, claimed, audited, "; ".join(view.verdicts), proof]
+
+
+# --- plots -----------------------------------------------------------------------------------------------------------
+
+
+def _charts(comparison: Comparison) -> Markup | None:
+    figures = [_accuracy_by_round(comparison), *_accuracy_by_key(comparison), _accuracy_by_proof(comparison)]
+    kept = [one for one in figures if one is not None]
+    return element("div", *kept, class_="charts") if kept else None
+
+
+def _accuracy_by_round(comparison: Comparison) -> Markup | None:
+    lines = []
+    for group in comparison.groups[:_MOST_LINES]:
+        found = group.by_round()
+        points = tuple((float(number), spread.mean) for number, spread in found)
+        spreads = tuple(spread.deviation or 0.0 for _, spread in found) if len(group.runs) > 1 else ()
+        lines.append(Series(comparison.label(group), points, spreads, "%"))
+    drawn = [line for line in lines if line.points]
+    if not drawn:
+        return None
+    x = scales.rounds("round", [place for line in drawn for place, _ in line.points])
+    y = scales.shares("accuracy", _reach(drawn))
+    note = "Mean over seeds, with a band of one standard deviation to both sides"
+    if any(len({run.result.rounds for run in group.runs}) > 1 for group in comparison.groups):
+        note += "; a line ends where the first of its runs does"
+    if len(comparison.groups) > _MOST_LINES:
+        note += f"; the first {_MOST_LINES} of {len(comparison.groups)} settings"
+    return plots.line_chart("Accuracy by round", drawn, x, y, note=f"{note}.")
+
+
+def _accuracy_by_key(comparison: Comparison) -> list[Markup | None]:
+    """For every numeric setting that differs: accuracy against it, a line for each choice of the others."""
+    note = "Mean over seeds; bars are one standard deviation to both sides."
+    return [
+        _against(
+            comparison,
+            f"Accuracy against {key}",
+            lambda group, key=key: _number(group.settings.get(key)),  # type: ignore[misc]
+            [other for other in comparison.keys if other != key],
+            key,
+            note,
+        )
+        for key in _numeric_keys(comparison)
+    ]
+
+
+def _numeric_keys(comparison: Comparison) -> list[str]:
+    values = {key: {_number(g.settings.get(key)) for g in comparison.groups} - {None} for key in comparison.keys}
+    return [key for key, found in values.items() if len(found) > 1]
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if is_number(value) else None
+
+
+def _accuracy_by_proof(comparison: Comparison) -> Markup | None:
+    """What privacy costs: accuracy against the proven epsilon of the view that all statements begin with."""
+    terms = {_terms(group.views[0]) for group in comparison.groups if group.views}
+    if len(terms) != 1:
+        return None
+
+    def proven(group: Group) -> float | None:
+        largest = group.views[0].proven[1] if group.views else math.inf
+        return largest if math.isfinite(largest) else None
+
+    numeric = _numeric_keys(comparison)
+    named = [key for key in comparison.keys if key not in numeric] if len(numeric) == 1 else comparison.keys
+    note = f"Proven epsilon for {next(iter(terms))}; where clients differ, the largest."
+    return _against(comparison, "Accuracy against what is proven", proven, named, "proven epsilon", note)
+
+
+def _against(
+    comparison: Comparison,
+    title: str,
+    place: Callable[[Group], float | None],
+    named: Sequence[str],
+    label: str,
+    note: str,
+) -> Markup | None:
+    """Accuracy against a number that each group has, with a line for each choice of the settings `named`."""
+    lines: dict[str, list[tuple[float, Spread]]] = {}
+    for group in comparison.groups:
+        across, spread = place(group), group.accuracy
+        if across is not None and spread is not None:
+            lines.setdefault(comparison.words(group, named) or "accuracy", []).append((across, spread))
+    drawn = [_spread_line(name, sorted(found, key=lambda pair: pair[0])) for name, found in lines.items()]
+    drawn = drawn[:_MOST_LINES]
+    places = [across for line in drawn for across, _ in line.points]
+    if len(set(places)) < 2:
+        return None
+    y = scales.shares("accuracy", _reach(drawn))
+    return plots.error_chart(title, drawn, scales.spread_out(label, places), y, note=note)
+
+
+def _spread_line(name: str, found: Sequence[tuple[float, Spread]]) -> Series:
+    points = tuple((place, spread.mean) for place, spread in found)
+    return Series(name, points, tuple(spread.deviation or 0.0 for _, spread in found), "%")
+
+
+def _reach(lines: Sequence[Series]) -> list[float]:
+    """Everything an axis must hold: values, and how far they spread."""
+    ends = []
+    for line in lines:
+        for (_, value), spread in zip(line.points, line.spread or (0.0,) * len(line.points), strict=True):
+            ends += [max(0.0, value - spread), min(1.0, value + spread)]
+    return ends
+
+
+# --- details ---------------------------------------------------------------------------------------------------------
+
+
+def _common_settings(comparison: Comparison) -> Markup | None:
+    first, *others = [group.settings for group in comparison.groups]
+    shared: list[list[object]] = [
+        [element("code", key), said(value)]
+        for key, value in first.items()
+        if all(key in own and to_line(own[key]) == to_line(value) for own in others)
+    ]
+    return folded("Settings that all runs share", table(["key", "value"], shared)) if shared else None
+
+
+def _folders(comparison: Comparison) -> Markup:
+    lines = [
+        f"{run.folder} (seed {run.result.seed}, {percent(run.result.accuracy)})"
+        for group in comparison.groups
+        for run in group.runs
+    ]
+    return folded("The runs", bullets(lines))
+
+
+__all__ = ["comparison_page"]

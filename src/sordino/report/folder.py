@@ -1,0 +1,260 @@
+"""A run's folder on disk: everything that a run leaves behind, readable with any editor, safe against crashes.
+
+recipe.toml        the recipe as given           environment.json   where and how it ran
+metrics.jsonl      one line per round            result.json        what it came to
+statement.json     the privacy statement, exact  statement.txt      the same in plain text
+model.safetensors  the trained model             report.html        the page to open
+checkpoint/        what a resumed run starts from
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sordino
+from sordino.errors import InvalidInput
+from sordino.report.durable import NotWritten, append_line, keep_lines, last_line, whole_lines, write_whole
+from sordino.report.records import Result, Round, from_json, to_line, to_page
+
+if TYPE_CHECKING:
+    from sordino.privacy.statement import Statement
+
+_PACKAGES = (
+    "numpy", "scipy", "torch", "cryptography", "dp-accounting", "pydantic", "safetensors", "scikit-learn", "flwr",
+)  # fmt: skip
+
+
+def environment(device: str | None = None) -> dict[str, Any]:
+    """Where and how this process runs: versions, machine, command line and the time it is."""
+    versions = {name: _version(name) for name in _PACKAGES}
+    return {
+        "sordino": sordino.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "device": device,
+        "versions": {name: version for name, version in versions.items() if version is not None},
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def unused_folder(base: Path | str, name: str) -> Path:
+    """Make and return `base/name`, or `base/name-2`, `base/name-3`, ... where that is taken.
+
+    The folder is made here, so that two runs that start at once do not get the same.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise InvalidInput(f"a run's name is made of letters, digits, '-', '_' and '.', got {name!r}")
+    number = 1
+    while True:
+        path = Path(base) / (name if number == 1 else f"{name}-{number}")
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise NotWritten(f"the folder {path} could not be made ({error.strerror}); choose another --out") from None
+        else:
+            return path
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of one run; made with `create`, found again with `open`."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: Path | str, recipe: str, *, device: str | None = None) -> RunFolder:
+        """Start a run in a new or empty folder, with the recipe's text and this process's environment."""
+        folder = cls(Path(path))
+        folder._claim()
+        folder._write("environment.json", to_page(environment(device)).encode())
+        # The recipe comes last: a folder with a recipe is a run, and everything else can be counted on.
+        folder._write("recipe.toml", recipe.encode())
+        return folder
+
+    @classmethod
+    def open(cls, path: Path | str) -> RunFolder:
+        """The folder of a run that exists."""
+        folder = cls(Path(path))
+        if not folder._file("recipe.toml").is_file():
+            raise InvalidInput(
+                f"{folder.path} is not a run's folder: it has no recipe.toml. Give the folder that 'sordino run' made"
+            )
+        return folder
+
+    def _claim(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            present = next(self.path.iterdir(), None)
+        except OSError as error:
+            raise NotWritten(
+                f"the folder {self.path} could not be made ({error.strerror or error}); choose another with --out"
+            ) from None
+        if self._file("recipe.toml").exists():
+            raise InvalidInput(
+                f"{self.path} already holds a run, which is left as it is. Continue it with --resume, or choose "
+                "another folder with --out"
+            )
+        if present is not None:
+            raise InvalidInput(
+                f"{self.path} is not empty (it holds {present.name!r}), and a run needs a folder of its own. Choose "
+                "another with --out"
+            )
+
+    # --- rounds ---
+
+    def append_round(self, record: Round) -> None:
+        """Write one round down, durable on return; rounds come in order."""
+        last = self._last_round()
+        if record.round <= last:
+            raise InvalidInput(
+                f"round {record.round} cannot follow round {last} in {self._file('metrics.jsonl')}; a run that goes on "
+                "from a checkpoint drops the rounds after it first (truncate_rounds)"
+            )
+        append_line(self._file("metrics.jsonl"), to_line(record).encode())
+
+    def rounds(self) -> tuple[Round, ...]:
+        """All rounds that were written to their end."""
+        lines = whole_lines(self._file("metrics.jsonl"))
+        rounds = tuple(self._round(f"line {number}", line) for number, line in enumerate(lines, 1))
+        for number, (before, after) in enumerate(pairwise(rounds), 2):
+            if after.round <= before.round:
+                raise InvalidInput(
+                    f"{self._file('metrics.jsonl')}, line {number}: round {after.round} follows round {before.round}"
+                )
+        return rounds
+
+    def truncate_rounds(self, last: int) -> None:
+        """Drop the rounds after round `last`: a resumed run writes them anew."""
+        keep_lines(self._file("metrics.jsonl"), sum(record.round <= last for record in self.rounds()))
+
+    def _last_round(self) -> int:
+        line = last_line(self._file("metrics.jsonl"))
+        return 0 if line is None else self._round("last line", line).round
+
+    def _round(self, where: str, line: bytes) -> Round:
+        try:
+            return from_json(Round, json.loads(line))
+        except ValueError as error:
+            raise InvalidInput(f"{self._file('metrics.jsonl')}, {where}: {error}") from None
+
+    # --- what it came to ---
+
+    def write_result(self, result: Result) -> None:
+        """Write down what the run came to."""
+        self._write("result.json", to_page(result).encode())
+
+    def result(self) -> Result | None:
+        """What the run came to; none while it is not over."""
+        packed = self._json("result.json")
+        try:
+            return None if packed is None else from_json(Result, packed)
+        except InvalidInput as error:
+            raise InvalidInput(f"{self._file('result.json')}: {error}") from None
+
+    def write_statement(self, statement: Statement) -> None:
+        """Write the privacy statement down, exactly and in plain text."""
+        self._write("statement.json", to_page(statement.to_json()).encode())
+        self._write("statement.txt", statement.to_text().encode())
+
+    def statement(self) -> dict[str, Any] | None:
+        """The privacy statement as `Statement.to_json` gave it; none where there is none yet."""
+        return self._json("statement.json")
+
+    def write_model(self, arrays: Mapping[str, NDArray[np.float32]], metadata: Mapping[str, str] | None = None) -> None:
+        """Write the model's float32 arrays down by name, with texts about them."""
+        from safetensors.numpy import save
+
+        wrong = [f"{name} ({np.asarray(array).dtype})" for name, array in arrays.items() if not _is_float32(array)]
+        if wrong:
+            raise InvalidInput(f"a model is saved as float32 arrays; these are not: {', '.join(wrong)}")
+        # safetensors writes an array's memory as it lies, so that it must lie in order.
+        laid_out = {name: np.asarray(array, dtype="<f4", order="C") for name, array in arrays.items()}
+        self._write("model.safetensors", save(laid_out, metadata=dict(metadata or {})))
+
+    def model(self) -> tuple[dict[str, NDArray[np.float32]], dict[str, str]]:
+        """The model's arrays by name, and the texts saved with them."""
+        from safetensors import SafetensorError, safe_open
+
+        path = self._file("model.safetensors")
+        if not path.exists():
+            raise InvalidInput(f"{self.path} holds no model yet: it is written when the run is over")
+        try:
+            with safe_open(path, framework="np") as file:
+                return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+        except SafetensorError as error:
+            raise InvalidInput(f"{path} is damaged or not a model: {error}") from None
+
+    def write_report(self, page: str) -> None:
+        """Write the page down, in place of an earlier one."""
+        self._write("report.html", page.encode())
+
+    # --- what it started from ---
+
+    @property
+    def recipe(self) -> str:
+        """The recipe's text as it was given."""
+        return self._file("recipe.toml").read_text(encoding="utf-8")
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """Where and how it ran."""
+        return self._json("environment.json") or {}
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where the run keeps what a resumed run starts from."""
+        return self._file("checkpoint")
+
+    # --- files ---
+
+    def _file(self, name: str) -> Path:
+        return self.path / name
+
+    def _write(self, name: str, data: bytes) -> None:
+        write_whole(self._file(name), data)
+
+    def _json(self, name: str) -> dict[str, Any] | None:
+        path = self._file(name)
+        if not path.exists():
+            return None
+        try:
+            packed = json.loads(path.read_bytes())
+        except ValueError as error:
+            raise InvalidInput(f"{path} is damaged: {error}") from None
+        if not isinstance(packed, dict):
+            raise InvalidInput(f"{path} is damaged: expected a JSON object")
+        return packed
+
+
+def _is_float32(array: Any) -> bool:
+    return isinstance(array, np.ndarray) and array.dtype == np.float32
+
+
+__all__ = ["RunFolder", "environment", "unused_folder"]

@@ -1,0 +1,125 @@
+"""The privacy statement in its place of honour on a run's page: a card for each onlooker and change, then all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sordino.privacy.statement import figure
+from sordino.report.markup import Markup, element, join
+from sordino.report.stated import Stated, StatedRow, View, deltas, span
+from sordino.report.style import bullets, folded, table
+from sordino.report.words import count, counted
+
+_MOST_ROWS = 100  #: of a statement on the page; statement.txt has them all
+_OPEN_ROWS = 6  #: of a statement that stand there unfolded
+
+
+def privacy_section(stated: Stated | None) -> Markup:
+    """What left the clients: proven, claimed and audited, each in its own place and never one for another."""
+    if stated is None:
+        inner: list[Markup | None] = [
+            element("h2", "Privacy statement"),
+            element(
+                "p", "This run's folder holds no privacy statement, so nothing can be said about what it protects."
+            ),
+        ]
+    elif not stated.rows:
+        inner = [element("h2", stated.title), element("p", "No report left any client, so nothing was given away.")]
+    else:
+        inner = [
+            element("h2", stated.title),
+            element("p", "What left the clients, what is proven about it, and what was only claimed.", class_="quiet"),
+            element("div", *(_view(view) for view in stated.views), class_="views"),
+            _statement_table(stated),
+            _statement_words(stated),
+        ]
+    return element("section", *inner, class_="card privacy")
+
+
+def _view(view: View) -> Markup:
+    low, high = view.proven
+    title = view.change[:1].upper() + view.change[1:]
+    return element(
+        "article",
+        element("h3", title),
+        element("p", f"adjacency {view.adjacency}, against {view.adversary}", class_="quiet"),
+        element("dl", *_view_figures(view), class_="figures"),
+        join(_badges(view)),
+        element("p", f"Not proven because: {'; '.join(view.unproven)}", class_="basis") if view.unproven else None,
+        element("p", f"Proof: {'; '.join(view.bases)}", class_="basis") if low < float("inf") else None,
+        element("p", f"Claim: {'; '.join(view.formulas)}", class_="basis") if view.formulas else None,
+        _vector_words(view) if low != high else None,
+        class_="view",
+    )
+
+
+def _view_figures(view: View) -> list[Markup]:
+    figures = [_figure("proven", "proven epsilon", span(view.proven), deltas(view.deltas))]
+    if view.claimed is not None:
+        figures.append(_figure("claimed", "claimed epsilon", span(view.claimed), deltas(view.claimed_deltas)))
+    if view.audited is not None:
+        bound = view.audited
+        figures.append(_figure("audited", "audited epsilon", f"≥ {figure(bound.epsilon)}", deltas((bound.delta,))))
+    return figures
+
+
+def _figure(kind: str, what: str, value: str, beside: str) -> Markup:
+    return element("div", element("dt", what), element("dd", value, element("small", f"at {beside}")), class_=kind)
+
+
+def _badges(view: View) -> list[Markup]:
+    badges = []
+    if view.proven[1] == float("inf"):
+        badges.append(element("span", "nothing is proven", class_="badge warn"))
+    elif view.meaningless:
+        badges.append(element("span", "no meaningful protection", class_="badge warn"))
+    judged = [verdict for verdict in view.verdicts if verdict != "no claim"]
+    kinds = {"claim proven": "good"}
+    return [*badges, *(element("span", verdict, class_=f"badge {kinds.get(verdict, 'warn')}") for verdict in judged)]
+
+
+def _vector_words(view: View) -> Markup:
+    groups = counted(len(view.rows), "group")
+    return element(
+        "p", f"Clients differ: {groups} with figures of their own, none of which stands for all.", class_="basis"
+    )
+
+
+def _statement_table(stated: Stated) -> Markup:
+    shown = stated.rows[:_MOST_ROWS]
+    head = ["clients", "what may change", "who is looking", "claimed", "proven", "proven (pure)", "audited", "verdict"]
+    rows = [_statement_row(row) for row in shown]
+    used = [k for k in range(len(head)) if any(row[k] for row in rows)]
+    drawn = table([head[k] for k in used], [[row[k] for k in used] for row in rows])
+    rest = len(stated.rows) - len(shown)
+    more = element("p", f"{count(rest)} more rows are in statement.txt.", class_="quiet") if rest else None
+    return folded("All figures of the statement", drawn, more)
+
+
+def _statement_row(row: StatedRow) -> list[object]:
+    claimed = "" if row.claimed is None else _at(figure(row.claimed.epsilon), row.claimed.delta)
+    audited = "" if row.audited is None else _at(f"≥ {figure(row.audited.epsilon)}", row.audited.delta)
+    proven = _at(figure(row.proven.epsilon), row.proven.delta)
+    return [
+        _names(row.clients), row.adjacency, row.adversary, claimed, proven, figure(row.pure), audited, row.verdict
+    ]  # fmt: skip
+
+
+def _at(value: str, delta: float) -> str:
+    return f"{value} (delta {figure(delta)})"
+
+
+def _names(clients: Sequence[str]) -> str:
+    return ", ".join(clients) if len(clients) <= 4 else f"{clients[0]} and {count(len(clients) - 1)} more"
+
+
+def _statement_words(stated: Stated) -> Markup:
+    shown = stated.sentences[: 3 * _MOST_ROWS]
+    rest = len(stated.sentences) - len(shown)
+    more = element("p", f"{count(rest)} more sentences are in statement.txt.", class_="quiet") if rest else None
+    if len(stated.rows) <= _OPEN_ROWS:
+        return join([element("h3", "In words"), bullets(shown)])
+    return folded("The statement in words", bullets(shown), more)
+
+
+__all__ = ["privacy_section"]

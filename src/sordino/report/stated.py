@@ -1,0 +1,197 @@
+"""A privacy statement read back from `statement.json`: its rows, and what they come to for each onlooker and change.
+
+Figures keep the words that belong to them: a claimed epsilon and a proven one are different fields all the way to the
+page, and each has its delta, adjacency and adversary beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sordino.errors import InvalidInput
+from sordino.privacy.statement import NO_MEANINGFUL_PROTECTION, figure
+
+CHANGES = {
+    "client": "everything one client sends",
+    "record (replace)": "one record exchanged for another",
+    "record (add/remove)": "one record added or removed",
+    "label": "the label of one record",
+    "coordinate": "one value of one upload",
+}  #: what each adjacency protects, in words
+
+
+@dataclass(frozen=True)
+class Figure:
+    """An epsilon with its delta."""
+
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True)
+class StatedRow:
+    """One row of a statement: all figures for one adversary, one adjacency and some clients."""
+
+    adversary: str
+    adjacency: str
+    proven: Figure
+    pure: float
+    basis: tuple[str, ...]
+    verdict: str
+    unproven: tuple[str, ...] = ()
+    claimed: Figure | None = None
+    formula: str = ""
+    audited: Figure | None = None
+    clients: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, packed: Mapping[str, Any]) -> StatedRow:
+        """The row that `Statement.to_json` wrote."""
+        claimed, audited = packed.get("claimed"), packed.get("audited")
+        return cls(
+            adversary=packed["adversary"],
+            adjacency=packed["adjacency"],
+            proven=_figure(packed["proven"]),
+            pure=_epsilon(packed["proven_pure"]["epsilon"]),
+            basis=tuple(packed["basis"]),
+            verdict=packed["verdict"],
+            unproven=tuple(packed["proven"].get("unproven", ())),
+            claimed=None if claimed is None else _figure(claimed),
+            formula="" if claimed is None else claimed["formula"],
+            audited=None if audited is None else _figure(audited),
+            clients=tuple(packed.get("clients", ())),
+        )
+
+
+@dataclass(frozen=True)
+class View:
+    """Everything a statement says about one onlooker and one change, over all clients (whose figures may differ)."""
+
+    adversary: str
+    adjacency: str
+    rows: tuple[StatedRow, ...]
+
+    @property
+    def change(self) -> str:
+        """What may change, in words."""
+        return CHANGES.get(self.adjacency, self.adjacency)
+
+    @property
+    def proven(self) -> tuple[float, float]:
+        """The smallest and the largest proven epsilon of any client."""
+        return _ends(row.proven.epsilon for row in self.rows)
+
+    @property
+    def claimed(self) -> tuple[float, float] | None:
+        """The smallest and the largest claimed epsilon; none where nothing is claimed."""
+        claims = [row.claimed.epsilon for row in self.rows if row.claimed is not None]
+        return _ends(claims) if claims else None
+
+    @property
+    def deltas(self) -> tuple[float, ...]:
+        """The deltas at which the proven epsilons hold."""
+        return tuple(sorted({row.proven.delta for row in self.rows}))
+
+    @property
+    def claimed_deltas(self) -> tuple[float, ...]:
+        """The deltas of the claims."""
+        return tuple(sorted({row.claimed.delta for row in self.rows if row.claimed is not None}))
+
+    @property
+    def audited(self) -> Figure | None:
+        """The largest lower bound that an experiment found."""
+        found = [row.audited for row in self.rows if row.audited is not None]
+        return max(found, key=lambda bound: bound.epsilon) if found else None
+
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """What proves it: theorems and enumerations."""
+        return tuple(dict.fromkeys(basis for row in self.rows for basis in row.basis))
+
+    @property
+    def formulas(self) -> tuple[str, ...]:
+        """Where the claim comes from."""
+        return tuple(dict.fromkeys(row.formula for row in self.rows if row.formula))
+
+    @property
+    def unproven(self) -> tuple[str, ...]:
+        """Why nothing is proven, where nothing is."""
+        return tuple(dict.fromkeys(why for row in self.rows for why in row.unproven))
+
+    @property
+    def verdicts(self) -> tuple[str, ...]:
+        """What proof and experiment say about the claims."""
+        return tuple(dict.fromkeys(row.verdict for row in self.rows))
+
+    @property
+    def meaningless(self) -> bool:
+        """Whether some client's proven epsilon protects it from nothing worth speaking of."""
+        return self.proven[1] > NO_MEANINGFUL_PROTECTION
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A whole statement."""
+
+    title: str
+    rows: tuple[StatedRow, ...]
+    sentences: tuple[str, ...]
+
+    @classmethod
+    def of(cls, packed: Mapping[str, Any]) -> Stated:
+        """The statement that `Statement.to_json` wrote."""
+        try:
+            rows = tuple(StatedRow.of(row) for row in packed["rows"])
+            return cls(str(packed["title"]), rows, tuple(packed["sentences"]))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidInput(f"statement.json is damaged or of another version: {error!r}") from None
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """The rows by onlooker and change, in the order of the statement."""
+        return views(self.rows)
+
+
+def views(rows: Iterable[StatedRow]) -> tuple[View, ...]:
+    """Rows put together by onlooker and change, in the order in which these first occur."""
+    grouped: dict[tuple[str, str], list[StatedRow]] = {}
+    for row in rows:
+        grouped.setdefault((row.adversary, row.adjacency), []).append(row)
+    return tuple(View(*key, tuple(own)) for key, own in grouped.items())
+
+
+def readable(epsilon: float) -> str:
+    """Three significant digits as in the statement, but 2,590 rather than 2.59e3."""
+    if not 999.5 <= epsilon < 9.995e6:
+        return figure(epsilon)
+    return f"{float(f'{epsilon:.3g}'):,.0f}"
+
+
+def span(ends: tuple[float, float]) -> str:
+    """`3`, or `2 to 8` where clients differ."""
+    low, high = map(readable, ends)
+    return low if low == high else f"{low} to {high}"
+
+
+def deltas(values: Sequence[float]) -> str:
+    """`delta 1e-5`, or several."""
+    return f"delta {' or '.join(figure(value) for value in values)}"
+
+
+def _figure(packed: Mapping[str, Any]) -> Figure:
+    return Figure(_epsilon(packed["epsilon"]), float(packed["delta"]))
+
+
+def _epsilon(packed: float | str) -> float:
+    return math.inf if packed in ("infinity", "infinite") else float(packed)
+
+
+def _ends(values: Iterable[float]) -> tuple[float, float]:
+    kept = list(values)
+    return min(kept), max(kept)
+
+
+__all__ = ["CHANGES", "Figure", "Stated", "StatedRow", "View", "deltas", "readable", "span", "views"]

@@ -1,0 +1,401 @@
+"""A recipe run from its first round to its report: `sordino.run(recipe)`."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sordino import preflight
+from sordino.channels.direct import Direct
+from sordino.checkpoint import Checkpoint, Saved
+from sordino.coordinator import Coordinator, NobodyLeft, Rules
+from sordino.coordinator import Round as Held
+from sordino.errors import InvalidInput
+from sordino.fleets.simulated import Population, SimulatedFleet, Work
+from sordino.learning import models
+from sordino.learning.evaluation import Scores
+from sordino.learning.stacked import Execution
+from sordino.methods.interface import Bench, State, View
+from sordino.observer import Observer
+from sordino.pace import device_for, execution_for, workers_for
+from sordino.privacy import history
+from sordino.privacy.ledger import MemoryLedger, terms
+from sordino.privacy.statement import Statement
+from sordino.recipe import Recipe
+from sordino.report.folder import RunFolder
+from sordino.report.records import ClientBudget, Result, Round, Simulation
+from sordino.wiring import Federation, effort, wire
+
+CHECKPOINT_SECONDS = 2.0  #: rounds shorter than this share a checkpoint: a crash costs that much work, no more
+REHEARSING = 4  #: clients that rehearse the first round for the pre-flight
+LOST_ROUNDS = 3  #: rounds in a row without a quorum after which a run gives up
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a run came to."""
+
+    result: Result
+    rounds: tuple[Round, ...]
+    statement: Statement
+    parameters: NDArray[np.float32]
+    tensors: Mapping[str, NDArray[np.float32]]
+    folder: Path | None = None
+
+    @property
+    def accuracy(self) -> float | None:
+        """On the test set, after the last round."""
+        return self.result.accuracy
+
+    def to_json(self) -> dict[str, Any]:
+        """The final figures, the statement and the paths written, ready for `json.dumps`."""
+        files = () if self.folder is None else sorted(p for p in self.folder.iterdir() if p.is_file())
+        return {
+            "name": self.result.name,
+            "seed": self.result.seed,
+            "accuracy": self.result.accuracy,
+            "loss": self.result.loss,
+            "rounds": self.result.rounds,
+            "clients": self.result.clients,
+            "parameters": self.result.parameters,
+            "seconds": self.result.seconds,
+            "stopped": self.result.stopped,
+            "statement": self.statement.to_json(),
+            "folder": None if self.folder is None else str(self.folder),
+            "files": [str(path) for path in files],
+        }
+
+
+def run(
+    recipe: Recipe,
+    *,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    workers: int | None = None,
+    device: str = "cpu",
+    observer: Observer | None = None,
+) -> Outcome:
+    """Run a recipe; with a folder, everything is written there and an interrupted run goes on with `resume`.
+
+    `workers` are processes (default: one per core where that pays); results do not depend on their number.
+    """
+    place = device_for(device)
+    if resume and folder is None:
+        raise InvalidInput("resume needs the folder of the run that is to go on")
+    with _one_thread():
+        federation = wire(recipe)
+        target = _folder(recipe, folder, resume, device)
+        checkpoint = None if target is None else Checkpoint(target.checkpoint)
+        saved = checkpoint.load() if resume and checkpoint is not None else None
+        execution = _execution(federation, place, saved)
+        bench = Bench(execution, place)
+        count = workers_for(workers, place, effort(federation), federation.clients)
+        ledger = federation.ledger()
+        fleet = SimulatedFleet(
+            _work(federation, bench), ledger, workers=count, report_bytes=4 * federation.upload.values
+        )
+        try:
+            return _Run(federation, fleet, ledger, target, checkpoint, execution, observer or Observer()).go(saved)
+        finally:
+            fleet.close()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One thread for PyTorch in this process: with more, threads and workers would fight for the cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _folder(recipe: Recipe, folder: str | Path | None, resume: bool, device: str) -> RunFolder | None:
+    if folder is None:
+        return None
+    if not resume:
+        return RunFolder.create(folder, recipe.to_toml(), device=device)
+    found = RunFolder.open(folder)
+    before = Recipe.from_toml(found.recipe)
+    if before.fingerprint != recipe.fingerprint:
+        raise InvalidInput(f"{folder} was run with another recipe: resume takes the recipe that lies there")
+    return found
+
+
+def _execution(federation: Federation, device: torch.device, saved: Saved | None) -> Execution:
+    """The choice that the run began with, else a new one."""
+    if saved is not None:
+        return Execution(**saved.memory["execution"])
+    shape = (federation.batch, *federation.dataset.shape)
+    return execution_for(federation.model, shape, effort(federation), device)
+
+
+def _work(federation: Federation, bench: Bench) -> Work:
+    population = Population(federation.dataset.train, federation.parts, federation.dataset.normalisation)
+    loss = models.loss_for(federation.recipe.model.name)
+    recipe = federation.recipe
+    return Work(federation.method, federation.model, loss, population, federation.exams, recipe.seed, bench)
+
+
+@dataclass
+class _Memory:
+    """What a run remembers besides its state, so that it goes on and stops as if it had never been interrupted."""
+
+    best: float = -1.0
+    since_best: int = 0
+    lost: int = 0
+    seconds: float = 0.0
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+
+class _Run:
+    def __init__(
+        self,
+        federation: Federation,
+        fleet: SimulatedFleet,
+        ledger: MemoryLedger | None,
+        folder: RunFolder | None,
+        checkpoint: Checkpoint | None,
+        execution: Execution,
+        observer: Observer,
+    ) -> None:
+        self._federation, self._fleet, self._ledger = federation, fleet, ledger
+        self._recipe = federation.recipe
+        self._folder, self._checkpoint, self._execution, self._observer = folder, checkpoint, execution, observer
+        self._memory = _Memory()
+        self._records: list[Round] = []
+        self._scores: Scores | None = None
+        self._began = time.monotonic()
+        self._kept = 0.0  # when the last checkpoint was written
+
+    def go(self, saved: Saved | None) -> Outcome:
+        """All rounds, from the start or from a checkpoint; Ctrl-C leaves a checkpoint behind."""
+        method = self._federation.method
+        state = method.init() if saved is None else self._restore(saved)
+        expected = self._preflight()
+        self._observer.started(self._federation, expected, state.round + 1)
+        rules = Rules(self._recipe.rounds.quorum, self._recipe.rounds.deadline or None)
+        coordinator = Coordinator(method, self._fleet, Direct(), self._recipe.name, rules)
+        stopped = self._why_over(state)
+        try:
+            while stopped is None:
+                try:
+                    after, held = coordinator.round(state)
+                except NobodyLeft as end:
+                    self._fleet.spent.pop()
+                    stopped = str(end)
+                    break
+                state = after
+                self._note(state, held)
+                stopped = self._why_over(state)
+                self._keep(state, force=stopped is not None)
+        except KeyboardInterrupt:
+            self._keep(state, force=True)
+            raise
+        self._keep(state, force=True)
+        return self._finish(state, stopped, expected)
+
+    # --- going on
+
+    def _restore(self, saved: Saved) -> State:
+        assert self._checkpoint is not None and self._folder is not None
+        for spent in self._checkpoint.history(saved.state.round):
+            self._fleet.replay(spent)
+        self._fleet.states.update(saved.clients)
+        self._folder.truncate_rounds(saved.state.round)
+        self._records = list(self._folder.rounds())
+        self._memory = _Memory(**saved.memory["memory"])
+        return saved.state
+
+    def _keep(self, state: State, *, force: bool) -> None:
+        """Write a checkpoint, if the last is old enough or it is the last chance."""
+        if self._checkpoint is None or (not force and time.monotonic() - self._kept < CHECKPOINT_SECONDS):
+            return
+        memory = {"execution": asdict(self._execution), "memory": asdict(self._memory)}
+        self._checkpoint.save(Saved(state, self._fleet.states, memory))
+        self._kept = time.monotonic()
+
+    # --- one round
+
+    def _note(self, state: State, held: Held) -> None:
+        memory = self._memory
+        memory.lost = 0 if held.counted else memory.lost + 1
+        memory.bytes_up += held.attendance.bytes_up
+        memory.bytes_down += held.attendance.bytes_down
+        graded = self._grade(state)
+        record = replace(self._record(held), **graded, seconds=self._lap())
+        memory.seconds += record.seconds
+        self._records.append(record)
+        if self._checkpoint is not None:
+            self._checkpoint.add(self._fleet.spent[-1])
+        if self._folder is not None:
+            self._folder.append_round(record)
+        self._observer.round(record)
+
+    def _lap(self) -> float:
+        now = time.monotonic()
+        lap, self._began = now - self._began, now
+        return lap
+
+    def _grade(self, state: State) -> dict[str, Any]:
+        """Figures on the test set (for reporting) and the validation set (for stopping), where they are due."""
+        rounds = self._recipe.rounds
+        if state.round % self._recipe.evaluation.every and state.round < rounds.count:
+            return {}
+        view = self._federation.method.view(state)
+        self._scores = self._fleet.grade(view, "test")
+        found: dict[str, Any] = {"accuracy": self._scores.accuracy, "loss": _finite(self._scores.loss)}
+        if "validation" in self._federation.exams:
+            found["validation_accuracy"] = self._fleet.grade(view, "validation").accuracy
+        watched = found["accuracy"] if rounds.stop_on == "test" else found.get("validation_accuracy", 0.0)
+        if watched > self._memory.best:
+            self._memory.best, self._memory.since_best = watched, 0
+        else:
+            self._memory.since_best += 1
+        return found
+
+    def _record(self, held: Held) -> Round:
+        attendance, seen = held.attendance, self._fleet.seen
+        spent = self._spent()
+        return Round(
+            held.number,
+            asked=attendance.asked,
+            reported=len(attendance.reported),
+            declined=len(attendance.declined),
+            refused=len(attendance.refused),
+            late=attendance.strays["late"],
+            counted=held.counted,
+            bytes_up=attendance.bytes_up,
+            bytes_down=attendance.bytes_down,
+            spent_max=max(spent) if spent else None,
+            spent_median=statistics.median(spent) if spent else None,
+            simulation=Simulation(
+                train_loss=seen.loss_sum / seen.trained if seen.trained else None,
+                failed=len(seen.failed),
+                clipped=seen.clipped_sum / seen.clients if seen.clients else None,
+                update_norm=seen.update_sum / seen.clients if seen.clients else None,
+                noise_norm=held.noise,
+            ),
+        )
+
+    def _spent(self) -> list[float]:
+        """What each client has spent; clients who stand alike share the arithmetic."""
+        if self._ledger is None:
+            return []
+        standings = [self._ledger.standing(client) for client in range(self._federation.clients)]
+        found = {id(standing): standing for standing in standings}
+        spent = {key: standing.spent for key, standing in found.items()}
+        return [spent[id(standing)] for standing in standings]
+
+    # --- the end
+
+    def _why_over(self, state: State) -> str | None:
+        rounds, memory = self._recipe.rounds, self._memory
+        where = "the test set, which this recipe declares public" if rounds.stop_on == "test" else "validation examples"
+        if rounds.target_accuracy and memory.best >= rounds.target_accuracy:
+            return f"reached an accuracy of {memory.best:.2%} on {where} in round {state.round}"
+        if rounds.patience and memory.since_best >= rounds.patience:
+            return f"no improvement on {where} in {memory.since_best} evaluations"
+        if memory.lost >= LOST_ROUNDS:
+            return f"{memory.lost} rounds in a row had fewer than {rounds.quorum} reports: the quorum was never met"
+        return f"all {rounds.count} rounds are done" if state.round >= rounds.count else None
+
+    def _finish(self, state: State, stopped: str, expected: Sequence[str]) -> Outcome:
+        federation, recipe = self._federation, self._recipe
+        view = federation.method.view(state)
+        if self._scores is None or not self._records or self._records[-1].accuracy is None:
+            self._scores = self._fleet.grade(view, "test")
+        statement = history.statement(
+            self._fleet.spent, federation.clients, delta=federation.delta, title=f"Privacy statement of {recipe.name}"
+        )
+        result = Result(
+            recipe.name,
+            recipe.seed,
+            stopped=stopped,
+            rounds=len(self._records),
+            accuracy=self._scores.accuracy,
+            loss=_finite(self._scores.loss),
+            confusion=tuple(map(tuple, self._scores.confusion.tolist())),
+            classes=federation.dataset.classes,
+            label_counts=tuple(map(tuple, federation.label_counts.tolist())),
+            budgets=self._budgets(),
+            budget_terms=terms(federation.budgets[0]) if federation.budgets else None,
+            parameters=federation.layout.size,
+            clients=federation.clients,
+            seconds=self._memory.seconds,
+            bytes_up=self._memory.bytes_up,
+            bytes_down=self._memory.bytes_down,
+            preflight=tuple(expected),
+            recipe_fingerprint=recipe.fingerprint,
+            settings=recipe.settings(),
+        )
+        tensors = self._tensors(view)
+        outcome = Outcome(result, tuple(self._records), statement, view.parameters, tensors)
+        return outcome if self._folder is None else self._write(self._folder, outcome)
+
+    def _tensors(self, view: View) -> dict[str, NDArray[np.float32]]:
+        named = self._federation.layout.unflatten(torch.from_numpy(view.parameters))
+        return {name: tensor.numpy() for name, tensor in named.items()} | dict(view.buffers or {})
+
+    def _budgets(self) -> tuple[ClientBudget, ...]:
+        clients = self._federation.clients
+        reports, declined = np.zeros(clients, np.int64), np.zeros(clients, np.int64)
+        for spent in self._fleet.spent:
+            for who in spent.clients:
+                reports[list(who)] += 1
+            declined[list(spent.declined)] += 1
+        epsilons, spending = self._recipe.epsilons(), self._spent()
+        limits = self._federation.budgets
+        return tuple(
+            ClientBudget(
+                k,
+                epsilon=None if epsilons is None else epsilons[k],
+                limit=None if limits is None else limits[k].limit,
+                spent=spending[k] if spending else None,
+                reports=int(reports[k]),
+                declined=int(declined[k]),
+            )
+            for k in range(clients)
+        )
+
+    def _write(self, folder: RunFolder, outcome: Outcome) -> Outcome:
+        from sordino.report.page import report_page
+
+        recipe = self._recipe
+        about = {"recipe": recipe.name, "model": recipe.model.name, "seed": str(recipe.seed)}
+        folder.write_model(outcome.tensors, about)
+        folder.write_statement(outcome.statement)
+        folder.write_result(outcome.result)
+        folder.write_report(report_page(folder))
+        return replace(outcome, folder=folder.path)
+
+    # --- before the first round
+
+    def _preflight(self) -> tuple[str, ...]:
+        """What to expect; a few clients rehearse the first round, so that the size of an update is known."""
+        federation = self._federation
+        some = [client for client, part in enumerate(federation.parts) if len(part)][:REHEARSING]
+        if not some:
+            raise InvalidInput("no client holds a record: there is nothing to learn from")
+        plan = federation.method.plan(federation.method.init(), self._recipe.name)
+        local = self._fleet.rehearse(plan, some)
+        norm, largest = float(np.mean(local.update)), float(np.max(local.largest))
+        return preflight.of_federation(federation, update_norm=norm, largest_value=largest).sentences
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+__all__ = ["Outcome", "run"]

@@ -1,0 +1,105 @@
+"""Many runs of one recipe: every combination of settings, every seed; interrupted sweeps go on where they stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from sordino.errors import InvalidInput
+from sordino.recipe import Recipe
+from sordino.report.folder import RunFolder
+
+LONGEST_NAME = 80
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One key of the recipe and the values it takes."""
+
+    key: str
+    values: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Axis:
+        """`key=a,b,c`; commas within brackets, braces or quotes do not separate."""
+        key, sign, rest = text.partition("=")
+        values = tuple(value.strip() for value in _split(rest))
+        if not sign or not key.strip() or not all(values):
+            raise InvalidInput(f"--over takes key=value,value,..., for example clients.epsilon=1,2,4; got {text!r}")
+        if len(set(values)) < len(values):
+            raise InvalidInput(f"--over {text} names a value twice: each is run once")
+        return cls(key.strip(), values)
+
+
+def _split(text: str) -> Iterator[str]:
+    depth, quoted, start = 0, "", 0
+    for place, letter in enumerate(text):
+        if quoted:
+            quoted = "" if letter == quoted else quoted
+        elif letter in "\"'":
+            quoted = letter
+        elif letter in "[{":
+            depth += 1
+        elif letter in "]}":
+            depth -= 1
+        elif letter == "," and depth == 0:
+            yield text[start:place]
+            start = place + 1
+    yield text[start:]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a sweep."""
+
+    folder: Path
+    recipe: Recipe
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has a result already; a folder of another recipe is never taken for it."""
+        if not (self.folder / "recipe.toml").exists():
+            return False
+        found = RunFolder.open(self.folder)
+        if Recipe.from_toml(found.recipe).fingerprint != self.recipe.fingerprint:
+            raise InvalidInput(
+                f"{self.folder} holds a run of another recipe: choose another --out, or move that folder away"
+            )
+        return found.result() is not None
+
+    @property
+    def begun(self) -> bool:
+        """Whether it was started before."""
+        return (self.folder / "recipe.toml").exists()
+
+
+def points(base: Recipe, axes: Sequence[Axis], seeds: int, out: Path) -> list[Point]:
+    """All runs of a sweep; every recipe is checked before the first of them starts."""
+    if seeds < 1:
+        raise InvalidInput(f"--seeds must be at least 1, got {seeds}")
+    if twice := {axis.key for axis in axes if [a.key for a in axes].count(axis.key) > 1}:
+        raise InvalidInput(f"--over names {', '.join(sorted(twice))} twice: put all values behind one")
+    found = []
+    for values in product(*(axis.values for axis in axes)):
+        chosen = [f"{axis.key}={value}" for axis, value in zip(axes, values, strict=True)]
+        for seed in range(base.seed, base.seed + seeds):
+            recipe = base.override([*chosen, f"seed={seed}"])
+            found.append(Point(out / _name(chosen, seed), recipe))
+    return found
+
+
+def _name(chosen: Sequence[str], seed: int) -> str:
+    """A folder's name that says what was chosen, short enough for every file system."""
+    words = [re.sub(r"[^A-Za-z0-9.=-]+", "-", choice).strip("-") for choice in chosen]
+    name = "_".join([*words, f"seed={seed}"])
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256("\n".join(chosen).encode()).hexdigest()[:12]
+    return f"{name[: LONGEST_NAME - 30].rstrip('_')}~{digest}_seed={seed}"
+
+
+__all__ = ["Axis", "Point", "points"]

@@ -1,0 +1,145 @@
+"""The simulated fleet: the same bits for any number of workers, real processes that get killed, memory that stays."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from sordino import Box, TwoPoint
+from sordino.channels.direct import Direct
+from sordino.coordinator import Coordinator, Rules
+from sordino.errors import InvalidInput, SordinoError
+from sordino.fleets.simulated import WorkerLost
+from sordino.messages import Plan
+from tests.engine.federations import fleet, work
+
+
+# Epsilon makes a closure that no process can be sent: the method is pickled, so its builder must be importable.
+def builder(epsilon):
+    return TwoPoint(epsilon, Box(0.0, 0.5))
+
+
+def work_by_name(**changes):
+    return work(**({"build": builder, "epsilons": [1.0, 2.0] * 4, "sizes": [8, 3, 0, 17, 1, 8, 9, 30]} | changes))
+
+
+def run_with(workers: int) -> tuple[np.ndarray, float]:
+    given = work_by_name()
+    own = fleet(given, workers=workers)
+    try:
+        coordinator = Coordinator(given.method, own, Direct(), "test")
+        state = given.method.init()
+        for _ in range(2):
+            state, _ = coordinator.round(state)
+        return state.parameters, own.grade(given.method.view(state), "test").loss
+    finally:
+        own.close()
+
+
+def test_the_number_of_workers_does_not_change_a_bit():
+    one, loss = run_with(1)
+    for workers in (2, 3):
+        parameters, again = run_with(workers)
+        assert np.array_equal(parameters, one) and again == loss
+
+
+def test_the_size_of_tasks_does_not_change_a_bit(monkeypatch):
+    one, _ = run_with(1)
+    for most in (2, 3, 5):
+        monkeypatch.setattr("sordino.fleets.simulated.TASK_BYTES", most * 4 * 18)
+        assert np.array_equal(run_with(1)[0], one)
+
+
+def test_a_killed_worker_is_named_with_the_remedy():
+    given = work_by_name()
+    own = fleet(given, workers=2)
+    try:
+        plan = given.method.plan(given.method.init(), "test").encode()
+        list(own.exchange("report", dict.fromkeys(range(8), plan), None))
+        os.kill(own._hands._processes[1].pid, signal.SIGKILL)
+        with pytest.raises(WorkerLost, match=r"worker 1 ended with signal SIGKILL.*--resume"):
+            for number in range(2, 4):
+                plan = Plan("test", number, {}, {"parameters": given.method.init().parameters}).encode()
+                list(own.exchange("report", dict.fromkeys(range(8), plan), None))
+    finally:
+        own.close()
+
+
+def test_workers_are_gone_after_close_and_their_files_too():
+    given = work_by_name()
+    own = fleet(given, workers=2)
+    pids = [process.pid for process in own._hands._processes]
+    folder = own._hands._folder.name
+    own.close()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert not os.path.exists(folder)  # noqa: PTH110
+
+
+def test_a_round_given_up_at_its_deadline_leaves_workers_ready_for_the_next():
+    given = work_by_name()
+    own = fleet(given, workers=2)
+    try:
+        coordinator = Coordinator(given.method, own, Direct(), "test", Rules(deadline=1e-4))
+        state, record = coordinator.round(given.method.init())
+        assert len(record.attendance.reported) < 8
+        patient = Coordinator(given.method, own, Direct(), "test")
+        _, record = patient.round(state)
+        assert len(record.attendance.reported) == 8
+    finally:
+        own.close()
+
+
+def test_what_goes_wrong_in_a_worker_is_said_here():
+    given = work_by_name()
+    own = fleet(given, workers=2)
+    try:
+        broken = Plan("test", 1, {}, {"parameters": np.zeros(3, np.float32)}).encode()
+        with pytest.raises(SordinoError, match="parameters must be float32"):
+            list(own.exchange("report", dict.fromkeys(range(8), broken), None))
+        plan = given.method.plan(given.method.init(), "test").encode()
+        assert len(list(own.exchange("report", dict.fromkeys(range(8), plan), None))) == 8
+    finally:
+        own.close()
+
+
+def test_a_step_that_simulated_clients_do_not_know_is_refused():
+    given = work_by_name()
+    with pytest.raises(InvalidInput, match="step 'report'"):
+        list(fleet(given).exchange("keys", {0: b""}, None))
+
+
+def test_charging_again_after_a_restart_gives_the_same_standing():
+    from sordino.privacy.guarantee import Budget
+    from sordino.privacy.history import Spent
+    from sordino.privacy.ledger import MemoryLedger
+
+    given = work_by_name()
+    ledgers = [MemoryLedger([Budget(1000.0)] * 8) for _ in range(2)]
+    first, second = (fleet(given, ledger) for ledger in ledgers)
+    state = given.method.init()
+    for _ in range(2):
+        plan = given.method.plan(state, "test")
+        list(first.exchange("report", dict.fromkeys(range(8), plan.encode()), None))
+        state = state.unchanged()
+    for spent in first.spent:
+        second.replay(Spent.from_line(spent.to_line()))
+    assert [ledgers[0].standing(k).spent for k in range(8)] == [ledgers[1].standing(k).spent for k in range(8)]
+    assert ledgers[1].standing(0).spent > 18
+
+
+def test_memory_does_not_grow_with_the_clients_vectors():
+    """Each client's vector takes 12 kB and its report as much; a thousand more clients may take names, not vectors."""
+    import tracemalloc
+
+    peaks = []
+    for clients in (1600, 2600):
+        given = work(clients=clients, each=1, features=1000)
+        coordinator = Coordinator(given.method, fleet(given), Direct(), "test")
+        tracemalloc.start()
+        coordinator.round(given.method.init())
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert (peaks[1] - peaks[0]) / 1000 < 1500

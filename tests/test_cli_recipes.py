@@ -1,0 +1,161 @@
+"""`sordino recipes` and its commands, as their users call them."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sordino.recipe import Recipe, shipped
+
+with warnings.catch_warnings():  # typer imports names that click has deprecated
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from click.testing import Result
+    from typer.testing import CliRunner
+
+    from sordino.cli import app
+
+
+def sordino(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["recipes", *map(str, arguments)])
+
+
+def as_json(*arguments: object, exit_code: int = 0) -> Any:
+    result = sordino(*arguments, "--json")
+    assert result.exit_code == exit_code, result.output
+    return json.loads(result.stdout)
+
+
+def test_the_list_says_what_each_recipe_is() -> None:
+    rows = {row["name"]: row for row in as_json()}
+    assert list(rows) == list(shipped())
+    assert rows["two-point-digits"] == {
+        "name": "two-point-digits",
+        "summary": Recipe.load("two-point-digits").summary,
+        "data": "digits",
+        "clients": 20,
+        "model": "logistic",
+        "method": "fedavg",
+        "mechanism": "two-point",
+        "paper": None,
+    }
+    assert rows["quickstart"]["mechanism"] is None
+    text = sordino().stdout
+    for name in shipped():
+        assert name in text
+    assert "fedavg, two-point" in text
+
+
+def test_show_prints_the_whole_recipe_as_it_would_run() -> None:
+    result = sordino("show", "two-point-digits", "--set", "training.epochs=5", "--set", "clients.epsilon=3")
+    assert result.exit_code == 0
+    shown = Recipe.from_toml(result.stdout)
+    assert shown == Recipe.load("two-point-digits", ["training.epochs=5", "clients.epsilon=3"])
+    assert "momentum = 0.0" in result.stdout
+    assert as_json("show", "quickstart")["name"] == "quickstart"
+
+
+def test_what_is_shown_can_be_kept_and_used(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(sordino("show", "quickstart").stdout)
+    assert Recipe.load(mine) == Recipe.load("quickstart")
+    assert sordino("check", mine, "--set", "rounds.count=3").exit_code == 0
+
+
+@pytest.mark.parametrize("name", list(shipped()))
+def test_nothing_is_wrong_with_shipped_recipes_and_their_models(name: str) -> None:
+    result = sordino("check", name)
+    assert result.exit_code == 0, result.output
+    assert f"{name}: nothing is wrong." in result.stdout
+    assert as_json("check", name) == {"valid": True, "problems": [], "fingerprint": Recipe.load(name).fingerprint}
+
+
+def test_check_says_all_that_is_wrong(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(Recipe.load("two-point-digits").to_toml().replace("epochs = 1", "epoch = 1").replace("0.1", '"x"'))
+    result = sordino("check", mine)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert lines[0] == f"{mine} has 3 problems:"
+    assert [line.strip().partition(":")[0] for line in lines[1:]] == [
+        "training.optimizer.lr",
+        "training.epoch",
+        "method.range.radius",
+    ]
+    found = as_json("check", mine, exit_code=1)
+    assert found["valid"] is False
+    assert [f"  {problem}" for problem in found["problems"]] == lines[1:]
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (["model.name=logistics"], "model: unknown model 'logistics': did you mean 'logistic'?"),
+        (["model.name=mlp", "model.options.widths=[3]"], "model: unknown option of mlp 'widths'"),
+        (["model.name=lenet"], "model: "),
+        (["method.range.radius={fc2=0.1}"], "method.range.radius: names the layers fc2; the model logistic has fc:"),
+        (["method.range.centre={a=0.1}"], "method.range.centre: names the layers a; the model logistic has fc:"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_check_asks_the_model_too(settings: list[str], line: str) -> None:
+    changes = [part for setting in settings for part in ("--set", setting)]
+    (problem,) = as_json("check", "two-point-digits", *changes, exit_code=1)["problems"]
+    assert problem.startswith(line)
+
+
+def test_check_leaves_ones_own_data_alone(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(
+        """name = "mine"
+        data = { source = "x.npz", classes = ["a", "b"], mean = [0], std = [1] }
+        split = { kind = "iid", clients = 2 }
+        model = { name = "logistic" }
+        method = { name = "fedavg" }"""
+    )
+    assert sordino("check", mine).exit_code == 0
+
+
+def test_the_schema_is_printed_or_written(tmp_path: Path) -> None:
+    printed = json.loads(sordino("schema").stdout)
+    assert printed == Recipe.json_schema()
+    out = tmp_path / "schema.json"
+    assert sordino("schema", "--out", out).exit_code == 0
+    assert json.loads(out.read_text()) == printed
+    refused = sordino("schema", "--out", tmp_path / "no" / "where.json")
+    assert refused.exit_code == 1
+    assert "cannot be written" in refused.stderr
+
+
+def test_every_key_can_be_looked_up() -> None:
+    found = {key["key"]: key for key in as_json("keys")}
+    assert found["training.epochs"]["default"] == "1"
+    assert found["training.epochs"]["allowed"] == "a whole number >= 1"
+    assert "training.epochs" in sordino("keys").stdout
+    assert "| `training.epochs` | a whole number >= 1 | `1` |" in sordino("keys", "--markdown").stdout
+
+
+@pytest.mark.parametrize("command", ["show", "check"])
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["quickstrat"], "did you mean 'quickstart'?"),
+        (["nowhere.toml"], "there is no such file"),
+        (["quickstart", "--set", "epochs=3"], "did you mean 'training.epochs'?"),
+        (["quickstart", "--set", "rounds.count"], "is not key=value"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_meant_is_refused_in_plain_words(command: str, arguments: list[str], sentence: str) -> None:
+    result = sordino(command, *arguments)
+    assert result.exit_code == 1
+    assert sentence in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_json_before_a_command_is_not_passed_over() -> None:
+    result = sordino("--json", "show", "quickstart")
+    assert result.exit_code == 2
+    assert "behind the command" in result.stderr

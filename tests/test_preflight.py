@@ -1,0 +1,367 @@
+"""The noise that is predicted is the noise that comes, and the sentences say what the figures mean."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sordino
+from sordino.errors import InvalidInput
+from sordino.preflight import LEVELS, Group, PrivateSilo, Randomised, groups_of, of_federation, preflight
+from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Guarantee, Infinite, PoissonGaussian, Release
+
+BOX = sordino.Box(0.0, 0.1)
+
+
+def two_point(epsilon=1.0, box=BOX):
+    return Randomised(sordino.TwoPoint(epsilon, box))
+
+
+def ahead(sender=None, clients=20, *, budget=None, values=650, rounds=10, **more):
+    group = Group(tuple(range(clients)), sender or two_point(), budget)
+    return preflight([group], values=values, rounds=rounds, **more)
+
+
+def silo(gains=(0.5,) * 20):
+    loss = PoissonGaussian(0.1, 1.5, 20)
+    guarantee = Guarantee(SERVER, Adjacency.RECORD_ADD_REMOVE, loss, "DP-SGD")
+    return PrivateSilo(guarantee, 1.5, clip=2.0, expected_batch=10.0, gains=gains)
+
+
+# --- noise ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_noise_of_two_points_is_the_papers_formula():
+    k = (math.e + 1) / (math.e - 1)
+    assert ahead().noise == pytest.approx(0.1 * k * math.sqrt(650 / 20), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        sordino.TwoPoint(1.0, BOX),
+        sordino.Laplace(1.0, BOX),
+        sordino.Laplace(4.0, sordino.L1Ball(1.0)),
+        sordino.Piecewise(2.0, BOX),
+        sordino.Gaussian(0.3, BOX),
+        sordino.Gaussian(0.3, sordino.L2Ball(1.0)),
+        sordino.PrivUnitG(4.0),
+        sordino.Exponential(1e-9, sordino.IntegerRange(0.1, 10)),
+        sordino.RandomizedSign.response(1.0, BOX),
+    ],
+    ids=lambda m: f"{m.name}-{type(m.domain).__name__}",
+)
+def test_the_average_of_simulated_reports_is_as_noisy_as_predicted(mechanism):
+    """40 averages over 25 clients: the norm of 200 values strays by a few percent; 10 % is beyond 5 deviations."""
+    randomness = sordino.Keystream.simulation(7, np.arange(1000), 1)
+    estimates = mechanism.estimate(mechanism.randomize(np.zeros((1000, 200), np.float32), randomness).output)
+    averages = np.asarray(estimates, np.float64).reshape(40, 25, 200).mean(axis=1)
+    measured = math.sqrt(np.square(averages).sum(axis=1).mean())
+    assert ahead(Randomised(mechanism), 25, values=200).noise == pytest.approx(measured, rel=0.1)
+
+
+def test_ranges_of_their_own_for_each_layer_add_up():
+    box = sordino.Box.per_tensor([600, 50], [0.0, 1.0], [0.1, 0.5])
+    k = (math.e + 1) / (math.e - 1)
+    expected = k * math.sqrt((600 * 0.1**2 + 50 * 0.5**2) / 20)
+    assert ahead(two_point(1.0, box)).noise == pytest.approx(expected, rel=1e-6)
+
+
+def test_clients_of_several_strengths_add_up_by_their_numbers():
+    one, four = two_point(1.0), two_point(4.0)
+    variances = {s: s.noise(650) for s in (one, four)}
+    groups = groups_of([one, four], [0, 1, 1, 1])
+    found = preflight(groups, values=650, rounds=1)
+    assert found.noise == pytest.approx(math.sqrt((variances[one] + 3 * variances[four]) / 4 / 4))
+
+
+def test_weights_by_inverse_variance_give_the_least_noise():
+    """{1, 1, 10}: 1 / (1 + 1 + 0.01), which is less than the plain mean's 102 / 9."""
+    box = sordino.L2Ball(1.0)
+    quiet, loud = (Randomised(sordino.Gaussian(sigma, box)) for sigma in (1.0, 10.0))
+    plain = preflight(groups_of([quiet, loud], [0, 0, 1]), values=100, rounds=1)
+    weighed = preflight(groups_of([quiet, loud], [0, 0, 1], weights=[1.0, 0.01]), values=100, rounds=1)
+    assert plain.noise == pytest.approx(math.sqrt(100 * 102 / 9), rel=1e-4)
+    assert weighed.noise == pytest.approx(math.sqrt(100 / 2.01), rel=1e-4)
+
+
+def test_noise_falls_with_the_root_of_the_clients_asked():
+    assert ahead(clients=20, asked=5).noise == pytest.approx(2 * ahead(clients=20).noise)
+
+
+def test_a_silos_noise_is_that_of_its_steps():
+    each = 0.5 * 1.5 * 2.0 / 10.0  # lr * multiplier * clip / batch
+    assert ahead(silo(), 5).noise == pytest.approx(each * math.sqrt(20 * 650 / 5))
+
+
+@pytest.mark.parametrize(
+    ("momentum", "nesterov"), [(0.0, False), (0.8, False), (0.8, True)], ids=["plain", "momentum", "nesterov"]
+)
+def test_a_silo_that_trains_is_as_noisy_as_predicted(momentum, nesterov):
+    """Noise so loud that nothing else shows: the norm of 20 updates of 130 values strays by 1.4 %."""
+    torch = pytest.importorskip("torch")
+    from sordino.learning.cohort import ClientData, train_cohort
+    from sordino.learning.optimizers import SGD
+    from sordino.learning.private_sgd import PrivateTraining
+
+    optimizer = SGD(0.1, momentum=momentum, nesterov=nesterov)
+    training = PrivateTraining(
+        optimizer, clip=1.0, noise_multiplier=50.0, sampling_rate=0.5, expected_batch=4.0, steps=6
+    )
+    clients = [ClientData(torch.zeros(8, 12), torch.zeros(8, dtype=torch.int64))] * 20
+    randomness = sordino.Keystream.simulation(3, np.arange(20), 1)
+    moved = train_cohort(torch.nn.Linear(12, 10), torch.zeros(130), clients, training, randomness).parameters
+    measured = math.sqrt(float(moved.double().square().sum(dim=1).mean()))
+    assert math.sqrt(PrivateSilo.of(training).noise(130)) == pytest.approx(measured, rel=0.07)
+
+
+def test_an_optimiser_that_rescales_noise_is_not_guessed_at():
+    found = ahead(silo(gains=()), 5, update_norm=1.0)
+    assert found.noise is found.ratio is found.verdict is None
+    assert "not known in advance" in found.sentences[0]
+
+
+# --- updates, and what is left of them --------------------------------------------------------------------------------
+
+
+def test_clipping_in_a_box_shortens_the_update():
+    norm = math.sqrt(650)  # every value 1, the box reaches 0.1
+    assert ahead(update_norm=norm).update == pytest.approx(0.1 * norm, rel=1e-6)
+    assert ahead(update_norm=1.0).update == pytest.approx(1.0, rel=1e-6)
+
+
+def test_balls_shorten_and_spheres_rescale_the_update():
+    ball, sphere = sordino.Gaussian(0.5, sordino.L2Ball(0.4)), sordino.PrivUnitG(4.0, sordino.Sphere(0.4))
+    assert ahead(Randomised(ball), update_norm=2.0).update == pytest.approx(0.4, rel=1e-2)
+    assert ahead(Randomised(ball), update_norm=0.2).update == pytest.approx(0.2, rel=1e-2)
+    assert ahead(Randomised(sphere), update_norm=0.1).update == pytest.approx(0.4, rel=1e-6)
+
+
+def test_weights_are_compared_by_how_far_they_move_from_the_centre():
+    box = sordino.Box(5.0, 0.1)
+    assert ahead(two_point(1.0, box), update_norm=1.0).update == pytest.approx(1.0, rel=1e-4)
+
+
+def test_the_noise_is_judged_beside_the_update():
+    found = ahead(update_norm=0.02)
+    assert found.ratio == pytest.approx(found.noise / 0.02, rel=1e-4)
+    assert found.level == pytest.approx(found.ratio / math.sqrt(6500))
+    assert found.sentences[0].startswith(
+        "20 clients a round, 650 values: the noise of the average (L2 norm 1.23) is 62"
+    )
+    assert found.sentences[0].endswith("expect chance.")
+
+
+@pytest.mark.parametrize(("level", "words"), LEVELS)
+def test_each_level_of_noise_has_its_words(level, words):
+    noise = ahead().noise
+    at = max(level, 1e-4) * 1.001 * math.sqrt(6500)
+    assert ahead(two_point(1.0, sordino.Box(0.0, 0.1)), update_norm=noise / at).verdict == words
+
+
+def test_it_says_how_many_clients_would_make_the_noise_as_small_as_an_update():
+    found = ahead(update_norm=0.1)
+    wanted = int(found.sentences[1].split("it takes ")[1].split(" a round")[0].replace(",", ""))
+    assert ahead(clients=wanted, update_norm=0.1).ratio == pytest.approx(1.0, rel=1e-3)
+
+
+def test_without_an_update_it_only_says_how_much_noise_there_is():
+    found = ahead()
+    assert found.ratio is found.level is found.verdict is None
+    assert found.sentences[0] == "20 clients a round, 650 values: the noise of the average has an L2 norm of 1.23."
+
+
+def test_no_noise_is_called_none():
+    found = ahead(Randomised(sordino.NoPrivacy()), update_norm=1.0)
+    assert found.sentences[0] == "20 clients a round, 650 values: no noise is added."
+    assert "nothing is proven (no noise is added" in found.sentences[1]
+
+
+@pytest.mark.parametrize(
+    ("sender", "sizes", "words"),
+    [
+        (two_point(), {"largest_value": 0.5}, "Values lie up to 0.5 from the centre of their range, which reaches 0.1"),
+        (two_point(), {"largest_value": 0.002}, "50 times the largest value (0.002)"),
+        (two_point(), {"largest_value": 0.08}, "it fits"),
+        (Randomised(sordino.Gaussian(1.0, sordino.L2Ball(1.0))), {"update_norm": 4.0}, "shortened to the radius 1"),
+        (
+            Randomised(sordino.Gaussian(1.0, sordino.L2Ball(1.0))),
+            {"update_norm": 0.05},
+            "20 times the size of an update",
+        ),
+        (Randomised(sordino.Laplace(1.0, sordino.L1Ball(1.0))), {"update_norm": 1.0}, "L1 norm about 25.5"),
+        (Randomised(sordino.PrivUnitG(4.0)), {"update_norm": 0.3}, "rescaled to the norm 1: its own size (here 0.3)"),
+        (
+            Randomised(sordino.Exponential(1e-9, sordino.IntegerRange(0.1, 10))),
+            {"largest_value": 0.2},
+            "will be clipped",
+        ),
+    ],
+    ids=["clipped", "wide", "fits", "shortened", "large-ball", "l1", "sphere", "integers"],
+)
+def test_ranges_are_held_against_the_sizes_of_values(sender, sizes, words):
+    assert any(words in sentence for sentence in ahead(sender, **sizes).sentences)
+
+
+# --- budgets --------------------------------------------------------------------------------------------------------
+
+
+def test_budgets_that_run_out_are_announced_with_the_round():
+    """Each upload costs 650: budgets of 2,000 and 7,000 admit 3 and 10 of them."""
+    budgets = [Budget(2000.0)] * 5 + [Budget(7000.0)] * 15
+    found = preflight(groups_of([two_point()], [0] * 20, budgets=budgets), values=650, rounds=10)
+    assert [(o.clients, o.reports, o.lasts) for o in found.outlooks] == [
+        (tuple(range(5)), 3, False),
+        (tuple(range(5, 20)), 10, True),
+    ]
+    assert found.sentences[1] == (
+        "The budget of clients 0-4 (epsilon 2000, proven, against server, adjacency client, delta 0) is spent after "
+        "round 3 of 10; they will decline from round 4."
+    )
+    assert found.sentences[2] == (
+        "The budget of clients 5-19 (epsilon 7000, proven, against server, adjacency client, delta 0) lasts for all "
+        "10 rounds."
+    )
+
+
+def test_a_budget_below_one_report_is_announced():
+    words = ahead(clients=1, budget=Budget(10.0)).sentences[1]
+    assert words.startswith("The budget of the only client")
+    assert words.endswith("does not cover a single report: it will decline from round 1.")
+
+
+def test_clients_who_are_not_asked_every_time_spend_less():
+    found = ahead(clients=20, asked=4, budget=Budget(2000.0), rounds=20)
+    assert found.outlooks[0].expected == pytest.approx(4.0)
+    assert "admits 3 reports, and they will be asked for about 4 in 20 rounds" in found.sentences[1]
+    assert ahead(clients=20, asked=4, budget=Budget(2000.0), rounds=15).outlooks[0].lasts
+
+
+def test_many_different_budgets_are_summed_up():
+    budgets = [Budget(700.0 * k) for k in range(1, 11)]
+    found = preflight(groups_of([two_point()], [0] * 10, budgets=budgets), values=650, rounds=6)
+    assert found.sentences[1] == (
+        "The budgets of 5 of 10 clients last for all 6 rounds; the others run out after 1 to 5 reports each, and these "
+        "clients then decline."
+    )
+
+
+def test_what_the_owner_lets_go_unproven_does_not_count():
+    upload = two_point().releases(650)[0]
+    why = Guarantee(SERVER, Adjacency.CLIENT, Infinite("sent as it is"), "none")
+    count = Release("count", "planned", "sample count", (why,))
+    group = Group((0,), two_point(), Budget(2000.0), round_releases=(upload, count))
+    assert preflight([group], values=650, rounds=10).outlooks[0].reports == 0
+    consenting = preflight([group], values=650, rounds=10, allow_unproven=["sample count", "model update"])
+    assert consenting.outlooks[0].reports == 3
+
+
+# --- wired recipes --------------------------------------------------------------------------------------------------
+
+
+def test_a_wired_recipe_is_looked_at_as_it_will_run():
+    pytest.importorskip("torch")
+    from sordino.recipe import Recipe
+    from sordino.wiring import wire
+
+    settings = ["clients.epsilon=2", "clients.budget.limit=4000", "rounds.count=5", "split.clients=8"]
+    federation = wire(Recipe.load("two-point-digits", settings))
+    found = of_federation(federation, update_norm=0.5)
+    assert (found.clients, found.asked, found.values, found.rounds) == (8, 8, 650, 5)
+    mechanism = federation.upload.mechanisms[0]
+    assert found.noise == pytest.approx(math.sqrt(mechanism.variance(np.zeros(650)).sum() / 8))
+    assert found.outlooks[0].reports == 3  # each upload costs 1,300
+    assert found.losses[0].what == "model update"
+
+
+def test_a_wired_silo_is_looked_at_as_it_will_run():
+    pytest.importorskip("torch")
+    from sordino.recipe import Recipe
+    from sordino.wiring import wire
+
+    federation = wire(Recipe.load("quickstart"))
+    found = of_federation(federation)
+    assert found.losses[0].guarantee.adjacency is Adjacency.RECORD_ADD_REMOVE
+    assert found.losses[0].total <= federation.recipe.method.target.epsilon
+    assert found.noise > 0
+
+
+# --- what reports lose and weigh ------------------------------------------------------------------------------------
+
+
+def test_claims_stand_beside_proofs_with_all_their_terms():
+    sender = Randomised(sordino.Laplace(3.0, BOX))
+    (words,) = (s for s in ahead(sender).sentences if "claimed" in s)
+    assert words == (
+        "One model update of all 20 clients (client, against server): claimed epsilon 3, by Lap(Delta s / eps) per "
+        "weight, Delta s = 2C (a reading) (WebFed, Algorithm 1); proven epsilon 1.95e3, over 10 rounds 1.95e4 at delta "
+        "1e-5, by 650 values in a box, table enumerated: no meaningful protection."
+    )
+
+
+def test_many_kinds_of_clients_are_told_by_their_extremes():
+    senders = [two_point(e) for e in (5.0, 1.0, 2.0, 3.0, 4.0)]
+    found = preflight(groups_of(senders, [0, 1, 2, 3, 4]), values=10, rounds=1)
+    assert [loss.clients for loss in found.losses] == [(0,), (1,)]
+    assert "These are the extremes of 5 kinds of clients; all others lie in between." in found.sentences
+
+
+@pytest.mark.parametrize(
+    ("sender", "size"),
+    [
+        (two_point(), 82),
+        (Randomised(sordino.NoPrivacy()), 2600),
+        (silo(), 2600),
+        (Randomised(sordino.PrivUnitG(4.0)), 2600),
+    ],
+    ids=["bits", "floats", "silo", "privunit"],
+)
+def test_reports_are_weighed_by_their_encoding(sender, size):
+    found = ahead(sender)
+    assert found.report_bytes == (size, size)
+    assert found.sentences[-1] == f"A report has {size:,} bytes for 650 values."
+
+
+def test_everything_is_ready_for_json():
+    found = ahead(budget=Budget(2000.0, 1e-5), update_norm=1e-3, largest_value=0.1)
+    packed = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert packed["sentences"] == list(found.sentences)
+    assert packed["budgets"][0]["budget"]["adjacency"] == "client"
+    assert packed["losses"][0]["proven"]["basis"]
+    nothing = ahead(Randomised(sordino.NoPrivacy())).to_json()
+    assert nothing["losses"][0]["proven"]["epsilon"] == "infinity"
+    json.dumps(nothing, allow_nan=False)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=12, unique=True))
+def test_groups_hold_every_client_once(chosen):
+    class_of = [1 if client in chosen else 0 for client in range(31)]
+    groups = groups_of([two_point(1.0), two_point(2.0)], class_of)
+    assert sorted(client for group in groups for client in group.clients) == list(range(31))
+    assert {group.clients for group in groups if group.sender == groups[-1].sender} == {groups[-1].clients}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "remedy"),
+    [
+        (lambda: ahead(values=0), "values"),
+        (lambda: ahead(rounds=0), "rounds"),
+        (lambda: ahead(asked=21), "at most 20"),
+        (lambda: ahead(update_norm=0.0), "leave it out"),
+        (lambda: ahead(largest_value=math.nan), "leave it out"),
+        (lambda: preflight([], values=1, rounds=1), "at least one group"),
+        (lambda: Group((), two_point()), "at least one client"),
+        (lambda: Group((0,), two_point(), weight=0.0), "weight"),
+        (lambda: Randomised(sordino.TwoPoint([1.0, 2.0])), "of its own"),
+        (lambda: groups_of([two_point()], [0, 0], budgets=[Budget(1.0)]), "one each"),
+        (lambda: ahead(two_point(1.0, sordino.Box(0.0, np.full(3, 0.1)))), "650 values"),
+    ],
+    ids=["values", "rounds", "asked", "norm", "largest", "groups", "clients", "weight", "many", "budgets", "box"],
+)
+def test_wrong_input_is_refused_with_a_remedy(wrong, remedy):
+    with pytest.raises(InvalidInput, match=remedy):
+        wrong()
