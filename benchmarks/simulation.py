@@ -3,7 +3,7 @@
     python -m benchmarks.simulation [--quick] [--passes N] [--processes P]
 
 The job: FedAvg of the 21,840-parameter CNN over 100 clients with random MNIST-shaped records, batch 10, one local epoch
-of SGD a round. Each candidate is a program of its own under `benchmarks/rivals`, with as many processes of one thread as
+of SGD a round. Each candidate is a program of its own under `benchmarks/rivals`, with as many one-thread processes as
 there are cores; Flower and pfl get environments of their own under `build/rivals`, made at first use. Machines are
 noisy: the passes of all candidates are interleaved, the best of each counts, and what matters are the ratios. Results
 go to `benchmarks/results/simulation.json` and into the tables of `docs/performance.md` (with `--quick`: nowhere).

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sordino.errors import InvalidInput
 from sordino.methods.interface import ClientState, State
 from sordino.privacy.history import Spent
-from sordino.report.durable import append_line, keep_lines, whole_lines, write_whole
+from sordino.report.durable import NotWritten, append_line, keep_lines, whole_lines, write_whole
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,13 @@ class Checkpoint:
         arrays |= {f"server/{name}": array for name, array in saved.state.arrays.items()}
         for client, kept in saved.clients.items():
             arrays |= {f"client/{client}/{name}": np.asarray(array) for name, array in kept.items()}
-        ordered = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        metadata = {"round": str(saved.state.round), "memory": json.dumps(dict(saved.memory))}
-        self._folder.mkdir(exist_ok=True)
+        ordered = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # counts stay without axes
+        metadata = {
+            "round": str(saved.state.round),
+            "memory": json.dumps(dict(saved.memory)),
+            "server": json.dumps(list(saved.state.arrays)),  # their order, which the file does not keep
+        }
+        self._make_folder()
         write_whole(self._state, save(ordered, metadata=metadata))
 
     def load(self) -> Saved | None:
@@ -61,7 +65,7 @@ class Checkpoint:
             with safe_open(self._state, framework="np") as file:
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
                 metadata = file.metadata() or {}
-            server = {n.removeprefix("server/"): a for n, a in arrays.items() if n.startswith("server/")}
+            server = {name: arrays[f"server/{name}"] for name in json.loads(metadata["server"])}
             clients: dict[int, dict[str, NDArray[Any]]] = {}
             for name, array in arrays.items():
                 if name.startswith("client/"):
@@ -76,16 +80,30 @@ class Checkpoint:
 
     def add(self, spent: Spent) -> None:
         """Write down one round's releases."""
-        self._folder.mkdir(exist_ok=True)
+        self._make_folder()
         append_line(self._history, spent.to_line().encode())
 
     def history(self, last: int) -> list[Spent]:
         """The releases up to round `last`; later ones are cut off."""
         found = [Spent.from_line(line) for line in whole_lines(self._history)]
         kept = [spent for spent in found if spent.round <= last]
+        if [spent.round for spent in kept] != list(range(1, last + 1)):
+            raise InvalidInput(
+                f"{self._history} lacks some of the rounds 1 to {last}, so that what was spent is not known. "
+                "Start the run anew in another folder"
+            )
         if len(kept) < len(found):
             keep_lines(self._history, len(kept))
         return kept
+
+    def _make_folder(self) -> None:
+        try:
+            self._folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise NotWritten(
+                f"the folder {self._folder} could not be made ({error.strerror or error}). Make room (or write "
+                "elsewhere) and do it again"
+            ) from None
 
 
 __all__ = ["Checkpoint", "Saved"]

@@ -50,7 +50,7 @@ class Channel(Protocol):
 
 
 class NobodyLeft(SordinoError):
-    """Every client that was asked declined: no budget is left, and the run ends."""
+    """Every client of the federation was asked and declined: no budget is left, and the run ends."""
 
 
 @dataclass(frozen=True)
@@ -100,16 +100,16 @@ class Coordinator:
         self._federation, self._rules = federation, rules
 
     def round(self, state: State) -> tuple[State, Round]:
-        """One round. A round without a quorum leaves the model as it is; one that all decline ends the run."""
+        """One round. A round without a quorum leaves the model as it is; one that all clients decline ends the run."""
         began = time.monotonic()
         clients = list(self._method.select(state))
         plan = self._method.plan(state, self._federation)
         tally = self._method.tally(plan)
         attendance = Attendance(asked=len(clients))
         self._collect(plan, clients, tally, attendance)
-        if clients and len(attendance.declined) == len(clients):
+        if clients and len(attendance.declined) == self._method.clients:
             raise NobodyLeft(
-                f"all {len(clients)} clients that were asked in round {plan.round} declined: their budgets are spent. "
+                f"all {len(clients)} clients declined in round {plan.round}: their budgets allow no more. "
                 "Raise clients.budget, ask for a smaller epsilon, or run fewer rounds"
             )
         counted = len(attendance.reported) >= self._rules.quorum and tally.weight > 0

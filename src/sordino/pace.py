@@ -12,6 +12,7 @@ import os
 import platform
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -73,15 +74,15 @@ def _key(model: nn.Module, batch_shape: tuple[int, ...]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _read(path: Path) -> dict[str, dict[str, int]]:
+def _read(path: Path) -> dict[str, dict[str, Any]]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return {key: dict(asdict(Execution(**value))) for key, value in found.items()}
+        return {key: asdict(Execution(**value)) for key, value in found.items()}
     except (OSError, ValueError, TypeError, AttributeError, SordinoError):
         return {}  # a cache that cannot be read is measured again
 
 
-def _write(path: Path, known: dict[str, dict[str, int]]) -> None:
+def _write(path: Path, known: dict[str, dict[str, Any]]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(known, indent=1).encode())

@@ -477,12 +477,12 @@ def of_federation(
 ) -> Preflight:
     """Look ahead for a wired recipe; the sizes of updates are the caller's to measure."""
     from sordino.methods.parts import class_weights
-    from sordino.wiring import private_training
+    from sordino.methods.silo_dp import SiloDp
 
     recipe, method, upload = federation.recipe, federation.method, federation.upload
     senders: list[Sender] = [Randomised(mechanism, upload.what or "model update") for mechanism in upload.mechanisms]
-    if recipe.method.name == "silo-dp":
-        senders = [PrivateSilo.of(private_training(recipe, federation.parts))]
+    if isinstance(method, SiloDp):
+        senders = [PrivateSilo.of(method.training)]
     groups = groups_of(
         senders,
         [method.class_of(client) for client in range(federation.clients)],

@@ -28,12 +28,13 @@ from sordino.methods.interface import Bench, State, View
 from sordino.observer import Observer
 from sordino.pace import device_for, execution_for, workers_for
 from sordino.privacy import history
+from sordino.privacy.history import Spent
 from sordino.privacy.ledger import MemoryLedger, terms
 from sordino.privacy.statement import Statement
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
 from sordino.report.records import ClientBudget, Result, Round, Simulation
-from sordino.wiring import Federation, effort, wire
+from sordino.wiring import Federation, wire
 
 CHECKPOINT_SECONDS = 2.0  #: rounds shorter than this share a checkpoint: a crash costs that much work, no more
 REHEARSING = 4  #: clients that rehearse the first round for the pre-flight
@@ -93,18 +94,21 @@ def run(
         raise InvalidInput("resume needs the folder of the run that is to go on")
     with _one_thread():
         federation = wire(recipe)
-        target = _folder(recipe, folder, resume, device)
+        count = workers_for(workers, place, federation.effort, federation.clients)
+        ledger = federation.ledger()
+        target = _folder(recipe, folder, resume, device)  # after all that may be refused: a refusal leaves no folder
         checkpoint = None if target is None else Checkpoint(target.checkpoint)
         saved = checkpoint.load() if resume and checkpoint is not None else None
         execution = _execution(federation, place, saved)
         bench = Bench(execution, place)
-        count = workers_for(workers, place, effort(federation), federation.clients)
-        ledger = federation.ledger()
         fleet = SimulatedFleet(
             _work(federation, bench), ledger, workers=count, report_bytes=4 * federation.upload.values
         )
         try:
-            return _Run(federation, fleet, ledger, target, checkpoint, execution, observer or Observer()).go(saved)
+            own = _Run(federation, fleet, ledger, target, checkpoint, execution, observer or Observer())
+            if resume:
+                own.restore(saved)
+            return own.go()
         finally:
             fleet.close()
 
@@ -136,8 +140,8 @@ def _execution(federation: Federation, device: torch.device, saved: Saved | None
     """The choice that the run began with, else a new one."""
     if saved is not None:
         return Execution(**saved.memory["execution"])
-    shape = (federation.batch, *federation.dataset.shape)
-    return execution_for(federation.model, shape, effort(federation), device)
+    shape = (federation.built.batch, *federation.dataset.shape)
+    return execution_for(federation.model, shape, federation.effort, device)
 
 
 def _work(federation: Federation, bench: Bench) -> Work:
@@ -178,11 +182,12 @@ class _Run:
         self._scores: Scores | None = None
         self._began = time.monotonic()
         self._kept = 0.0  # when the last checkpoint was written
+        self._unwilling: set[int] = set()  # clients whose last answer was to decline
+        self._whole = self._snapshot(federation.method.init())
 
-    def go(self, saved: Saved | None) -> Outcome:
-        """All rounds, from the start or from a checkpoint; Ctrl-C leaves a checkpoint behind."""
-        method = self._federation.method
-        state = method.init() if saved is None else self._restore(saved)
+    def go(self) -> Outcome:
+        """All rounds, from the start or from a checkpoint; Ctrl-C leaves a checkpoint of the last whole one behind."""
+        method, state = self._federation.method, self._whole.state
         expected = self._preflight()
         self._observer.started(self._federation, expected, state.round + 1)
         rules = Rules(self._recipe.rounds.quorum, self._recipe.rounds.deadline or None)
@@ -193,55 +198,88 @@ class _Run:
                 try:
                     after, held = coordinator.round(state)
                 except NobodyLeft as end:
-                    self._fleet.spent.pop()
-                    stopped = str(end)
+                    stopped = self._nobody_left(end)
                     break
                 state = after
                 self._note(state, held)
                 stopped = self._why_over(state)
-                self._keep(state, force=stopped is not None)
+                if time.monotonic() - self._kept >= CHECKPOINT_SECONDS:
+                    self._keep()
         except KeyboardInterrupt:
-            self._keep(state, force=True)
+            self._keep()
             raise
-        self._keep(state, force=True)
+        self._keep()
         return self._finish(state, stopped, expected)
 
     # --- going on
 
-    def _restore(self, saved: Saved) -> State:
+    def restore(self, saved: Saved | None) -> None:
+        """Go back to a checkpoint, or to the start where there is none yet; what was written later is cut off."""
         assert self._checkpoint is not None and self._folder is not None
-        for spent in self._checkpoint.history(saved.state.round):
+        last = 0 if saved is None else saved.state.round
+        for spent in self._checkpoint.history(last):
             self._fleet.replay(spent)
-        self._fleet.states.update(saved.clients)
-        self._folder.truncate_rounds(saved.state.round)
+            self._answered(spent)
+        self._folder.truncate_rounds(last)
         self._records = list(self._folder.rounds())
-        self._memory = _Memory(**saved.memory["memory"])
-        return saved.state
+        if len(self._records) != last:
+            raise InvalidInput(
+                f"{self._folder.path} has a checkpoint of round {last} and records of {len(self._records)} rounds: "
+                "lines of metrics.jsonl were lost. Start the run anew in another folder"
+            )
+        if saved is not None:
+            self._check_fit(saved.state)
+            self._fleet.states.update(saved.clients)
+            self._memory = _Memory(**saved.memory["memory"])
+            self._whole = saved
 
-    def _keep(self, state: State, *, force: bool) -> None:
-        """Write a checkpoint, if the last is old enough or it is the last chance."""
-        if self._checkpoint is None or (not force and time.monotonic() - self._kept < CHECKPOINT_SECONDS):
-            return
+    def _check_fit(self, state: State) -> None:
+        """The model may be the user's own code, which can have changed since."""
+        now = self._whole.state
+        shapes = [{n: a.shape for n, a in (("", s.parameters), *s.arrays.items())} for s in (state, now)]
+        if shapes[0] != shapes[1]:
+            raise InvalidInput(
+                f"the checkpoint holds {state.parameters.size:,} parameters and the model {now.parameters.size:,}: the "
+                "model has changed since. Put the old one back, or start the run anew in another folder"
+            )
+
+    def _snapshot(self, state: State) -> Saved:
+        """All that the run must go on from after a whole round: a round that breaks off later leaves it untouched."""
         memory = {"execution": asdict(self._execution), "memory": asdict(self._memory)}
-        self._checkpoint.save(Saved(state, self._fleet.states, memory))
-        self._kept = time.monotonic()
+        return Saved(state, dict(self._fleet.states), memory)
+
+    def _keep(self) -> None:
+        """Write a checkpoint of the last whole round."""
+        if self._checkpoint is not None:
+            self._checkpoint.save(self._whole)
+            self._kept = time.monotonic()
 
     # --- one round
 
     def _note(self, state: State, held: Held) -> None:
-        memory = self._memory
-        memory.lost = 0 if held.counted else memory.lost + 1
+        memory, attendance = self._memory, held.attendance
+        if held.counted:
+            memory.lost = 0
+        elif attendance.asked - len(attendance.declined) >= self._recipe.rounds.quorum:
+            memory.lost += 1  # enough were willing, and still too few reports came
         memory.bytes_up += held.attendance.bytes_up
         memory.bytes_down += held.attendance.bytes_down
         graded = self._grade(state)
         record = replace(self._record(held), **graded, seconds=self._lap())
         memory.seconds += record.seconds
         self._records.append(record)
+        spent = self._fleet.spent_in(held.number)
+        self._answered(spent)
         if self._checkpoint is not None:
-            self._checkpoint.add(self._fleet.spent[-1])
+            self._checkpoint.add(spent)
         if self._folder is not None:
             self._folder.append_round(record)
+        self._whole = self._snapshot(state)
         self._observer.round(record)
+
+    def _answered(self, spent: Spent) -> None:
+        self._unwilling.update(spent.declined)
+        self._unwilling.difference_update(*spent.clients)
 
     def _lap(self) -> float:
         now = time.monotonic()
@@ -308,8 +346,28 @@ class _Run:
         if rounds.patience and memory.since_best >= rounds.patience:
             return f"no improvement on {where} in {memory.since_best} evaluations"
         if memory.lost >= LOST_ROUNDS:
-            return f"{memory.lost} rounds in a row had fewer than {rounds.quorum} reports: the quorum was never met"
-        return f"all {rounds.count} rounds are done" if state.round >= rounds.count else None
+            return (
+                f"{memory.lost} rounds in a row had fewer than {rounds.quorum} reports, the quorum: lower "
+                "rounds.quorum, or raise rounds.deadline"
+            )
+        if state.round >= rounds.count:
+            return f"all {rounds.count} rounds are done"
+        return self._too_few_willing(state)
+
+    def _too_few_willing(self, state: State) -> str | None:
+        clients, quorum = self._federation.clients, self._recipe.rounds.quorum
+        left = clients - len(self._unwilling)
+        if left >= quorum:
+            return None
+        return (
+            f"after round {state.round}, {left} of {clients} clients have budget left, fewer than the quorum of "
+            f"{quorum}. Raise clients.budget, ask for a smaller epsilon, or run fewer rounds"
+        )
+
+    def _nobody_left(self, end: NobodyLeft) -> str:
+        """Why the run is over; the last round, in which nothing was released, is not part of its history."""
+        reason = next(iter(self._fleet.spent.pop().declined.values()))
+        return f"{end}. The first of them says: {reason}"
 
     def _finish(self, state: State, stopped: str, expected: Sequence[str]) -> Outcome:
         federation, recipe = self._federation, self._recipe

@@ -11,23 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from sordino import methods
 from sordino.errors import InvalidInput
-from sordino.learning import datasets, models, optimizers, partition
-from sordino.learning.cohort import LocalTraining
+from sordino.learning import datasets, models, partition
 from sordino.learning.datasets import Dataset, Examples, Normalisation
 from sordino.learning.evaluation import Exam
-from sordino.learning.models import Layer, Layout
-from sordino.learning.optimizers import Optimizer
-from sordino.learning.private_sgd import PrivateTraining
-from sordino.mechanisms import Mechanism, NoPrivacy
-from sordino.methods.fedavg import FedAvg, Statistics
+from sordino.learning.models import Layout
 from sordino.methods.interface import Method
-from sordino.methods.parts import MechanismBuilder
-from sordino.methods.silo_dp import SiloDp
+from sordino.methods.setting import Built, Setting, Statistics
 from sordino.methods.upload import Upload
 from sordino.privacy.guarantee import Budget
 from sordino.privacy.ledger import Consents, MemoryLedger
-from sordino.privacy.planning import noise_multiplier_for
 
 if TYPE_CHECKING:
     from sordino import recipe as recipes
@@ -46,10 +40,23 @@ class Federation:
     exams: Mapping[str, Exam]  #: "test", and "validation" where some examples are set aside
     model: nn.Module
     layout: Layout
-    method: Method
-    upload: Upload
-    batch: int  #: records in a batch, for choosing how to compute
+    built: Built
     budgets: Sequence[Budget] | None
+
+    @property
+    def method(self) -> Method:
+        """The recipe's method."""
+        return self.built.method
+
+    @property
+    def upload(self) -> Upload:
+        """How values leave a client in the first round."""
+        return self.built.upload
+
+    @property
+    def effort(self) -> float:
+        """About how much computing the whole run is, in records times parameters."""
+        return self.built.records * self.recipe.rounds.count * self.layout.size
 
     @property
     def clients(self) -> int:
@@ -86,9 +93,10 @@ def wire(recipe: Recipe) -> Federation:
         recipe.model.name, input_shape=dataset.shape, classes=len(dataset.classes), **recipe.model.options
     )
     layout = models.parameter_layout(model)
-    statistics = _statistics(model, recipe.model.buffers)
-    method, upload, batch = _method(recipe, model, layout, statistics, parts)
-    return Federation(recipe, dataset, parts, exams, model, layout, method, upload, batch, recipe.budgets())
+    statistics = Statistics.of(model, recipe.model.buffers)
+    sizes = tuple(len(part) for part in parts)
+    setting = Setting(recipe, model, layout, statistics, sizes, dataset.shape, len(dataset.classes))
+    return Federation(recipe, dataset, parts, exams, model, layout, methods.build(setting), recipe.budgets())
 
 
 # --- data -------------------------------------------------------------------------------------------------------------
@@ -172,130 +180,4 @@ def _set_aside(recipe: Recipe, dataset: Dataset, parts: Sequence[NDArray[np.int6
     return tuple(kept for kept, _ in pairs), exams
 
 
-# --- model and training -----------------------------------------------------------------------------------------------
-
-
-def _statistics(model: nn.Module, policy: Any) -> Statistics:
-    released = models.released_buffers(model, policy)
-    tracked = set(models.running_statistics(model))
-    start = {name: value.detach().clone() for name, value in model.named_buffers() if name in tracked}
-    return Statistics("release" if policy == "release" else "local", start, released)
-
-
-def optimizer(given: Any) -> Optimizer:
-    """The recipe's optimiser."""
-    common = {"lr": given.lr, "weight_decay": given.weight_decay, "decay": given.decay}
-    match given.name:
-        case "sgd":
-            return optimizers.SGD(**common, momentum=given.momentum, nesterov=given.nesterov)
-        case "adam":
-            return optimizers.Adam(**common, betas=(given.beta1, given.beta2), epsilon=given.epsilon)
-        case "rmsprop":
-            return optimizers.RMSprop(**common, rho=given.rho, epsilon=given.epsilon, momentum=given.momentum)
-    raise InvalidInput(f"unknown optimiser {given.name!r}")
-
-
-def local_training(recipe: Recipe) -> LocalTraining:
-    """The recipe's plain local training."""
-    given = recipe.training
-    return LocalTraining(
-        optimizer(given.optimizer),
-        epochs=given.epochs,
-        steps=given.steps,
-        batch_size=given.batch_size or None,
-        shuffle=given.shuffle,
-        drop_last=given.drop_last,
-        loss=models.loss_for(recipe.model.name),
-    )
-
-
-def private_training(recipe: Recipe, parts: Parts) -> PrivateTraining:
-    """The recipe's DP-SGD in silos; the noise follows from its target where it names one."""
-    given: Any = recipe.method
-    sigma = given.noise_multiplier
-    if given.target is not None:
-        sigma = noise_multiplier_for(
-            given.target.epsilon, given.target.delta,
-            sampling_rate=given.sampling_rate, steps=given.steps, rounds=recipe.rounds.count,
-        )  # fmt: skip
-    announced = given.announced_size or sum(map(len, parts)) / len(parts)
-    return PrivateTraining(
-        optimizer(recipe.training.optimizer),
-        clip=given.clip,
-        noise_multiplier=sigma,
-        sampling_rate=given.sampling_rate,
-        expected_batch=given.sampling_rate * announced,
-        steps=given.steps,
-        loss=models.loss_for(recipe.model.name),
-    )
-
-
-# --- methods ----------------------------------------------------------------------------------------------------------
-
-
-def _method(
-    recipe: Recipe, model: nn.Module, layout: Layout, statistics: Statistics, parts: Parts
-) -> tuple[Method, Upload, int]:
-    given: Any = recipe.method
-    initial = layout.flatten(models.initial_parameters(model, recipe.seed)).numpy()
-    common: dict[str, Any] = {
-        "selection": given.selection,
-        "aggregation": given.aggregation,
-        "seed": recipe.seed,
-        "server_lr": given.server_lr,
-        "statistics": statistics,
-    }
-    samples = given.aggregation.kind == "samples"
-    values = layout.size + statistics.size
-    match given.name:
-        case "fedavg":
-            what = "model update" if given.upload == "update" else "model weights"
-            build = MechanismBuilder(given.mechanism, given.range, _with_statistics(layout, statistics), values)
-            upload = Upload(
-                build, recipe.epsilons(), values, clients=len(parts), samples=samples,
-                what=f"{what} and batch-norm statistics" if statistics.size else what,
-            )  # fmt: skip
-            upload.mechanisms  # noqa: B018 (refuses now what the range or the strengths do not allow)
-            training = local_training(recipe)
-            batch = training.batch_size or max(1, max(map(len, parts)))
-            return FedAvg(model, initial, training, upload, sends=given.upload, **common), upload, batch
-        case "silo-dp":
-            if empty := [k for k, part in enumerate(parts) if not len(part)]:
-                raise InvalidInput(
-                    f"silo {empty[0]} holds no records, so there is nothing to protect: set split.at_least=1"
-                )
-            upload = Upload(_plain, None, values, clients=len(parts), what="", samples=samples)
-            silo = private_training(recipe, parts)
-            return SiloDp(model, initial, silo, upload, sends="update", **common), upload, 1
-    raise InvalidInput(f"unknown method {given.name!r}")
-
-
-def _plain(_: float | None) -> Mechanism:
-    """What a silo sends is private already: it travels as it is."""
-    return NoPrivacy()
-
-
-def _with_statistics(layout: Layout, statistics: Statistics) -> Layout:
-    """The layout of what is sent: the layers, and released statistics as one layer more, called `statistics`."""
-    if not statistics.size:
-        return layout
-    more = Layer("statistics", layout.size, layout.size + statistics.size)
-    return replace(layout, layers=(*layout.layers, more))
-
-
-def effort(federation: Federation) -> float:
-    """About how much computing the whole run is, in records times parameters."""
-    recipe = federation.recipe
-    held = sum(map(len, federation.parts))
-    given: Any = recipe.method
-    training = recipe.training
-    if given.name == "silo-dp":
-        records = held * given.sampling_rate * given.steps
-    elif training.steps is not None:
-        records = training.steps * (training.batch_size or held / federation.clients) * federation.clients
-    else:
-        records = held * (training.epochs or 1)
-    return float(records * recipe.rounds.count * federation.layout.size)
-
-
-__all__ = ["Federation", "effort", "read_data", "split", "wire"]
+__all__ = ["Federation", "read_data", "split", "wire"]

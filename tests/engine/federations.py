@@ -16,6 +16,7 @@ from sordino.learning.optimizers import SGD
 from sordino.mechanisms import NoPrivacy
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import Bench
+from sordino.methods.setting import Setting, Statistics
 from sordino.methods.upload import Upload
 
 FEATURES, CLASSES = 5, 3
@@ -54,17 +55,15 @@ def work(
         build, epsilons, layout.size, clients=len(held), what="model update",
         samples=getattr(aggregation, "kind", "mean") == "samples",
     )  # fmt: skip
-    method = FedAvg(
-        model,
-        layout.flatten(models.initial_parameters(model, seed)).numpy(),
-        training or LocalTraining(SGD(0.1), epochs=2, batch_size=4),
-        upload,
-        sends=sends,  # type: ignore[arg-type]
+    asked = SimpleNamespace(
         selection=selection or SimpleNamespace(kind="all"),
         aggregation=aggregation or SimpleNamespace(kind="mean"),
         server_lr=1.0,
-        seed=seed,
     )
+    recipe = SimpleNamespace(seed=seed, method=asked)
+    setting = Setting(recipe, model, layout, Statistics(), tuple(held), (features,), CLASSES)  # type: ignore[arg-type]
+    plainly = training or LocalTraining(SGD(0.1), epochs=2, batch_size=4)
+    method = FedAvg(setting, plainly, upload, sends=sends)  # type: ignore[arg-type]
     exam = Exam(examples(300, 9, features), Normalisation(), CLASSES)
     bench = Bench(device=torch.device("cpu"))
     return Work(method, model, cross_entropy, Population(data, parts, Normalisation()), {"test": exam}, seed, bench)

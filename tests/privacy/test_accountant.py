@@ -199,6 +199,15 @@ def test_binomial_formula_for_very_many_bits() -> None:
     assert equal_bits_epsilon(1.0, 20_000_000, 1e-5) < 20_000_000
 
 
+@pytest.mark.parametrize("count", [3, 650, 1900, 2000, 2100, 2300])
+def test_binomial_formula_down_to_the_smallest_deltas(count: int) -> None:
+    """Just below the sum only the unflipped string counts: (e / (e + 1))^count (1 - e^-0.5), to 1e-312 and less."""
+    log_delta = -count * math.log1p(math.exp(-1)) + math.log(-math.expm1(-0.5))
+    found = equal_bits_delta(1.0, count, count - 0.5)
+    assert found == pytest.approx(math.exp(log_delta), rel=1e-9 if log_delta > -700 else 1e-2)
+    assert found > 0
+
+
 def test_sign_upload_of_004() -> None:
     """6,542 pure for 7,850 values; exactly 2,865.17 at 1e-5, and 26,699.5 over ten rounds."""
     mu = 5 / math.sqrt(2 * math.log(1.25e5))

@@ -232,7 +232,7 @@ def test_a_mechanism_that_cannot_be_that_fine_is_planned_where_it_can():
             lambda: planning.largest(
                 Budget(5.0, 1e-5), 1, lambda e: released(Pure(e), Adjacency.COORDINATE), between=(0.1, 1e3)
             ),
-            "another adjacency",
+            "an adjacency and an adversary",
         ),
         (lambda: planning.largest(Budget(5.0), 0, lambda e: released(Pure(e)), between=(0.1, 1.0)), ">= 1"),
         (lambda: planning.largest(Budget(5.0), 1, lambda e: released(Pure(e)), between=(0.0, 1.0)), "0 < low"),

@@ -77,7 +77,10 @@ def a_round(number: int, accuracy: float | None = 0.5, clients: int = 20) -> Rou
 
 def learning_curve(rounds: int, best: float = 0.9, seed: int = 1) -> list[float]:
     noise = np.random.default_rng(seed).normal(0, 0.008, rounds)
-    return [float(np.clip(0.1 + (best - 0.1) * (1 - math.exp(-6 * k / rounds)) + noise[k - 1], 0, 1)) for k in range(1, rounds + 1)]
+    return [
+        float(np.clip(0.1 + (best - 0.1) * (1 - math.exp(-6 * k / rounds)) + noise[k - 1], 0, 1))
+        for k in range(1, rounds + 1)
+    ]
 
 
 def confusion(accuracy: float, examples: int = 30, classes: int = 10) -> tuple[tuple[int, ...], ...]:
@@ -118,7 +121,10 @@ def a_result(rounds: Sequence[Round], *, seed: int = 1, clients: int = 20, **cha
         seconds=sum(r.seconds for r in rounds),
         bytes_up=sum(r.bytes_up for r in rounds),
         bytes_down=sum(r.bytes_down for r in rounds),
-        preflight=("Noise in the averaged update is 4.2 times as long as the update itself.", "One round takes 0.25 s."),
+        preflight=(
+            "Noise in the averaged update is 4.2 times as long as the update itself.",
+            "One round takes 0.25 s.",
+        ),
         recipe_fingerprint="5f1c9a",
         settings={"seed": seed, "name": "two-point-digits", "clients.epsilon": 4.0, "training.optimizer.lr": 0.1},
     )

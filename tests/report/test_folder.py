@@ -151,7 +151,9 @@ def test_rounds_are_one_json_object_a_line_with_the_agreed_fields(folder):
     assert strict(lines[0])["validation_accuracy"] is None
 
 
-@pytest.mark.parametrize("torn", ['{"round": 3, "accu', to_line(a_round(3)), "\x00\x00\x00"], ids=["half", "no end", "nul"])
+@pytest.mark.parametrize(
+    "torn", ['{"round": 3, "accu', to_line(a_round(3)), "\x00\x00\x00"], ids=["half", "no end", "nul"]
+)
 def test_a_torn_last_line_is_left_out_and_cut_off_when_the_run_goes_on(folder, torn):
     for number in (1, 2):
         folder.append_round(a_round(number))
@@ -176,6 +178,7 @@ def test_a_torn_line_longer_than_one_block_is_cut_off_whole(folder):
         file.write("x" * 10_000)
     folder.append_round(a_round(2))
     assert [record.round for record in folder.rounds()] == [1, 2]
+    assert (folder.path / "metrics.jsonl").read_text() == f"{to_line(a_round(1))}\n{to_line(a_round(2))}\n"
 
 
 def test_damage_elsewhere_is_named_and_not_passed_over(folder):

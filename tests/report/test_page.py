@@ -5,13 +5,12 @@ import re
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Pure, Release
 from sordino.privacy.statement import Audited, Statement
 from sordino.report.folder import RunFolder
 from sordino.report.page import report_page
-from sordino.report.records import ClientBudget, Round, Simulation
+from sordino.report.records import ClientBudget, Round, Simulation, to_line
 from tests.report.pages import Page
 from tests.report.runs import TERMS, a_result, a_round, label_counts, leave, ordinary, stated, unprotected
 
@@ -157,19 +156,13 @@ def test_ten_thousand_clients_and_a_thousand_rounds(tmp_path):
     )  # fmt: skip
     result = a_result(rounds, clients=clients, label_counts=label_counts(clients), budgets=own)
     folder = RunFolder.create(tmp_path / "run", "")
-    (folder.path / "metrics.jsonl").write_text("".join(f"{line}\n" for line in map(_line, rounds)))
+    (folder.path / "metrics.jsonl").write_text("".join(f"{line}\n" for line in map(to_line, rounds)))
     folder.write_result(result)
     page = page_of(folder)
     assert "10,000" in page.words
     assert "5,000 of 10,000 clients declined at least once" in page.words
     assert len(page.text) < 1_000_000
     assert "Who took part" in page.charts()
-
-
-def _line(record: Round) -> str:
-    from sordino.report.records import to_line
-
-    return to_line(record)
 
 
 def test_everyone_declined(tmp_path):

@@ -78,6 +78,8 @@ class Options:
     rate: float | None
     clients: int | None
     update_norm: float | None
+    box: float | None = None  #: a recipe's range for single values
+    ball: float | None = None  #: a recipe's range for whole vectors
 
 
 Cases = list[tuple[Family, Question]]
@@ -152,7 +154,10 @@ def plan(
         cases = _recipe_cases(recipe, settings or [], names, options) if recipe else _plain_cases(names, options)
         if parameter is not None:
             lines = [_rounds_with(family, question, parameter, options) for family, question in _only_one(cases)]
-            print_json(lines) if as_json else typer.echo("\n".join(map(_rounds_in_words, lines)))
+            if as_json:
+                print_json(lines)
+            else:
+                typer.echo("\n".join(map(_rounds_in_words, lines)))
             return
         if rounds is None and recipe is None:
             raise InvalidInput(
@@ -198,6 +203,8 @@ def _budget(options: Options, *, of_records: bool) -> Budget:
     hidden = Adjacency.RECORD_ADD_REMOVE if of_records else Adjacency.CLIENT
     if options.adjacency is not None:
         hidden = adjacency_named(options.adjacency)
+    if hidden is Adjacency.LABEL:
+        raise InvalidInput("an update is not a label: plan for client, record-replace, record-add-remove or coordinate")
     return Budget(limit, options.delta or 0.0, adjacency=hidden)
 
 
@@ -260,10 +267,9 @@ def _families(name: str, values: int, options: Options) -> list[Family]:
 
 def _radii(options: Options, values: int) -> tuple[float, float]:
     """How far a value may lie from the centre, and how long a vector may be: as given, or what fits an update."""
-    if options.radius is not None:
-        return options.radius, options.radius
     norm = options.update_norm
-    return (1.0, 1.0) if norm is None else (3 * norm / math.sqrt(values), norm)
+    each, whole = (1.0, 1.0) if norm is None else (3 * norm / math.sqrt(values), norm)
+    return options.radius or options.box or each, options.radius or options.ball or whole
 
 
 def _sigmas(radius: float) -> tuple[float, float]:
@@ -341,7 +347,7 @@ def _recipe_cases(name: str, settings: list[str], names: list[str], options: Opt
     recipe = Recipe.load(name, settings)
     federation = wire(recipe)
     values, silo = federation.upload.values, recipe.method.name == "silo-dp"
-    options = replace(options, radius=options.radius or _recipe_radius(recipe))
+    options = _with_range(options, recipe)
     families = [family for n in names for family in _families(n, values, options)] or [_own_family(federation)]
     rounds = options.rounds or recipe.rounds.count
     asked = float(options.clients or asked_per_round(recipe))
@@ -353,9 +359,14 @@ def _recipe_cases(name: str, settings: list[str], names: list[str], options: Opt
     ]
 
 
-def _recipe_radius(recipe: Recipe) -> float | None:
-    radius = getattr(getattr(recipe.method, "range", None), "radius", None)
-    return float(radius) if isinstance(radius, (int, float)) else None
+def _with_range(options: Options, recipe: Recipe) -> Options:
+    """The recipe's range goes for mechanisms that clip as its own does: value by value, or whole vectors."""
+    method: Any = recipe.method
+    radius = getattr(getattr(method, "range", None), "radius", None)
+    if not isinstance(radius, (int, float)):
+        return options
+    whole = method.mechanism.name == "privunit" or getattr(method.mechanism, "norm", "box") != "box"
+    return replace(options, ball=float(radius)) if whole else replace(options, box=float(radius))
 
 
 def _recipe_budgets(recipe: Recipe, options: Options, *, of_records: bool) -> list[Budget]:
@@ -421,10 +432,11 @@ def _own_sigma(federation: Federation, spec: Any) -> Family:
 
 def _own_silo(federation: Federation) -> Family:
     """The recipe's silos, of which it is known how they train."""
+    from sordino.methods.silo_dp import SiloDp
     from sordino.preflight import PrivateSilo
-    from sordino.wiring import private_training
 
-    training = private_training(federation.recipe, federation.parts)
+    assert isinstance(federation.method, SiloDp)
+    training = federation.method.training
 
     def sender(multiplier: float) -> Sender:
         return PrivateSilo.of(replace(training, noise_multiplier=multiplier))
@@ -547,31 +559,34 @@ def _table(title: str, answers: list[Answer]) -> Table:
         table.add_column(column, justify="right")
     averaged = answers[0].averaged
     if averaged:
-        table.add_column("noise of the average", justify="right")
+        table.add_column("noise of the average (L2)", justify="right")
         table.add_column("beside an update", justify="right")
-    table.add_column("bytes a report", justify="right")
+    sized = answers[0].question.values > 1
+    if sized:
+        table.add_column("bytes a report", justify="right")
     for answer in answers:
         allowance, ahead = answer.allowance, answer.ahead
         cells = [answer.family.name, f"{answer.family.parameter} {allowance.parameter:g}"]
         cells += [figure(allowance.each), figure(allowance.spent), figure(allowance.total)]
         if averaged:
             cells += ["unknown" if ahead.noise is None else figure(ahead.noise), _beside(ahead)]
-        cells.append(f"{ahead.report_bytes[0]:,}" if answer.question.values > 1 else "")
+        cells += [f"{ahead.report_bytes[0]:,}"] if sized else []
         table.add_row(*map(Text, cells))
     return table
 
 
 def _beside(ahead: Preflight) -> str:
-    return "" if ahead.ratio is None else f"{figure(ahead.ratio)} times"
+    return "unknown" if ahead.ratio is None else f"{ahead.ratio:.3g} times"
 
 
 def _notes(answers: list[Answer]) -> Iterator[str]:
-    """The basis of each proof, and what noise to expect."""
+    """The basis of each proof, what noise to expect, and what the two counts of all rounds are."""
+    from sordino.privacy.statement import NO_MEANINGFUL_PROTECTION
+
     for answer in answers:
         yield f"{answer.family.name}: proven by {answer.allowance.guarantee.basis}."
-        if answer.ahead.verdict is not None:
-            yield f"    Beside an update, {answer.ahead.verdict}."
-    yield (
-        "The ledger's count holds even if each round is chosen after seeing the last; a statement about rounds fixed in "
-        "advance may prove less."
-    )
+        if answer.averaged and answer.ahead.verdict is not None:
+            yield f"    The noise is {_beside(answer.ahead)} an update: {answer.ahead.verdict}."
+    if any(answer.allowance.total > NO_MEANINGFUL_PROTECTION for answer in answers):
+        yield f"Above epsilon {NO_MEANINGFUL_PROTECTION:g} there is no meaningful protection."
+    yield "The ledger's count holds even if each round is chosen after seeing the last; a statement may prove less."

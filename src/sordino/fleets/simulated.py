@@ -227,7 +227,6 @@ class Workers:
                 self._start()
             with self._watched():
                 for pipe in self._pipes:
-                    pipe.send(list(sys.path))
                     pipe.send_bytes(content)
         except BaseException:
             self.close()
@@ -238,7 +237,7 @@ class Workers:
         process = subprocess.Popen(
             [sys.executable, "-c", _WORKER, str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
-            env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+            env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
             stdin=subprocess.DEVNULL,
         )
         theirs.close()
@@ -315,7 +314,6 @@ def _serve(descriptor: int) -> None:
     torch.set_num_threads(1)
     pipe: Pipe = connection.Connection(descriptor)
     try:
-        sys.path[:] = pipe.recv()
         work: Work = pickle.loads(pipe.recv_bytes())
         while True:
             message = pipe.recv()
@@ -393,12 +391,12 @@ class SimulatedFleet:
         """The clients' answers to a plan, as they are computed; declines come first."""
         if step != "report":
             raise InvalidInput(f"simulated clients know the step 'report', not {step!r}")
+        self.seen = Seen()
         for message in {id(m): m for m in messages.values()}.values():
             clients = [client for client, own in messages.items() if own is message]
             yield from self._answer(Plan.decode(message), clients, deadline)
 
     def _answer(self, plan: Plan, clients: Sequence[int], deadline: float | None) -> Iterator[tuple[int, bytes]]:
-        self.seen = Seen()
         willing = self.charge(plan, clients)
         for client in clients:
             if client in self.spent[-1].declined:
@@ -423,6 +421,12 @@ class SimulatedFleet:
         declined = {client: str(reason) for client, reason in refused.items()}
         self.spent.append(Spent(plan.round, releases, tuple(map(tuple, by_class)), declined))
         return [client for client in clients if client not in refused]
+
+    def spent_in(self, round: int) -> Spent:
+        """What was released in the last round, which may be nothing: then nobody was asked."""
+        if not self.spent or self.spent[-1].round != round:
+            self.spent.append(Spent(round, (), ()))
+        return self.spent[-1]
 
     def replay(self, spent: Spent) -> None:
         """Charge an earlier round again, after a restart: the same releases of the same clients."""

@@ -269,16 +269,21 @@ class _Chunk:
         total = np.array([training.total_steps(int(n)) for n in sizes])
         epoch_steps = np.array([len(training.batches(int(n))) for n in sizes])
         full = np.minimum(training.batch_size or sizes, sizes)
-        for t in range(int(total.max())):
-            active = np.flatnonzero(t < total)
-            place = t % epoch_steps[active]
-            self._begin_epochs(active[place == 0], t // epoch_steps, training.shuffle)
+        taken = np.zeros_like(total)
+        in_step = training.optimizer.counts_steps or training.augmentation is not None or self._stacked.mask_words > 0
+        while len(active := np.flatnonzero(taken < total)):
+            place = taken[active] % epoch_steps[active]
+            self._begin_epochs(active[place == 0], taken // epoch_steps, training.shuffle)
             size = np.minimum(full[active], sizes[active] - place * full[active])
-            for group in draws.alike(size, full[active]):
-                members = active[group]
-                columns = (place[group] * full[members])[:, None] + np.arange(size[group[0]])
-                chosen = self._order[members[:, None], columns]
-                self._step(training, descent, t, members, chosen, int(full[members[0]]))
+            # Where the number of a step says nothing, last and smaller batches wait until others have come to theirs.
+            now = np.arange(len(active)) if in_step else _first(size == full[active])
+            for group in draws.alike(size[now], full[active[now]]):
+                chosen = now[group]
+                members, batch = active[chosen], int(size[chosen[0]])
+                columns = (place[chosen] * full[members])[:, None] + np.arange(batch)
+                t = int(taken[members[0]])
+                self._step(training, descent, t, members, self._order[members[:, None], columns], int(full[members[0]]))
+            taken[active[now]] += 1
         self._result.local.steps[self._records.rows] = total
 
     def _begin_epochs(self, members: Rows, epoch: NDArray[np.int64], shuffle: bool) -> None:
@@ -389,6 +394,11 @@ def _check_labels(clients: Sequence[ClientData], classes: int) -> None:
                 f"client {k} of the cohort has labels from {low} to {high}, but the model has {classes} outputs: "
                 f"labels are 0 .. {classes - 1}"
             )
+
+
+def _first(preferred: NDArray[np.bool_]) -> Rows:
+    """The positions that are preferred, or all if none is."""
+    return np.flatnonzero(preferred if preferred.any() else ~preferred)
 
 
 def _joined(parts: Sequence[Tensor], device: torch.device) -> Tensor:

@@ -84,6 +84,11 @@ class Optimizer(ABC):
         if not isinstance(self.weight_decay, WeightDecay):
             WeightDecay(self.weight_decay)
 
+    @property
+    def counts_steps(self) -> bool:
+        """Whether a step depends on how many came before it, and not on the state alone."""
+        return self.decay > 0
+
     @abstractmethod
     def start(self, parameters: Tensor) -> State:
         """The state before the first step."""
@@ -128,6 +133,10 @@ class Adam(Optimizer):
         for beta in self.betas:
             _check_share("beta", beta)
         check_positive("epsilon", self.epsilon)
+
+    @property
+    def counts_steps(self) -> bool:
+        return True
 
     def start(self, parameters: Tensor) -> State:
         return {"mean": torch.zeros_like(parameters), "square": torch.zeros_like(parameters)}

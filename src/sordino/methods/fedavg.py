@@ -14,20 +14,20 @@ can tell it from the others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from sordino.learning.cohort import ClientData, CohortResult, LocalTraining, train_cohort
 from sordino.learning.draws import alike
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.messages import Plan
 from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, Reported, State, View
-from sordino.methods.parts import class_weights, select
+from sordino.methods.parts import MechanismBuilder, class_weights, select
+from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.upload import Draw, Tally, Upload
 from sordino.privacy.guarantee import Release
 from sordino.randomness import Randomness
@@ -35,42 +35,33 @@ from sordino.randomness import Randomness
 DATASET = "records"  #: what a simulated client calls its data in the ledger
 
 
-@dataclass(frozen=True)
-class Statistics:
-    """What becomes of batch norm's running statistics: kept by each client, or part of what is sent."""
-
-    policy: Literal["local", "release"] = "local"
-    start: Mapping[str, Tensor] = field(default_factory=dict)  #: as the model has them
-    released: tuple[str, ...] = ()
-
-    @property
-    def size(self) -> int:
-        """How many values are sent beside the parameters."""
-        return sum(self.start[name].numel() for name in self.released)
-
-
 class FedAvg(Method):
     """One round of local training by everyone who is asked, one weighted mean."""
 
     def __init__(
         self,
-        model: nn.Module,
-        initial: NDArray[np.float32],
+        setting: Setting,
         training: LocalTraining | PrivateTraining,
         upload: Upload,
         *,
         sends: Literal["update", "weights"],
-        selection: Any,
-        aggregation: Any,
-        server_lr: float,
-        seed: int,
-        statistics: Statistics | None = None,
     ) -> None:
-        self.clients = upload.clients
-        self._model, self._initial, self._training, self._upload = model, initial, training, upload
-        self._sends, self._selection, self._aggregation = sends, selection, aggregation
-        self._server_lr, self._seed = server_lr, seed
-        self._statistics = statistics or Statistics()
+        given: Any = setting.recipe.method
+        self.clients = setting.clients
+        self.training = training
+        self._model, self._initial, self._statistics = setting.model, setting.initial, setting.statistics
+        self._upload, self._sends, self._server_lr = upload, sends, given.server_lr
+        self._selection, self._aggregation, self._seed = given.selection, given.aggregation, setting.recipe.seed
+
+    # --- what a plan asks for; methods that send other things in other rounds say so here
+
+    def upload(self, plan: Plan) -> Upload:
+        """How values leave a client in this plan's round."""
+        return self._upload
+
+    def columns(self, plan: Plan) -> slice:
+        """Which values of the vector (parameters, then released statistics) are sent in this plan's round."""
+        return slice(None)
 
     # --- server
 
@@ -86,15 +77,17 @@ class FedAvg(Method):
         return Plan(federation, state.round + 1, {}, {"parameters": state.parameters, **state.arrays})
 
     def tally(self, plan: Plan) -> Tally:
-        return self._upload.tally(class_weights(self._aggregation, self._upload))
+        upload = self.upload(plan)
+        return upload.tally(class_weights(self._aggregation, upload))
 
     def update(self, state: State, plan: Plan, tally: Tally) -> State:
-        now = _joined(state.parameters, state.arrays)
+        after = _joined(state.parameters, state.arrays)
+        columns = self.columns(plan)
         mean = tally.mean()
-        step = mean if self._sends == "update" else mean - now
+        step = mean if self._sends == "update" else mean - after[columns]
         if self._aggregation.kind == "sign":
             step = self._aggregation.step * np.sign(mean)
-        after = now + self._server_lr * step
+        after[columns] += self._server_lr * step
         d = state.parameters.size
         return state.after(after[:d], _split(after[d:], state.arrays))
 
@@ -104,7 +97,7 @@ class FedAvg(Method):
     # --- client
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
-        return self._upload.releases(f"{plan.federation}/{plan.round}", DATASET)
+        return self.upload(plan).releases(f"{plan.federation}/{plan.round}", DATASET)
 
     def class_of(self, client: int) -> int:
         return int(self._upload.class_of[client])
@@ -122,9 +115,12 @@ class FedAvg(Method):
             loss[rows], failed[rows] = trained.local.loss, trained.local.failed
             for row, kept in zip(rows, self._kept(trained), strict=True):
                 states[row] = kept
-        sent = self._upload.send(cohort.clients, vectors, draw, cohort.sizes)
+        sent = self.upload(plan).send(cohort.clients, vectors[:, self.columns(plan)], draw, cohort.sizes)
         moved = vectors if self._sends == "update" else vectors - start
-        norms, largest = np.linalg.norm(moved.astype(np.float64), axis=1), np.abs(vectors).max(axis=1)
+        norms, largest = (
+            np.linalg.norm(moved.astype(np.float64), axis=1),
+            np.abs(vectors[:, self.columns(plan)]).max(axis=1),
+        )
         local = LocalView(loss, failed, sent.clipped, norms, largest.astype(np.float64))
         return Reported(sent.bodies, tuple(states), local)
 
@@ -133,9 +129,9 @@ class FedAvg(Method):
         there = np.array([k for k, data in enumerate(cohort.data) if data is not None], np.int64)
         if not there.size:
             return []
-        if not self._training.optimizer.decay or isinstance(self._training, PrivateTraining):
+        if not self.training.optimizer.decay or isinstance(self.training, PrivateTraining):
             return [there.tolist()]
-        steps = np.array([self._training.total_steps(cohort.sizes[k]) for k in there])
+        steps = np.array([self.training.total_steps(cohort.sizes[k]) for k in there])
         return [there[group].tolist() for group in alike(steps)]
 
     def _train(self, plan: Plan, cohort: Cohort, rows: Sequence[int], draw: Draw, bench: Bench) -> CohortResult:
@@ -145,7 +141,7 @@ class FedAvg(Method):
             self._model,
             torch.from_numpy(plan.arrays["parameters"]),
             data,
-            self._training,
+            self.training,
             randomness,
             execution=bench.execution,
             buffers=self._buffers(plan, [cohort.states[k] for k in rows]),
@@ -155,9 +151,9 @@ class FedAvg(Method):
 
     def _first_step(self, round: int, data: ClientData) -> int:
         """Where the learning rate's decay goes on: after the steps of all earlier rounds."""
-        if isinstance(self._training, PrivateTraining):
-            return (round - 1) * self._training.steps
-        return (round - 1) * self._training.total_steps(len(data)) if self._training.optimizer.decay else 0
+        if isinstance(self.training, PrivateTraining):
+            return (round - 1) * self.training.steps
+        return (round - 1) * self.training.total_steps(len(data)) if self.training.optimizer.decay else 0
 
     def _buffers(self, plan: Plan, states: Sequence[ClientState]) -> dict[str, Tensor] | None:
         """Running statistics to start from: the server's where they are released, else the client's own."""
@@ -197,4 +193,22 @@ def _split(flat: NDArray[Any], like: Mapping[str, NDArray[np.float32]]) -> dict[
     return arrays
 
 
-__all__ = ["DATASET", "FedAvg", "Statistics"]
+def build(setting: Setting) -> Built:
+    """Federated averaging as a recipe asks for it."""
+    given: Any = setting.recipe.method
+    what = "model update" if given.upload == "update" else "model weights"
+    upload = Upload(
+        MechanismBuilder(given.mechanism, given.range, setting.sent_layout, setting.values),
+        setting.recipe.epsilons(),
+        setting.values,
+        clients=setting.clients,
+        what=f"{what} and batch-norm statistics" if setting.statistics.size else what,
+        samples=given.aggregation.kind == "samples",
+    )
+    upload.mechanisms  # noqa: B018 (refuses now what the range or the strengths do not allow)
+    training = setting.local_training
+    method = FedAvg(setting, training, upload, sends=given.upload)
+    return plainly_built(setting, method, upload, training)
+
+
+__all__ = ["DATASET", "FedAvg", "build"]

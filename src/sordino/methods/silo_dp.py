@@ -15,13 +15,19 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
+from sordino.errors import InvalidInput
+from sordino.learning import models
 from sordino.learning.private_sgd import PrivateTraining
+from sordino.mechanisms import Mechanism, NoPrivacy
 from sordino.messages import Plan
 from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import Bench, Cohort, LocalView
-from sordino.methods.upload import Draw, samples_release
+from sordino.methods.setting import Built, Setting
+from sordino.methods.upload import Draw, Upload, samples_release
 from sordino.privacy.guarantee import Release
+from sordino.privacy.planning import noise_multiplier_for
 
 WHAT = "model update (DP-SGD)"
 
@@ -29,18 +35,60 @@ WHAT = "model update (DP-SGD)"
 class SiloDp(FedAvg):
     """Federated averaging of silos that train privately; the guarantee is the training's."""
 
+    training: PrivateTraining
+
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
-        assert isinstance(self._training, PrivateTraining)
         name = f"{plan.federation}/{plan.round}"
-        release = Release(f"{name}/{WHAT}", DATASET, WHAT, (self._training.guarantee,))
+        release = Release(f"{name}/{WHAT}", DATASET, WHAT, (self.training.guarantee,))
         return ((release, samples_release(name, DATASET)) if self._upload.samples else (release,),)
 
     def rehearse(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> LocalView:
         """One round with next to no noise, to see how large a silo's update is: in a simulation only."""
-        assert isinstance(self._training, PrivateTraining)
         quiet = copy.copy(self)
-        quiet._training = replace(self._training, noise_multiplier=1e-9)
+        quiet.training = replace(self.training, noise_multiplier=1e-9)
         return FedAvg.report(quiet, plan, cohort, draw, bench).local
 
 
-__all__ = ["WHAT", "SiloDp"]
+def private_training(setting: Setting) -> PrivateTraining:
+    """The recipe's DP-SGD; the noise follows from its target where it names one."""
+    given: Any = setting.recipe.method
+    sigma = given.noise_multiplier
+    if given.target is not None:
+        sigma = noise_multiplier_for(
+            given.target.epsilon,
+            given.target.delta,
+            sampling_rate=given.sampling_rate,
+            steps=given.steps,
+            rounds=setting.recipe.rounds.count,
+        )
+    announced = given.announced_size or sum(setting.sizes) / setting.clients
+    return PrivateTraining(
+        setting.optimizer,
+        clip=given.clip,
+        noise_multiplier=sigma,
+        sampling_rate=given.sampling_rate,
+        expected_batch=given.sampling_rate * announced,
+        steps=given.steps,
+        loss=models.loss_for(setting.recipe.model.name),
+    )
+
+
+def plain(_: float | None) -> Mechanism:
+    """What a silo sends is private already: it travels as it is."""
+    return NoPrivacy()
+
+
+def build(setting: Setting) -> Built:
+    """Private silos as a recipe asks for them."""
+    if 0 in setting.sizes:
+        raise InvalidInput(
+            f"silo {setting.sizes.index(0)} holds no records, so there is nothing to protect: set split.at_least=1"
+        )
+    given: Any = setting.recipe.method
+    samples = given.aggregation.kind == "samples"
+    upload = Upload(plain, None, setting.values, clients=setting.clients, what=WHAT, samples=samples)
+    method = SiloDp(setting, private_training(setting), upload, sends="update")
+    return Built(method, upload, 1, sum(setting.sizes) * given.sampling_rate * given.steps)
+
+
+__all__ = ["WHAT", "SiloDp", "build", "private_training"]

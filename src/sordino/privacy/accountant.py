@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -267,12 +268,7 @@ class Composed:
         if self.mu > 0:
             total = total.compose(pld.from_gaussian_mechanism(1 / self.mu, value_discretization_interval=interval))
         for q, sigma, steps in self.sampled:
-            one = pld.from_gaussian_mechanism(
-                sigma,
-                sampling_prob=q,
-                value_discretization_interval=interval,
-                neighboring_relation=_relation(self.adjacency),
-            )
+            one = _sampled_step(q, sigma, interval, self.adjacency)
             total = total.compose(one.self_compose(steps))
         return total
 
@@ -329,38 +325,72 @@ def compose(losses: Iterable[Loss], *, adjacency: Adjacency = Adjacency.CLIENT) 
     )
 
 
+@dataclass(frozen=True, eq=False)
+class _EqualBits:
+    """Privacy loss of randomised bits of equal epsilon: (count - 2i) epsilon_each, where i of them are flipped.
+
+    i is binomial; kept is a window of its values outside which less than e^-800 is left (Bernstein).
+    """
+
+    losses: Floats  #: falling
+    log_masses: Floats  #: logarithms of their probabilities
+    masses: Floats
+    sums: Floats  #: of the masses up to each
+    rounding: float  #: logarithm of a factor that covers the rounding of the logarithms
+    negligible: float  #: share of the mass that is too small to matter
+
+    @classmethod
+    def of(cls, epsilon_each: float, count: int) -> _EqualBits:
+        flip = float(special.expit(-epsilon_each))
+        reach = 40 * math.sqrt(count * flip * (1 - flip)) + 800
+        first, last = max(0, math.floor(count * flip - reach)), min(count, math.floor(count * flip + reach))
+        i = np.arange(first, last + 1, dtype=np.float64)
+        log_kept = -math.log1p(math.exp(-epsilon_each))
+        ways = special.gammaln(count + 1) - special.gammaln(i + 1) - special.gammaln(count - i + 1)
+        log_masses = ways + (count - i) * log_kept + i * (log_kept - epsilon_each)
+        masses = np.exp(log_masses)
+        rounding = 4 * float(np.finfo(np.float64).eps * special.gammaln(count + 2))
+        # all masses but the last above an epsilon count with at least 1 - e^(-2 epsilon_each) in its delta, and no mass
+        # is more than `count` times the one before: so this share of their sum is about 1e-18 of delta
+        negligible = 1e-18 * min(1.0, epsilon_each) / count**2
+        losses = (count - 2 * i) * epsilon_each
+        return cls(losses, log_masses, masses, np.cumsum(masses), rounding, negligible)
+
+    def delta(self, epsilon: float) -> float:
+        """Sum of mass * (1 - e^(epsilon - loss)) over losses above epsilon: all terms are positive; rounded up."""
+        above = int(np.searchsorted(-self.losses, -epsilon))
+        if not above:
+            return 0.0
+        first = int(np.searchsorted(self.sums[:above], self.negligible * self.sums[above - 1]))
+        kept = slice(first, above)
+        total = float(np.sum(self.masses[kept] * -np.expm1(epsilon - self.losses[kept])))
+        if total > 1e-280:
+            return min(1.0, total * math.exp(self.rounding))
+        terms = self.log_masses[:above] + np.log(-np.expm1(epsilon - self.losses[:above]))
+        return math.exp(special.logsumexp(terms) + self.rounding)
+
+
 def equal_bits_delta(epsilon_each: float, count: int, epsilon: float) -> float:
     """Exact delta(epsilon) of `count` randomised bits of equal epsilon (Kairouz, Oh & Viswanath 2015, Theorem 3.3).
 
-    With i of the bits flipped the loss is (count - 2i) epsilon_each, and i is binomial: all terms are positive and are
-    added in the log domain, over a window outside which less than e^-800 is left (Bernstein), and rounded up.
     Beyond a thousand million bits the bound is the curve of the Gaussian that dominates them.
     """
-    if count > _MANY_BITS:
-        return gaussian_delta(math.sqrt(count) * _pure_mu(epsilon_each), epsilon)
-    flip = special.expit(-epsilon_each)
-    centre, spread = count * flip, math.sqrt(count * flip * (1 - flip))
-    reach = 40 * spread + 800
-    most = min(count, math.ceil((count - epsilon / epsilon_each) / 2) if epsilon_each > 0 else 0, centre + reach)
-    i = np.arange(max(0, math.floor(centre - reach)), math.floor(most) + 1, dtype=np.float64)
-    above = (count - 2 * i) * epsilon_each - epsilon
-    i, above = i[above > 0], above[above > 0]
-    if not i.size:
-        return 0.0
-    log_kept, log_flipped = -math.log1p(math.exp(-epsilon_each)), -epsilon_each - math.log1p(math.exp(-epsilon_each))
-    ways = special.gammaln(count + 1) - special.gammaln(i + 1) - special.gammaln(count - i + 1)
-    terms = ways + (count - i) * log_kept + i * log_flipped + np.log(-np.expm1(-above))
-    rounding = 4 * np.finfo(np.float64).eps * special.gammaln(count + 2)
-    return min(1.0, math.exp(special.logsumexp(terms) + rounding))
+    return _equal_bits_curve(epsilon_each, count)(epsilon)
 
 
 def equal_bits_epsilon(epsilon_each: float, count: int, delta: float) -> float:
     """Smallest epsilon of `count` randomised bits of equal epsilon at this delta: inverse of `equal_bits_delta`."""
     if delta <= 0:
         return epsilon_each * count
-    return _smallest_epsilon(
-        lambda e: equal_bits_delta(epsilon_each, count, e), delta, start=max(epsilon_each * count, 1e-300)
-    )
+    curve = _equal_bits_curve(epsilon_each, count)
+    return _smallest_epsilon(curve, delta, start=max(epsilon_each * count, 1e-300))
+
+
+def _equal_bits_curve(epsilon_each: float, count: int) -> Callable[[float], float]:
+    if count > _MANY_BITS:
+        mu = math.sqrt(count) * _pure_mu(epsilon_each)
+        return lambda epsilon: gaussian_delta(mu, epsilon)
+    return _EqualBits.of(epsilon_each, count).delta
 
 
 def connect_dots(losses: Floats, masses: Floats, interval: float) -> dict[int, float]:
@@ -414,6 +444,16 @@ def _samples(loss: PoissonGaussian) -> bool:
 def _unsampled_mu(loss: PoissonGaussian, adjacency: Adjacency) -> float:
     """The mu of all steps on all data: what a sample of everything is, and never less than what a smaller one costs."""
     return math.sqrt(loss.steps) * (2 if _exchanges(adjacency) else 1) / loss.sigma
+
+
+@lru_cache(maxsize=8)
+def _sampled_step(q: float, sigma: float, interval: float, adjacency: Adjacency) -> Any:
+    """Privacy loss distribution of one Poisson-sampled Gaussian step: a second's work that many schedules share."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    return pld.from_gaussian_mechanism(
+        sigma, sampling_prob=q, value_discretization_interval=interval, neighboring_relation=_relation(adjacency)
+    )
 
 
 def _relation(adjacency: Adjacency) -> Any:

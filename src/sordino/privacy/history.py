@@ -1,24 +1,27 @@
 """What clients released in each round of a run: written down a line a round, and summed up in a statement.
 
-Clients of one class release the same, so a round is a few releases and the clients that made them; a hundred thousand
-clients take no more memory than their numbers.
+Clients of one class release the same, so a round is a few releases and the numbers of the clients that made them, four
+bytes each.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.errors import InvalidInput
-from sordino.privacy.guarantee import Release, from_json, to_json
-from sordino.privacy.statement import Statement
+from sordino.errors import InvalidInput, UnsupportedLoss
+from sordino.privacy.guarantee import Derived, Release, from_json, to_json
+from sordino.privacy.statement import Clients, Counted, Statement
 
-MOST_GROUPS = 24  #: groups of clients a statement tells apart; beyond, the extremes and the middle stand for all
+_LONGEST_NAME = 30  #: letters of a group's name that list its clients; longer lists are cut short
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,20 @@ class Spent:
 
     round: int
     releases: tuple[tuple[Release, ...], ...]
-    clients: tuple[tuple[int, ...], ...]
+    clients: tuple[Sequence[int], ...]
     declined: Mapping[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(self.releases) != len(self.clients):
+            raise InvalidInput(
+                f"round {self.round} has the releases of {len(self.releases)} classes and the clients of "
+                f"{len(self.clients)}: give both for every class"
+            )
+        try:
+            compact = tuple(array("I", sorted(own)) for own in self.clients)
+        except (TypeError, OverflowError) as error:
+            raise InvalidInput(f"clients have whole numbers from 0 to 2^32 - 1: {error}") from None
+        object.__setattr__(self, "clients", compact)
 
     def to_line(self) -> str:
         """One line of JSON."""
@@ -48,22 +63,28 @@ class Spent:
         """The round that `to_line` wrote."""
         try:
             packed = json.loads(line)
-            releases = tuple(tuple(from_json(json.dumps(r)) for r in own) for own in packed["releases"])
-            clients = tuple(tuple(members(own)) for own in packed["clients"])
+            releases = tuple(tuple(_release(r) for r in own) for own in packed["releases"])
+            clients = tuple(members(own) for own in packed["clients"])
             declined = {client: reason for reason, own in packed["declined"].items() for client in members(own)}
             return cls(int(packed["round"]), releases, clients, declined)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidInput(f"a line of the releases' history is damaged ({error}): start the run anew") from None
 
 
+def _release(packed: object) -> Release:
+    release = from_json(json.dumps(packed))
+    if not isinstance(release, Release):
+        raise TypeError(f"a {type(release).__name__} where a release should be")
+    return release
+
+
 def ranges(numbers: Iterable[int]) -> str:
-    """Whole numbers as people write them: 0-4, 7."""
-    ordered = sorted(set(numbers))
-    if not ordered:
-        return ""
-    breaks = [k + 1 for k, (a, b) in enumerate(pairwise(ordered)) if b != a + 1]
-    runs = [ordered[a:b] for a, b in pairwise([0, *breaks, len(ordered)])]
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    """Whole numbers from 0 on as people write them: 0-4, 7."""
+    ordered = np.unique(np.fromiter(numbers, np.int64))
+    breaks = np.flatnonzero(np.diff(ordered) != 1) + 1
+    runs = pairwise([0, *breaks.tolist(), ordered.size]) if ordered.size else ()
+    ends = ((int(ordered[a]), int(ordered[b - 1])) for a, b in runs)
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ends)
 
 
 def members(text: str) -> list[int]:
@@ -71,8 +92,14 @@ def members(text: str) -> list[int]:
     found: list[int] = []
     for run in text.split(", ") if text else []:
         first, _, last = run.partition("-")
-        found += range(int(first), int(last or first) + 1)
+        numbers = range(int(first), int(last or first) + 1)
+        if not numbers or (found and numbers[0] <= found[-1]):
+            raise ValueError(f"{text!r} does not list rising numbers")
+        found += numbers
     return found
+
+
+# --- who released what, over all rounds -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -80,69 +107,126 @@ class Group:
     """Clients that released the same things, equally often."""
 
     clients: tuple[int, ...]
-    releases: tuple[Release, ...]
+    releases: Counted
 
     @property
     def name(self) -> str:
-        """The clients in words."""
+        """The clients in words; long lists are cut short, to `1,234 clients (0, 3-7, ...)`."""
         listed = ranges(self.clients)
-        if len(listed) > 60:
-            listed = f"{listed[:50].rpartition(',')[0]} and others, {len(self.clients):,} in all"
-        return f"client {listed}" if len(self.clients) == 1 else f"clients {listed}"
+        if len(listed) <= _LONGEST_NAME:
+            return f"client {listed}" if len(self.clients) == 1 else f"clients {listed}"
+        few = listed[: _LONGEST_NAME - 10].rpartition(", ")[0]
+        return f"{len(self.clients):,} clients ({few}, ...)"
 
 
 def groups(rounds: Sequence[Spent], clients: int) -> list[Group]:
-    """Clients by what they released over all rounds, those with most releases first."""
-    kinds: dict[tuple[object, ...], int] = {}
-    samples: list[Release] = []
-    counts: list[NDArray[np.int64]] = []
+    """Clients by what they released over all rounds: those with most releases first, those with none last.
+
+    What is derived costs nothing and is left out, once it is clear that its client released what it was derived from.
+    """
+    _check_derived(rounds, clients)
+    kinds = _Kinds()
+    uploads = [(kinds.numbers(own), _indices(who, clients)) for own, who in _uploads(rounds)]
+    marks = np.zeros((clients, 2), np.uint64)
+    for numbers, who in uploads:
+        marks[who] += kinds.mark(numbers)
+    _, representatives, which = np.unique(marks, axis=0, return_index=True, return_inverse=True)
+    made = _releases_of(representatives, uploads, clients)
+    order = np.argsort(which.reshape(-1), kind="stable")
+    split = np.split(order, np.cumsum(np.bincount(which.reshape(-1)))[:-1]) if clients else []
+    found = [
+        Group(tuple(who.tolist()), tuple((kinds.samples[kind], times) for kind, times in sorted(own.items())))
+        for who, own in zip(split, made, strict=True)
+    ]
+    return sorted(found, key=lambda group: (-sum(times for _, times in group.releases), group.clients))
+
+
+class _Kinds:
+    """Releases that say the same, numbered; each has a mark, so that clients with equal sums released the same.
+
+    Marks have 128 bits: that two different histories have equal sums by chance is not to be feared.
+    """
+
+    def __init__(self) -> None:
+        self.samples: list[Release] = []
+        self._numbers: dict[object, int] = {}
+
+    def numbers(self, releases: Iterable[Release]) -> tuple[int, ...]:
+        """The number of each release that costs something."""
+        return tuple(self._number(r) for r in releases if not isinstance(r.composition, Derived))
+
+    def _number(self, release: Release) -> int:
+        said = (release.what, release.guarantees, release.claimed, release.composition)
+        number = self._numbers.setdefault(said, len(self.samples))
+        if number == len(self.samples):
+            self.samples.append(release)
+        return number
+
+    @staticmethod
+    def mark(numbers: Iterable[int]) -> NDArray[np.uint64]:
+        """The sum of the marks of these releases."""
+        digests = b"".join(blake2b(str(number).encode(), digest_size=16).digest() for number in numbers)
+        return np.frombuffer(digests, "<u8").reshape(-1, 2).sum(axis=0, dtype=np.uint64)
+
+
+def _uploads(rounds: Iterable[Spent]) -> Iterator[tuple[tuple[Release, ...], Sequence[int]]]:
     for spent in rounds:
         for own, who in zip(spent.releases, spent.clients, strict=True):
-            for release in own if who else ():
-                key = (release.what, release.guarantees, release.claimed, release.composition)
-                if key not in kinds:
-                    kinds[key] = len(kinds)
-                    samples.append(release)
-                    counts.append(np.zeros(clients, np.int64))
-                counts[kinds[key]][list(who)] += 1
-    if not kinds:
-        return []
-    patterns, which = np.unique(np.stack(counts, axis=1), axis=0, return_inverse=True)
-    found = []
-    for number in np.argsort(-patterns.sum(axis=1), kind="stable"):
-        who = tuple(np.flatnonzero(which.reshape(-1) == number).tolist())
-        releases = tuple(
-            replace(sample, id=f"{sample.id}#{turn}")
-            for sample, times in zip(samples, patterns[number].tolist(), strict=True)
-            for turn in range(times)
-        )
-        if releases:
-            found.append(Group(who, releases))
+            if len(who):
+                yield own, who
+
+
+def _indices(who: Sequence[int], clients: int) -> NDArray[np.uint32]:
+    found = np.frombuffer(who, np.uint32) if isinstance(who, array) else np.array(who, np.uint32)
+    if int(found.max()) >= clients:
+        raise InvalidInput(f"client {found.max()} released something, but there are {clients} clients, from 0 on")
     return found
 
 
+def _releases_of(
+    representatives: NDArray[np.intp], uploads: Iterable[tuple[tuple[int, ...], NDArray[np.uint32]]], clients: int
+) -> list[Counter[int]]:
+    """How often each of these clients made each kind of release."""
+    place = np.full(clients, -1, np.int64)
+    place[representatives] = np.arange(representatives.size)
+    made: list[Counter[int]] = [Counter() for _ in representatives]
+    for numbers, who in uploads:
+        places = place[who]
+        for one in places[places >= 0].tolist():
+            made[one].update(numbers)
+    return made
+
+
+def _check_derived(rounds: Sequence[Spent], clients: int) -> None:
+    """Refuse a release that was derived from what its client never released."""
+    named = {
+        name
+        for own, _ in _uploads(rounds)
+        for release in own
+        if isinstance(release.composition, Derived)
+        for name in release.composition.releases
+    }
+    holders = {name: np.zeros(clients, bool) for name in named}
+    for own, who in _uploads(rounds):
+        for release in own if holders else ():
+            needed = release.composition.releases if isinstance(release.composition, Derived) else ()
+            for name in needed:
+                if not holders[name][_indices(who, clients)].all():
+                    raise UnsupportedLoss(
+                        f"release {release.id!r} is derived from {name}, which some of its clients never released; "
+                        "record what it was computed from first"
+                    )
+            if release.id in holders:
+                holders[release.id][_indices(who, clients)] = True
+
+
 def statement(rounds: Sequence[Spent], clients: int, *, delta: float, title: str) -> Statement:
-    """The privacy statement of a run.
-
-    Where more than 24 groups of clients would have a row each, those who lost most, least and the median speak for all,
-    and are named so.
-    """
+    """The privacy statement of a run: every group of equal clients with figures of its own, and who sent nothing."""
     found = groups(rounds, clients)
-    if len(found) == 1 and len(found[0].clients) == clients:
-        return Statement.of(found[0].releases, delta=delta, title=title)
-    if len(found) <= MOST_GROUPS:
-        return Statement.of({group.name: group.releases for group in found}, delta=delta, title=title)
-    ordered = sorted(found, key=_loss_of)
-    chosen = {"least": ordered[0], "median": ordered[len(ordered) // 2], "most": ordered[-1]}
-    named = {f"{group.name} (lost {word} of all)": group.releases for word, group in chosen.items()}
-    return Statement.of(named, delta=delta, title=title)
-
-
-def _loss_of(group: Group) -> float:
-    """A rough order of what was lost, for choosing who is shown; the statement computes the figures."""
-    from sordino.privacy.accountant import epsilon
-
-    return sum(min(epsilon(g.loss, 1e-6) for g in release.guarantees) for release in group.releases)
+    if len(found) == 1:
+        return Statement.of_groups([(Clients(), found[0].releases)], delta=delta, title=title)
+    named = [(Clients((g.name,), len(g.clients), ranges(g.clients)), g.releases) for g in found]
+    return Statement.of_groups(named, delta=delta, title=title)
 
 
 __all__ = ["Group", "Spent", "groups", "members", "ranges", "statement"]

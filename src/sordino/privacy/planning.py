@@ -15,6 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
+from functools import cache
+
+from scipy.optimize import brentq
 
 from sordino.errors import InvalidInput
 from sordino.privacy.accountant import Account, Cost, compose, covers
@@ -32,7 +35,8 @@ from sordino.privacy.ledger import terms
 DIGITS = 5  #: significant digits of what is planned
 MOST_ROUNDS = 10**9  #: where counting rounds stops
 
-_GAP = 1 + 1e-6  #: how near to the border a search goes before it rounds
+_GAP = 1e-6  #: how near to the border a search goes, in proportion, before it rounds
+_FAR = 50.0  #: stands for ln(0) and ln(infinity) in a search
 _LEAST_MULTIPLIER, _LARGEST_MULTIPLIER = 2.0**-6, 2.0**19
 
 ReleaseOf = Callable[[float], "Release | Guarantee"]
@@ -214,6 +218,7 @@ def _planned(budget: Budget, rounds: int, release_of: ReleaseOf, *, safe: float,
     """The riskiest parameter that all rounds admit; from `safe` to `risky` the loss grows."""
     check_count("rounds", rounds)
 
+    @cache
     def attempt(parameter: float) -> Account | None:
         """The account after all rounds; None where the mechanism cannot do anything that fine."""
         try:
@@ -228,7 +233,9 @@ def _planned(budget: Budget, rounds: int, release_of: ReleaseOf, *, safe: float,
 
     if refused(safe):
         raise _impossible(budget, rounds, release_of, safe)
-    parameter = _on_grid(_border(refused, safe, risky), towards=risky)
+    parameter = risky
+    if refused(risky):
+        parameter = _on_grid(_border(attempt, safe, risky), towards=risky)
     while refused(parameter):
         parameter = _neighbour(parameter, towards=safe)
     account = attempt(parameter)
@@ -238,14 +245,21 @@ def _planned(budget: Budget, rounds: int, release_of: ReleaseOf, *, safe: float,
     return Allowance(budget, rounds, parameter, release, account.spent)
 
 
-def _border(refused: Callable[[float], bool], safe: float, risky: float) -> float:
-    """The riskiest parameter that is not refused, by bisection on a logarithmic scale."""
-    if not refused(risky):
-        return risky
-    while max(safe / risky, risky / safe) > _GAP:
-        middle = math.sqrt(safe) * math.sqrt(risky)
-        safe, risky = (safe, middle) if refused(middle) else (middle, risky)
-    return safe
+def _border(attempt: Callable[[float], Account | None], safe: float, risky: float) -> float:
+    """Where about the limit is reached between a parameter that fits and one that does not.
+
+    On logarithmic scales what is spent is nearly a straight line, so Brent's method needs few attempts; where it is
+    not, that method bisects.
+    """
+
+    def excess(log_parameter: float) -> float:
+        account = attempt(math.exp(log_parameter))
+        if account is None or account.spent == 0:
+            return -_FAR
+        return max(-_FAR, min(_FAR, math.log(account.spent / account.budget.limit)))
+
+    low, high = sorted((math.log(safe), math.log(risky)))
+    return math.exp(brentq(excess, low, high, xtol=_GAP, rtol=1e-12))
 
 
 def _on_grid(value: float, *, towards: float) -> float:
@@ -277,13 +291,15 @@ def _impossible(budget: Budget, rounds: int, release_of: ReleaseOf, safe: float)
             f"{rounds} rounds within epsilon {budget.limit:g} ({terms(budget)}) ask for more noise than the mechanism "
             f"can add ({error}): {hint}"
         )
-    if math.isinf(alone) and budget.delta == 0:
-        hint = "nothing is proven at delta 0: give the budget a delta, for example 1e-5"
-    elif math.isinf(alone):
-        hint = "its guarantee does not cover these terms: ask for another adjacency or adversary"
+    spends = f"even with the most noise one round spends {alone:.4g}"
+    if math.isinf(alone):
+        spends = "nothing is proven of a single round, however much noise there is"
+        hint = "give the budget a delta, for example 1e-5"
+        if budget.delta > 0:
+            hint = "ask for an adjacency and an adversary that the mechanism's guarantee covers"
     return InvalidInput(
-        f"{rounds} rounds do not fit a budget of epsilon {budget.limit:g} ({terms(budget)}): even with the most noise "
-        f"one round spends {alone:.4g}. What to do: {hint}"
+        f"{rounds} rounds do not fit a budget of epsilon {budget.limit:g} ({terms(budget)}): {spends}. "
+        f"What to do: {hint}"
     )
 
 

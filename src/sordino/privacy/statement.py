@@ -4,6 +4,9 @@ A statement is for people. Every epsilon in it stands beside what may change (ad
 its delta and its basis; plain sentences say what that amounts to. It speaks of a schedule that is over or was fixed in
 advance; a client's enforcement is `sordino.privacy.accountant.Account`.
 
+Where clients have guarantees of their own the figures are a vector: every group of equal clients has its rows, all of
+them are in `to_json`, and people read spans with the names of those who have the least and the most.
+
 A guarantee of `RandomizedBit` against `shuffled(n)` says that each of these bits is mixed among those of n clients: the
 statement computes the amplification from it, and gives what an attacker surely reaches beside what is proven.
 """
@@ -14,12 +17,13 @@ import html
 import json
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sordino.errors import InvalidInput, SordinoError, UnsupportedLoss
-from sordino.privacy.accountant import Composed, bit_epsilon, compose, epsilon, implies
+from sordino.privacy.accountant import Composed, bit_epsilon, compose, implies
 from sordino.privacy.amplification import SMALLEST_DELTA, Interval, shuffled_bits
 from sordino.privacy.guarantee import (
     SERVER,
@@ -35,6 +39,10 @@ from sordino.privacy.guarantee import (
 )
 
 NO_MEANINGFUL_PROTECTION = 20.0  #: epsilon above which e^epsilon is half a billion: the words say so
+
+Counted = Sequence[tuple[Release, int]]  #: releases, each with how often it was made
+
+_HANDFUL = 4  #: groups of clients that a table lists one by one; more are shown as a span with its ends
 
 _ADJACENCIES = (
     Adjacency.CLIENT,
@@ -77,10 +85,28 @@ class Audited:
         if not 0 <= self.delta < 1:
             raise InvalidInput(f"an audit's delta must lie in [0, 1), got {self.delta!r}")
 
+    @property
+    def sentence(self) -> str:
+        """The bound in plain words."""
+        return (
+            f"Audited: epsilon is at least {figure(self.epsilon)} at delta {figure(self.delta)}, with "
+            f"{100 * self.confidence:.4g} % confidence, from {self.trials} trials ({self.attack}). "
+            "A small lower bound is no evidence of privacy."
+        )
+
+
+@dataclass(frozen=True)
+class Clients:
+    """Whom figures hold for; without names, for a client like all others."""
+
+    names: tuple[str, ...] = ()  #: to be shown; a name may stand for many clients
+    count: int = 0
+    members: str = ""  #: all of them, where the names do not say it
+
 
 @dataclass(frozen=True)
 class Row:
-    """All figures for one adversary and one adjacency, and the clients they hold for (none: not told apart)."""
+    """All figures for one adversary and one adjacency, and the clients they hold for."""
 
     adversary: Adversary
     adjacency: Adjacency
@@ -92,8 +118,13 @@ class Row:
     claimed: Claim | None = None
     proven_as_claimed: float = math.inf  #: epsilon proven at the claim's own delta
     audited: Audited | None = None
-    clients: tuple[str, ...] = ()
+    who: Clients = Clients()
     reached: float | None = None  #: epsilon that an attacker behind a shuffler surely reaches at `delta`
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """The clients' names; none where they are not told apart."""
+        return self.who.names
 
     @property
     def verdict(self) -> str:
@@ -119,13 +150,14 @@ class Row:
         if self.claimed is not None:
             said.append(self._claim_sentence(self.claimed))
         if self.audited is not None:
-            said.append(self._audit_sentence(self.audited))
+            said.append(self.audited.sentence)
         return tuple(said)
 
     def _proven_sentence(self) -> str:
-        subject = f"{_capital(_CHANGES[self.adjacency])}, seen by {_who(self.adversary)}{_whose(self.clients)}"
+        whose = f" ({_named(self.who)})" if self.clients else ""
+        subject = f"{_capital(_CHANGES[self.adjacency])}, seen by {_onlooker(self.adversary)}{whose}"
         if math.isinf(self.proven):
-            return f"{subject}: nothing is proven (epsilon is infinite), because {'; '.join(self._reasons())}."
+            return f"{subject}: nothing is proven (epsilon is infinite), because {'; '.join(self.reasons)}."
         words = (
             f"{subject}: proven epsilon {figure(self.proven)} at delta {figure(self.delta)}, by {'; '.join(self.basis)}"
         )
@@ -135,7 +167,9 @@ class Row:
             words += ": no meaningful protection"
         return f"{words}."
 
-    def _reasons(self) -> tuple[str, ...]:
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the proven epsilon is infinite, where it is."""
         return self.unproven or (f"no bound holds at delta {figure(self.delta)}",)
 
     def _claim_sentence(self, claim: Claim) -> str:
@@ -143,11 +177,153 @@ class Row:
         proven = f"proven at that delta is {figure(self.proven_as_claimed)}"
         return f"{words}; {self.verdict}; {proven}, for this change and this onlooker."
 
-    def _audit_sentence(self, audited: Audited) -> str:
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table: what is shown in its columns, and the basis of its proof."""
+
+    cells: tuple[str, ...]  #: clients, change, onlooker, claimed, proven, pure, audited, verdict
+    basis: str = ""
+
+
+@dataclass(frozen=True)
+class View:
+    """All figures for one kind of onlooker and one change: a single row, or one for each group of clients."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """What may change."""
+        return self.rows[0].adjacency
+
+    @property
+    def onlooker(self) -> str:
+        """Who is looking, in words."""
+        return _onlooker(*self._adversaries)
+
+    @property
+    def trust(self) -> str:
+        """Who is trusted with what."""
+        return _trust(*self._adversaries)
+
+    @property
+    def least(self) -> Row:
+        """Those who are protected best."""
+        return min(self.rows, key=_loss)
+
+    @property
+    def most(self) -> Row:
+        """Those who lost most."""
+        return max(self.rows, key=_loss)
+
+    @property
+    def unproven(self) -> tuple[Row, ...]:
+        """Those for whom nothing is proven."""
+        return tuple(row for row in self.rows if math.isinf(row.proven))
+
+    @property
+    def bare(self) -> bool:
+        """Whether nothing is proven for anybody, nothing is claimed and nothing was found."""
+        return len(self.unproven) == len(self.rows) and not any(row.claimed or row.audited for row in self.rows)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The view in plain words: figures that differ are given with their ends, and whose these are."""
+        if len(self.rows) == 1:
+            return self.rows[0].sentences
+        said = [] if len(self.unproven) == len(self.rows) else [self._proven_sentence()]
+        if self.unproven:
+            said.append(self.unproven_sentence(_CHANGES[self.adjacency]))
+        if any(row.claimed for row in self.rows):
+            said.append(self._claim_sentence())
+        audits = dict.fromkeys(row.audited for row in self.rows)
+        return tuple(said) + tuple(audited.sentence for audited in audits if audited is not None)
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """The view's lines in the table; beyond a handful of groups a span, and whose its ends are."""
+        if len(self.rows) <= _HANDFUL:
+            return tuple(Line(_cells(row), _basis(row)) for row in self.rows)
+        ends = {"least": self.least, "most": self.most}
+        if len({row.basis for row in self.rows}) == 1:
+            basis = _basis(self.least)
+        else:
+            basis = "; ".join(f"{end}, {_named(row.who)}: {_basis(row)}" for end, row in ends.items())
+        span = Line((_people(self.rows), str(self.adjacency), self._adversary, *self._spans()), basis)
+        if not any(" .. " in cell for cell in span.cells):
+            return (span,)
+        return (span, *(_end_line(end, row) for end, row in ends.items()))
+
+    @property
+    def _adversaries(self) -> tuple[Adversary, Adversary]:
+        """Those with the fewest and the most parties."""
+        parties = [row.adversary.parties or 0 for row in self.rows]
+        return self.rows[parties.index(min(parties))].adversary, self.rows[parties.index(max(parties))].adversary
+
+    @property
+    def _adversary(self) -> str:
+        fewest, most = self._adversaries
+        return str(most) if fewest == most else f"{most.kind}({fewest.parties} .. {most.parties})"
+
+    def _spans(self) -> tuple[str, ...]:
+        """Claimed, proven, pure, audited and verdict of everybody."""
+        claimed = [row.claimed.epsilon for row in self.rows if row.claimed is not None]
+        audited = [row.audited.epsilon for row in self.rows if row.audited is not None]
+        verdicts = self._verdicts()
         return (
-            f"Audited: epsilon is at least {figure(audited.epsilon)} at delta {figure(audited.delta)}, with "
-            f"{100 * audited.confidence:.4g} % confidence, from {audited.trials} trials ({audited.attack}). "
-            "A small lower bound is no evidence of privacy."
+            _span(claimed),
+            _span([row.proven for row in self.rows]),
+            _span([row.pure for row in self.rows]),
+            f">= {_span(audited)}" if audited else "",
+            ", ".join(verdicts if len(verdicts) == 1 else (f"{verdict} ({n:,})" for verdict, n in verdicts.items())),
+        )
+
+    def _verdicts(self) -> dict[str, int]:
+        """Verdicts with the number of clients each is about."""
+        found: Counter[str] = Counter()
+        for row in self.rows:
+            found[row.verdict] += row.who.count
+        return dict(found)
+
+    def _proven_sentence(self) -> str:
+        rows = [row for row in self.rows if math.isfinite(row.proven)]
+        least, most = min(rows, key=_loss), max(rows, key=_loss)
+        at = f"at delta {figure(least.delta)}"
+        if least.proven == most.proven:
+            bases = _few(basis for row in rows for basis in row.basis)
+            words = f"proven epsilon {figure(least.proven)} {at} for each of {_people(rows)}, by {bases}"
+        else:
+            words = f"what is proven differs between clients, {at} from {_end(least)} to {_end(most)}"
+        return f"{_capital(_CHANGES[self.adjacency])}, seen by {self.onlooker}: {words}{_worth(rows)}."
+
+    def unproven_sentence(self, changes: str) -> str:
+        """That nothing is proven about these changes, for whom and why."""
+        rows = self.unproven
+        whom = ""
+        if len(self.rows) > 1:
+            everybody = len(rows) == len(self.rows)
+            whom = (
+                " for any client"
+                if everybody
+                else f" for {_share(rows, self.rows)} ({_few(_named(row.who) for row in rows)})"
+            )
+        reasons = _few(why for row in rows for why in row.reasons)
+        subject = f"{_capital(changes)}, seen by {self.onlooker}"
+        return f"{subject}: nothing is proven (epsilon is infinite){whom}, because {reasons}."
+
+    def _claim_sentence(self) -> str:
+        rows = [row for row in self.rows if row.claimed is not None]
+        formulas = _few(row.claimed.formula for row in rows if row.claimed is not None)
+        delta = _span([row.claimed.delta for row in rows if row.claimed is not None], " to ")
+        verdicts = self._verdicts()
+        judged = ", ".join(
+            f"{verdict} for {'every client' if len(verdicts) == 1 else f'{n:,} of {_people(self.rows)}'}"
+            for verdict, n in verdicts.items()
+        )
+        return (
+            f"Claimed: {_spread(rows, _claimed)} at delta {delta} ({formulas}); {judged}; proven at the "
+            f"claim's delta is {_spread(rows, lambda row: row.proven_as_claimed)}, for this change and this onlooker."
         )
 
 
@@ -158,6 +334,7 @@ class Statement:
     rows: tuple[Row, ...]
     delta: float
     title: str = "Privacy statement"
+    silent: Clients | None = None  #: those who released nothing, where there are such
 
     @classmethod
     def of(
@@ -172,40 +349,94 @@ class Statement:
 
         With a mapping the statement is a vector: clients with equal figures share a row, and no figure is averaged.
         """
-        groups = _alike(releases) if isinstance(releases, Mapping) else [((), tuple(releases))]
-        rows = [row for clients, own in groups for row in _rows(clients, own, delta, audits or {})]
-        return cls(tuple(sorted(rows, key=_reading_order)), delta, title)
+        groups = _alike(releases) if isinstance(releases, Mapping) else [(Clients(), _counted(releases))]
+        return cls.of_groups(groups, delta=delta, audits=audits, title=title)
+
+    @classmethod
+    def of_groups(
+        cls,
+        groups: Iterable[tuple[Clients, Counted]],
+        *,
+        delta: float = 1e-5,
+        audits: Mapping[tuple[Adversary, Adjacency], Audited] | None = None,
+        title: str = "Privacy statement",
+    ) -> Statement:
+        """State what groups of clients released, each thing with how often; what is derived costs nothing."""
+        known = list(groups)
+        if len(known) > 1 and not all(who.names for who, _ in known):
+            raise InvalidInput("several groups of clients need names that tell them apart: give each of them one")
+        rows = _rows([(who, own) for who, own in known if own], delta, audits or {})
+        silent = [who for who, own in known if not own]
+        return cls(tuple(sorted(rows, key=_reading_order)), delta, title, _together(silent) if silent else None)
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """The rows by kind of onlooker and by change."""
+        kinds: dict[tuple[object, ...], list[Row]] = {}
+        for row in self.rows:
+            kinds.setdefault((row.adversary.kind, row.adjacency), []).append(row)
+        views: dict[tuple[object, ...], list[Row]] = {}
+        for (kind, adjacency), rows in kinds.items():
+            told_apart = len({row.who for row in rows}) == len(rows)
+            for row in rows:
+                views.setdefault((kind if told_apart else row.adversary, adjacency), []).append(row)
+        return tuple(View(tuple(rows)) for rows in views.values())
 
     @property
     def trust(self) -> tuple[str, ...]:
-        """Who is trusted with what, one sentence per adversary."""
-        return tuple(dict.fromkeys(_trust(row.adversary) for row in self.rows))
+        """Who is trusted with what, one sentence per kind of adversary."""
+        return tuple(dict.fromkeys(view.trust for view in self.views))
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Everything the statement says in words."""
-        said = [*self.trust, *(sentence for row in self.rows for sentence in row.sentences)]
-        if len({row.clients for row in self.rows}) > 1:
+        """Everything the statement says in words: one sentence for each onlooker and change, not for each client."""
+        if not self.rows:
+            return ("Nothing was released: no report left any client, so nothing was lost.",)
+        said = [*self.trust, *self._view_sentences()]
+        adjacencies = dict.fromkeys(row.adjacency for row in self.rows)
+        if Adjacency.CLIENT not in adjacencies:
+            covered = _listed([_CHANGES[adjacency] for adjacency in adjacencies])
+            said.append(f"Nothing is proven about {_CHANGES[Adjacency.CLIENT]}: the figures cover {covered} only.")
+        if len({row.who for row in self.rows}) > 1:
             said.append(
                 "Clients have guarantees of their own: neither the mean nor the largest stands for all of them."
             )
+        if self.silent is not None:
+            said.append(f"Clients who sent nothing lost nothing: {_named(self.silent)}.")
         return tuple(said)
+
+    def _view_sentences(self) -> Iterable[str]:
+        """Changes of which the same is to be said, that nothing is proven, share a sentence."""
+        views = self.views
+        alike: dict[object, list[View]] = {}
+        for number, view in enumerate(views):
+            reasons = tuple((row.adversary, row.who, row.reasons) for row in view.rows)
+            alike.setdefault(reasons if view.bare else number, []).append(view)
+        for first, *others in alike.values():
+            if others:
+                yield first.unproven_sentence(_listed([_CHANGES[view.adjacency] for view in (first, *others)]))
+            else:
+                yield from first.sentences
 
     def to_text(self, width: int = 110) -> str:
         """A plain table with its notes and sentences, for a terminal."""
-        lines = [self.title, "=" * len(self.title), "", *_table(self._cells()), "", "Basis of each proof"]
-        lines += [wrapped for note in self._notes() for wrapped in textwrap.wrap(note, width, subsequent_indent="    ")]
-        lines += ["", "In words"]
+        lines = [self.title, "=" * len(self.title), ""]
+        if self.rows:
+            lines += [*_table(self._cells()), "", "Basis of each proof"]
+            for note in self._notes():
+                lines += textwrap.wrap(note, width, subsequent_indent="    ")
+            lines += ["", "In words"]
         for sentence in self.sentences:
             lines += textwrap.wrap(sentence, width, initial_indent="- ", subsequent_indent="  ")
         return "\n".join(lines) + "\n"
 
     def to_json(self) -> dict[str, Any]:
-        """All figures unrounded, ready for `json.dumps`; infinity is the text "infinity"."""
+        """All figures of all clients, unrounded, ready for `json.dumps`; infinity is the text "infinity"."""
         packed: dict[str, Any] = {
             "title": self.title,
             "delta": self.delta,
             "rows": [_packed(row) for row in self.rows],
+            "silent": None if self.silent is None else _packed_clients(self.silent),
             "sentences": list(self.sentences),
         }
         json.dumps(packed, allow_nan=False)
@@ -222,38 +453,38 @@ class Statement:
 
     def to_html(self) -> str:
         """A fragment with no scripts, styles or links of its own; every text is escaped."""
+        figures = f"{self._html_table()}\n<h3>In words</h3>\n" if self.rows else ""
+        return (
+            f'<section class="privacy-statement">\n<h2>{html.escape(self.title)}</h2>\n'
+            f"{figures}{_html_list(self.sentences)}\n</section>\n"
+        )
+
+    def _html_table(self) -> str:
         head, *body = self._cells()
         rows = "\n".join(f"<tr>{''.join(f'<td>{html.escape(c)}</td>' for c in cells)}</tr>" for cells in body)
         return (
-            f'<section class="privacy-statement">\n<h2>{html.escape(self.title)}</h2>\n<table>\n'
-            f"<thead><tr>{''.join(f'<th>{html.escape(c)}</th>' for c in head)}</tr></thead>\n"
-            f"<tbody>\n{rows}\n</tbody>\n</table>\n<h3>Basis of each proof</h3>\n{_html_list(self._notes())}\n"
-            f"<h3>In words</h3>\n{_html_list(self.sentences)}\n</section>\n"
+            f"<table>\n<thead><tr>{''.join(f'<th>{html.escape(c)}</th>' for c in head)}</tr></thead>\n"
+            f"<tbody>\n{rows}\n</tbody>\n</table>\n<h3>Basis of each proof</h3>\n{_html_list(self._notes())}"
         )
 
     def _cells(self) -> list[tuple[str, ...]]:
         """The table with its header; a column that nobody fills is left out."""
         head = ("clients", "what may change", "who is looking", "claimed", f"proven (delta {figure(self.delta)})",
                 "proven (pure)", "audited", "verdict")  # fmt: skip
-        rows = [head, *(self._row_cells(number, row) for number, row in enumerate(self.rows, 1))]
+        numbers = {basis: number for number, basis in enumerate(self._bases(), 1)}
+        rows: list[tuple[str, ...]] = [head]
+        for view in self.views:
+            for line in view.lines:
+                note = f" [{numbers[line.basis]}]" if line.basis else ""
+                rows.append((*line.cells[:4], line.cells[4] + note, *line.cells[5:]))
         used = [any(row[column] for row in rows[1:]) for column in range(len(head))]
         return [tuple(cell for cell, keep in zip(row, used, strict=True) if keep) for row in rows]
 
-    @staticmethod
-    def _row_cells(number: int, row: Row) -> tuple[str, ...]:
-        return (
-            _named(row.clients),
-            str(row.adjacency),
-            str(row.adversary),
-            "" if row.claimed is None else figure(row.claimed.epsilon),
-            f"{figure(row.proven)} [{number}]",
-            figure(row.pure),
-            "" if row.audited is None else f">= {figure(row.audited.epsilon)}",
-            row.verdict,
-        )
+    def _bases(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(line.basis for view in self.views for line in view.lines if line.basis))
 
     def _notes(self) -> tuple[str, ...]:
-        return tuple(f"[{number}] {'; '.join(row.basis) or 'none'}" for number, row in enumerate(self.rows, 1))
+        return tuple(f"[{number}] {basis}" for number, basis in enumerate(self._bases(), 1))
 
 
 _STYLE = """
@@ -284,66 +515,102 @@ def figure(value: float) -> str:
 # --- rows -----------------------------------------------------------------------------------------------------------
 
 
-def _alike(clients: Mapping[str, Iterable[Release]]) -> list[tuple[tuple[str, ...], tuple[Release, ...]]]:
+def _alike(clients: Mapping[str, Iterable[Release]]) -> list[tuple[Clients, Counted]]:
     """Clients whose releases say the same, so that each set of figures is computed once."""
-    groups: dict[object, tuple[list[str], tuple[Release, ...]]] = {}
+    groups: dict[object, tuple[list[str], Counted]] = {}
     for name, releases in clients.items():
-        own = tuple(releases)
-        key = tuple((r.what, r.guarantees, r.claimed, isinstance(r.composition, Derived)) for r in own)
+        own = _counted(releases)
+        key = frozenset((_said(release), times) for release, times in own)
         groups.setdefault(key, ([], own))[0].append(name)
-    return [(tuple(names), own) for names, own in groups.values()]
+    return [(Clients(tuple(names), len(names)), own) for names, own in groups.values()]
 
 
-def _rows(
-    clients: tuple[str, ...],
-    releases: Sequence[Release],
-    delta: float,
-    audits: Mapping[tuple[Adversary, Adjacency], Audited],
-) -> list[Row]:
-    spending = _spending(releases)
-    views = {(g.adversary, g.adjacency): None for release in spending for g in release.guarantees}
-    if stray := set(audits) - set(views):
-        pairs = ", ".join(f"({adversary}, {adjacency})" for adversary, adjacency in stray)
-        raise InvalidInput(f"an audit was given for {pairs}, of which no release says anything")
-    return [_row(clients, spending, *view, delta, audits.get(view)) for view in views]
+def _together(clients: Sequence[Clients]) -> Clients:
+    names = tuple(name for who in clients for name in who.names)
+    return Clients(names, sum(who.count for who in clients), ", ".join(who.members for who in clients if who.members))
 
 
-def _spending(releases: Sequence[Release]) -> list[Release]:
-    """The releases that cost something; what is derived must name releases of this statement."""
-    known = {release.id for release in releases}
-    for release in releases:
-        if isinstance(release.composition, Derived) and (missing := set(release.composition.releases) - known):
+def _counted(releases: Iterable[Release]) -> Counted:
+    """The releases that cost something, with how often each was made; what is derived must name others of these."""
+    made = tuple(releases)
+    known = {release.id for release in made}
+    counted: dict[object, tuple[Release, int]] = {}
+    for release in made:
+        if not isinstance(release.composition, Derived):
+            first, times = counted.get(_said(release), (release, 0))
+            counted[_said(release)] = first, times + 1
+        elif missing := set(release.composition.releases) - known:
             raise UnsupportedLoss(
                 f"release {release.id!r} is derived from {', '.join(sorted(missing))}, which this statement does not "
                 "contain; add what it was computed from"
             )
-    return [release for release in releases if not isinstance(release.composition, Derived)]
+    return tuple(counted.values())
+
+
+def _said(release: Release) -> object:
+    """What a statement has to know of a release."""
+    return release.what, release.guarantees, release.claimed
+
+
+def _rows(
+    groups: Sequence[tuple[Clients, Counted]],
+    delta: float,
+    audits: Mapping[tuple[Adversary, Adjacency], Audited],
+) -> list[Row]:
+    """Every group has a row for all that any group says of the server and of model readers.
+
+    Behind a shuffler or a secure sum are only those who say so: the others' reports do not pass through it.
+    """
+    own = [_views(releases) for _, releases in groups]
+    views = dict.fromkeys(view for found in own for view in found)
+    if stray := set(audits) - set(views):
+        pairs = ", ".join(f"({adversary}, {adjacency})" for adversary, adjacency in stray)
+        raise InvalidInput(f"an audit was given for {pairs}, of which no release says anything")
+    common = [view for view in views if view[0].parties is None]
+    reckoner = _Reckoner(delta)
+    return [
+        _row(reckoner, who, releases, *view, audits.get(view))
+        for (who, releases), found in zip(groups, own, strict=True)
+        for view in dict.fromkeys([*found, *common])
+    ]
+
+
+def _views(releases: Counted) -> list[tuple[Adversary, Adjacency]]:
+    """What these releases say something about; a claim that none of it is about gets a place of its own."""
+    views = dict.fromkeys((g.adversary, g.adjacency) for release, _ in releases for g in release.guarantees)
+    claims = dict.fromkeys(release.claimed for release, _ in releases)
+    for claim in claims:
+        if claim is not None and not any(_speaks_of(claim, *view) for view in views):
+            view = claim.adversary, claim.adjacency
+            if _claim(releases, *view) is not None:
+                views[view] = None
+    return list(views)
 
 
 def _row(
-    clients: tuple[str, ...],
-    releases: Sequence[Release],
+    reckoner: _Reckoner,
+    who: Clients,
+    releases: Counted,
     adversary: Adversary,
     adjacency: Adjacency,
-    delta: float,
     audited: Audited | None,
 ) -> Row:
-    chosen = [_best(release, adversary, adjacency, delta) for release in releases]
-    proof = _Proof.of(chosen, adjacency)
+    chosen = [(reckoner.best(release, adversary, adjacency), times) for release, times in releases]
+    proof = _Proof.of(reckoner, chosen, adjacency)
     claim = _claim(releases, adversary, adjacency)
     row = Row(
         adversary,
         adjacency,
-        delta,
-        proven=proof.epsilon(delta),
+        reckoner.delta,
+        proven=proof.epsilon(reckoner.delta),
         pure=proof.epsilon(0.0),
-        basis=tuple(dict.fromkeys(g.basis for g in chosen)),
+        basis=_bases(chosen, adjacency),
         unproven=tuple(dict.fromkeys(why for part in proof.parts for why in part.unproven)),
         claimed=claim,
         proven_as_claimed=math.inf if claim is None else proof.epsilon(claim.delta),
         audited=audited,
-        clients=clients,
-        reached=proof.reached(delta),
+        who=who,
+        reached=proof.reached(reckoner.delta),
     )
     if audited is not None and audited.epsilon > (bound := proof.epsilon(audited.delta)):
         raise ProofContradicted(
@@ -354,22 +621,71 @@ def _row(
     return row
 
 
+def _bases(chosen: Sequence[tuple[Guarantee, int]], adjacency: Adjacency) -> tuple[str, ...]:
+    """Why it holds, and for how many releases; one value of one upload is in a single one."""
+    counts: Counter[str] = Counter()
+    for guarantee, times in chosen:
+        counts[guarantee.basis] += times
+    if adjacency is Adjacency.COORDINATE:
+        return tuple(counts)
+    return tuple(basis if times == 1 or basis == "none" else f"{times:,} x {basis}" for basis, times in counts.items())
+
+
+class _Reckoner:
+    """Computes each figure once, however many clients and rounds share it."""
+
+    def __init__(self, delta: float) -> None:
+        self.delta = delta
+        self._epsilons: dict[tuple[Composed, float], float] = {}
+        self._chosen: dict[tuple[object, ...], Guarantee] = {}
+
+    def epsilon(self, composed: Composed, delta: float) -> float:
+        """Of composed losses at delta."""
+        if (composed, delta) not in self._epsilons:
+            self._epsilons[composed, delta] = composed.epsilon(delta)
+        return self._epsilons[composed, delta]
+
+    def best(self, release: Release, adversary: Adversary, adjacency: Adjacency) -> Guarantee:
+        """The strongest of a release's guarantees for this adversary and adjacency; of equals, the most specific."""
+        key = (release.what, release.guarantees, adversary, adjacency)
+        if key not in self._chosen:
+            self._chosen[key] = self._best(release, adversary, adjacency)
+        return self._chosen[key]
+
+    def _best(self, release: Release, adversary: Adversary, adjacency: Adjacency) -> Guarantee:
+        usable = [
+            g for g in release.guarantees if _seen_through(g.adversary, adversary) and implies(g.adjacency, adjacency)
+        ]
+        if not usable:
+            why = f"{release.what} has no guarantee for {_CHANGES[adjacency]} against {_onlooker(adversary)}"
+            return Guarantee(adversary, adjacency, Infinite(why), "none")
+        if len(usable) == 1:
+            return usable[0]
+
+        def strength(g: Guarantee) -> tuple[float, bool, bool]:
+            alone = self.epsilon(compose([g.loss], adjacency=g.adjacency), self.delta)
+            return alone, g.adversary != adversary, g.adjacency != adjacency
+
+        return min(usable, key=strength)
+
+
 @dataclass(frozen=True)
 class _Proof:
     """Parts of which the worst counts, and how many equal bits were shuffled among how many clients, if they were."""
 
+    reckoner: _Reckoner
     parts: tuple[Composed, ...]
     shuffled: tuple[float, int, int] | None = None  #: (epsilon of a bit, clients, bits)
 
     @classmethod
-    def of(cls, chosen: Sequence[Guarantee], adjacency: Adjacency) -> _Proof:
+    def of(cls, reckoner: _Reckoner, chosen: Sequence[tuple[Guarantee, int]], adjacency: Adjacency) -> _Proof:
         """Everything adds up, save that one value of one upload occurs in a single release."""
-        groups = [[g] for g in chosen] if adjacency is Adjacency.COORDINATE else [list(chosen)]
-        parts = tuple(compose([g.loss for g in group], adjacency=_sampling_adjacency(group)) for group in groups)
-        return cls(parts, _shuffled_bits(chosen, max(groups, key=_bit_count)) if chosen else None)
+        groups = [[(g, 1)] for g, _ in chosen] if adjacency is Adjacency.COORDINATE else [list(chosen)]
+        parts = dict.fromkeys(_composed(group) for group in groups)
+        return cls(reckoner, tuple(parts), _shuffled_bits(chosen, max(groups, key=_bit_count)))
 
     def epsilon(self, delta: float) -> float:
-        plain = max((part.epsilon(delta) for part in self.parts), default=0.0)
+        plain = max(self.reckoner.epsilon(part, delta) for part in self.parts)
         interval = self._behind_shuffler(delta)
         return plain if interval is None else min(plain, interval.upper)
 
@@ -384,38 +700,27 @@ class _Proof:
         return shuffled_bits(each, clients, delta, bits)
 
 
-def _shuffled_bits(chosen: Sequence[Guarantee], largest: Sequence[Guarantee]) -> tuple[float, int, int] | None:
+def _composed(group: Sequence[tuple[Guarantee, int]]) -> Composed:
+    """All of a group's losses; sampled ones are about records added or removed only if all of them are."""
+    sampled = {g.adjacency for g, _ in group if isinstance(g.loss, PoissonGaussian)}
+    adjacency = Adjacency.RECORD_ADD_REMOVE if sampled == {Adjacency.RECORD_ADD_REMOVE} else Adjacency.CLIENT
+    return compose((g.loss for g, times in group for _ in range(times)), adjacency=adjacency)
+
+
+def _shuffled_bits(
+    chosen: Sequence[tuple[Guarantee, int]], largest: Sequence[tuple[Guarantee, int]]
+) -> tuple[float, int, int] | None:
     """Amplification applies where every release is of equal bits that pass through one and the same shuffler."""
-    adversaries = {g.adversary for g in chosen}
-    thresholds = {g.loss.t_min if isinstance(g.loss, RandomizedBit) else None for g in chosen}
+    adversaries = {g.adversary for g, _ in chosen}
+    thresholds = {g.loss.t_min if isinstance(g.loss, RandomizedBit) else None for g, _ in chosen}
     (adversary, *others), (t_min, *mixed) = adversaries, thresholds
     if others or mixed or t_min is None or adversary.kind != "shuffled" or adversary.parties is None:
         return None
     return bit_epsilon(t_min), adversary.parties, _bit_count(largest)
 
 
-def _bit_count(group: Sequence[Guarantee]) -> int:
-    return sum(g.loss.count for g in group if isinstance(g.loss, RandomizedBit))
-
-
-def _sampling_adjacency(group: Sequence[Guarantee]) -> Adjacency:
-    sampled = {g.adjacency for g in group if isinstance(g.loss, PoissonGaussian)}
-    return Adjacency.RECORD_ADD_REMOVE if sampled == {Adjacency.RECORD_ADD_REMOVE} else Adjacency.CLIENT
-
-
-def _best(release: Release, adversary: Adversary, adjacency: Adjacency, delta: float) -> Guarantee:
-    """The strongest of a release's guarantees for this adversary and adjacency; of equals, the most specific."""
-    usable = [
-        g for g in release.guarantees if _seen_through(g.adversary, adversary) and implies(g.adjacency, adjacency)
-    ]
-    if not usable:
-        why = f"{release.what} has no guarantee for {_CHANGES[adjacency]} against {_who(adversary)}"
-        return Guarantee(adversary, adjacency, Infinite(why), "none")
-
-    def strength(g: Guarantee) -> tuple[float, bool, bool]:
-        return epsilon(g.loss, delta, adjacency=g.adjacency), g.adversary != adversary, g.adjacency != adjacency
-
-    return min(usable, key=strength)
+def _bit_count(group: Sequence[tuple[Guarantee, int]]) -> int:
+    return sum(g.loss.count * times for g, times in group if isinstance(g.loss, RandomizedBit))
 
 
 def _seen_through(given: Adversary, wanted: Adversary) -> bool:
@@ -423,25 +728,34 @@ def _seen_through(given: Adversary, wanted: Adversary) -> bool:
     return given in (SERVER, wanted) or wanted.kind == "model reader"
 
 
-def _claim(releases: Sequence[Release], adversary: Adversary, adjacency: Adjacency) -> Claim | None:
+def _claim(releases: Counted, adversary: Adversary, adjacency: Adjacency) -> Claim | None:
     """The claims about this adversary and adjacency, put together as their papers do.
 
     They add up, but one for a whole schedule is made once, and for one value of one upload the largest counts.
     """
-    claims = [release.claimed for release in releases]
-    fitting = [
-        claim
-        for claim in claims
-        if claim is not None and claim.adversary.kind == adversary.kind and implies(claim.adjacency, adjacency)
-    ]
+    claims = [(release.claimed, times) for release, times in releases]
+    fitting = [(c, times) for c, times in claims if c is not None and _speaks_of(c, adversary, adjacency)]
     if not fitting or len(fitting) < len(claims):
         return None
-    once = dict.fromkeys(claim for claim in fitting if claim.covers == "schedule")
-    made = [claim for claim in fitting if claim.covers == "release"] + list(once)
+    once = dict.fromkeys(claim for claim, _ in fitting if claim.covers == "schedule")
+    made = [claim for claim, times in fitting if claim.covers == "release" for _ in range(times)] + list(once)
     formula = "; ".join(dict.fromkeys(claim.formula for claim in made))
+    about = made[0].adjacency if len({claim.adjacency for claim in made}) == 1 else adjacency
     if adjacency is Adjacency.COORDINATE:
-        return Claim(max(c.epsilon for c in made), max(c.delta for c in made), formula)
-    return Claim(math.fsum(c.epsilon for c in made), min(math.fsum(c.delta for c in made), 1 - 1e-16), formula)
+        return Claim(max(c.epsilon for c in made), max(c.delta for c in made), formula, about, adversary)
+    total, delta = math.fsum(c.epsilon for c in made), math.fsum(c.delta for c in made)
+    return Claim(total, min(delta, 1 - 1e-16), formula, about, adversary)
+
+
+def _speaks_of(claim: Claim, adversary: Adversary, adjacency: Adjacency) -> bool:
+    """Whether a claim is one about this change, seen by this kind of onlooker.
+
+    Changing a record or its label may change all that a client sends, so a claim about the client is about them too.
+    One value of one upload is another thing: a figure for whole uploads would look proven beside it, and mean nothing.
+    """
+    if claim.adversary.kind != adversary.kind or adjacency is Adjacency.COORDINATE is not claim.adjacency:
+        return False
+    return implies(claim.adjacency, adjacency)
 
 
 def _reading_order(row: Row) -> tuple[int, int, int]:
@@ -451,42 +765,96 @@ def _reading_order(row: Row) -> tuple[int, int, int]:
 # --- words ----------------------------------------------------------------------------------------------------------
 
 
-def _who(adversary: Adversary) -> str:
-    match adversary.kind:
+def _onlooker(fewest: Adversary, most: Adversary | None = None) -> str:
+    match fewest.kind:
         case "server":
             return "the server"
         case "shuffled":
-            return f"a server behind a shuffler of {adversary.parties} clients"
+            return f"a server behind a shuffler of {_parties(fewest, most)} clients"
         case "summed":
-            return f"a server behind a secure sum with {adversary.parties} honest clients"
+            return f"a server behind a secure sum with {_parties(fewest, most)} honest clients"
         case _:
             return "a reader of the model"
 
 
-def _trust(adversary: Adversary) -> str:
-    match adversary.kind:
+def _trust(fewest: Adversary, most: Adversary) -> str:
+    match fewest.kind:
         case "server":
             return "Against the server: nobody is trusted but the client itself; the server is not trusted."
         case "shuffled":
             return (
                 "Behind the shuffler: the server is not trusted; the shuffler is, and that "
-                f"{adversary.parties} clients send honest reports through it."
+                f"{_parties(fewest, most)} clients send honest reports through it."
             )
         case "summed":
             return (
                 "Behind the secure sum: the server is not trusted; the secure sum is, with at least "
-                f"{adversary.parties} honest clients in it."
+                f"{_parties(fewest, most)} honest clients in it."
             )
         case _:
             return "Against readers of the model: the server is trusted; whoever sees the trained model is not."
 
 
-def _named(clients: tuple[str, ...]) -> str:
-    return ", ".join(clients) if len(clients) <= 4 else f"{clients[0]} and {len(clients) - 1} more"
+def _parties(fewest: Adversary, most: Adversary | None) -> str:
+    same = most is None or most == fewest
+    return str(fewest.parties) if same or most is None else f"{fewest.parties} to {most.parties}"
 
 
-def _whose(clients: tuple[str, ...]) -> str:
-    return f" ({_named(clients)})" if clients else ""
+def _named(who: Clients) -> str:
+    names = who.names
+    return ", ".join(names) if len(names) <= _HANDFUL else f"{names[0]} and {len(names) - 1:,} more"
+
+
+def _few(words: Iterable[str]) -> str:
+    """The first of several texts, each once, and how many more there are."""
+    first, *others = dict.fromkeys(words)
+    shown = others if len(others) < _HANDFUL else others[: _HANDFUL - 2]
+    more = len(others) - len(shown)
+    return "; ".join([first, *shown, *([f"and {more:,} more"] if more else [])])
+
+
+def _people(rows: Sequence[Row]) -> str:
+    count = sum(row.who.count for row in rows)
+    return f"{count:,} client{'s' if count != 1 else ''}"
+
+
+def _share(rows: Sequence[Row], of: Sequence[Row]) -> str:
+    return f"{sum(row.who.count for row in rows):,} of {_people(of)}"
+
+
+def _end(row: Row) -> str:
+    """One end of a span: the figure, whose it is and why it holds."""
+    reached = "" if row.reached is None else f", where an attacker surely reaches {figure(row.reached)}"
+    return f"epsilon {figure(row.proven)} ({_named(row.who)}, by {'; '.join(row.basis)}{reached})"
+
+
+def _worth(rows: Sequence[Row]) -> str:
+    beyond = [row for row in rows if row.proven > NO_MEANINGFUL_PROTECTION]
+    if not beyond:
+        return ""
+    whom = "any of them" if len(beyond) == len(rows) else _share(beyond, rows)
+    return f": no meaningful protection for {whom}"
+
+
+def _spread(rows: Sequence[Row], of: Callable[[Row], float]) -> str:
+    """Epsilons from the least to the most, and whose these are."""
+    low, high = min(rows, key=of), max(rows, key=of)
+    if of(low) == of(high):
+        return f"epsilon {figure(of(low))}"
+    return f"from epsilon {figure(of(low))} ({_named(low.who)}) to epsilon {figure(of(high))} ({_named(high.who)})"
+
+
+def _claimed(row: Row) -> float:
+    return math.inf if row.claimed is None else row.claimed.epsilon
+
+
+def _loss(row: Row) -> tuple[float, float]:
+    return row.proven, row.pure
+
+
+def _listed(words: Sequence[str]) -> str:
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _capital(words: str) -> str:
@@ -494,6 +862,36 @@ def _capital(words: str) -> str:
 
 
 # --- renderings -----------------------------------------------------------------------------------------------------
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        _named(row.who),
+        str(row.adjacency),
+        str(row.adversary),
+        "" if row.claimed is None else figure(row.claimed.epsilon),
+        figure(row.proven),
+        figure(row.pure),
+        "" if row.audited is None else f">= {figure(row.audited.epsilon)}",
+        row.verdict,
+    )
+
+
+def _end_line(end: str, row: Row) -> Line:
+    """The row of those at one end of a span, under it."""
+    name, _, _, claimed, proven, pure, _, verdict = _cells(row)
+    return Line((f"  {end}: {name}", "", "", claimed, proven, pure, "", verdict))
+
+
+def _basis(row: Row) -> str:
+    return "; ".join(row.basis) or "none"
+
+
+def _span(values: Sequence[float], to: str = " .. ") -> str:
+    if not values:
+        return ""
+    low, high = figure(min(values)), figure(max(values))
+    return low if low == high else f"{low}{to}{high}"
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -509,13 +907,18 @@ def _html_list(items: Iterable[str]) -> str:
 def _packed(row: Row) -> dict[str, Any]:
     claimed, audited = row.claimed, row.audited
     return {
-        "clients": list(row.clients),
+        **_packed_clients(row.who),
         "adversary": str(row.adversary),
         "adjacency": str(row.adjacency),
         "basis": list(row.basis),
         "claimed": None
         if claimed is None
-        else {"epsilon": claimed.epsilon, "delta": claimed.delta, "formula": claimed.formula},
+        else {
+            "epsilon": claimed.epsilon,
+            "delta": claimed.delta,
+            "formula": claimed.formula,
+            "adjacency": str(claimed.adjacency),
+        },
         "proven": {"epsilon": _number(row.proven), "delta": row.delta, "unproven": list(row.unproven)},
         "proven_pure": {"epsilon": _number(row.pure), "delta": 0.0},
         "reached": row.reached,
@@ -532,8 +935,15 @@ def _packed(row: Row) -> dict[str, Any]:
     }
 
 
+def _packed_clients(who: Clients) -> dict[str, Any]:
+    return {"clients": list(who.names), "count": who.count, "members": who.members}
+
+
 def _number(value: float) -> float | str:
     return "infinity" if math.isinf(value) else value
 
 
-__all__ = ["NO_MEANINGFUL_PROTECTION", "Audited", "ProofContradicted", "Row", "Statement", "figure"]
+__all__ = [
+    "NO_MEANINGFUL_PROTECTION", "Audited", "Clients", "Counted", "Line", "ProofContradicted", "Row", "Statement", "View",
+    "figure",
+]  # fmt: skip

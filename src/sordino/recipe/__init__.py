@@ -74,10 +74,10 @@ from sordino.recipe.grammar import (
     Uniform,
     origin_of,
 )
-from sordino.recipe.overrides import Keys, addressed, overridden, parsed
+from sordino.recipe.overrides import Keys, addressed, given, overridden, parsed
 from sordino.recipe.problems import Problem, RecipeInvalid, nearest, translated
 from sordino.recipe.strengths import EPSILONS, LIMITS, resolved
-from sordino.recipe.tree import Key, Location, tag_of
+from sordino.recipe.tree import Key, Location
 
 SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 
@@ -85,11 +85,11 @@ SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 class Recipe(Sections):
     """A whole federation: data, split, model, clients and budgets, method, rounds and seed."""
 
-    def __init__(self, /, **given: Any) -> None:
+    def __init__(self, /, **tables: Any) -> None:
         try:
-            super().__init__(**given)
+            super().__init__(**tables)
         except ValidationError as error:
-            raise RecipeInvalid(map(str, _all_problems(given, translated(error, Sections)))) from None
+            raise RecipeInvalid(map(str, _all_problems(tables, translated(error, Sections)))) from None
         if found := conflicts(self):
             raise RecipeInvalid(map(str, found))
 
@@ -123,12 +123,12 @@ class Recipe(Sections):
     def override(self, settings: Sequence[str]) -> Recipe:
         """The same recipe with `key=value` settings, such as `training.epochs=5`; an empty value takes a key away."""
         changes, problems = parsed(settings)
-        return self._changed(_given(self), changes, problems, f"the recipe {self.name!r}")
+        return self._changed(given(self), changes, problems, f"the recipe {self.name!r}")
 
     def with_(self, changes: Mapping[str, Any]) -> Recipe:
         """The same recipe with other values at dotted keys: `recipe.with_({"training.epochs": 5})`."""
         by_parts, problems = addressed(changes)
-        return self._changed(_given(self), by_parts, problems, f"the recipe {self.name!r}")
+        return self._changed(given(self), by_parts, problems, f"the recipe {self.name!r}")
 
     @classmethod
     def _changed(
@@ -222,16 +222,16 @@ def shipped() -> dict[str, Traversable]:
 
 def _found(name_or_path: str | Path) -> tuple[str, str, Path | None]:
     """What to call it, its text, and the folder that its paths are relative to."""
-    given = str(name_or_path)
-    if isinstance(name_or_path, str) and given in shipped():
-        return f"the recipe {given!r}", shipped()[given].read_text(encoding="utf-8"), None
+    name = str(name_or_path)
+    if isinstance(name_or_path, str) and name in shipped():
+        return f"the recipe {name!r}", shipped()[name].read_text(encoding="utf-8"), None
     path = Path(name_or_path).expanduser()
     if path.is_file():
-        return given, _text_of(path), path.resolve().parent
-    if path.suffix == ".toml" or path.name != given:
-        raise InvalidInput(f"{given}: there is no such file")
+        return name, _text_of(path), path.resolve().parent
+    if path.suffix == ".toml" or path.name != name:
+        raise InvalidInput(f"{name}: there is no such file")
     raise InvalidInput(
-        f"there is no recipe {given!r}; {nearest(given, shipped())}shipped: {', '.join(shipped())}; "
+        f"there is no recipe {name!r}; {nearest(name, shipped())}shipped: {', '.join(shipped())}; "
         "one of your own is given by its path, such as ./mine.toml"
     )
 
@@ -280,9 +280,9 @@ _STAND_INS: dict[str, Any] = {
 }
 
 
-def _all_problems(given: Mapping[str, Any], found: list[Problem]) -> list[Problem]:
+def _all_problems(tables: Mapping[str, Any], found: list[Problem]) -> list[Problem]:
     """The problems of single keys, and of the rest of the recipe among itself."""
-    data, unusable = deepcopy(dict(given)), [problem.path for problem in found if not problem.superfluous]
+    data, unusable = deepcopy(dict(tables)), [problem.path for problem in found if not problem.superfluous]
     while True:
         try:
             return [*found, *conflicts(Sections.model_validate(data), unusable)]
@@ -312,19 +312,6 @@ def _cut(data: dict[str, Any], path: Location) -> Location | None:
         data[name] = deepcopy(_STAND_INS[name])
         return (name,)
     return path[: depth + 1] if tables[depth].pop(name, None) is not None else None
-
-
-def _given(part: Part) -> dict[str, Any]:
-    """What was said and not left to defaults, with the form of every table."""
-    tag = tag_of(type(part))
-    said = {name: getattr(part, name) for name in type(part).model_fields if name in part.model_fields_set}
-    if tag:
-        said = {tag[0]: tag[1], **said}
-    return {name: _given(v) if isinstance(v, Part) else _listed(v) for name, v in said.items() if v is not None}
-
-
-def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 __all__ = [

@@ -101,14 +101,21 @@ def _set(result: Overridden, keys: Keys, value: Any, root: type[BaseModel]) -> N
             result.problems.append(problem)
             return
         nodes.append(_step(*nodes[-1], name))
+    if value is UNSET:
+        _take_away(result.data, keys)
+        return
     table = result.data
     for name, (_, default) in zip(keys[:-1], nodes[1:], strict=False):
         table = _opened(table, name, default)
-    if value is UNSET:
+    _forget_other_form(table, nodes[-2][0], keys[-1])
+    table[keys[-1]] = deepcopy(value)
+
+
+def _take_away(table: Any, keys: Keys) -> None:
+    for name in keys[:-1]:
+        table = table.get(name) if isinstance(table, dict) else None
+    if isinstance(table, dict):
         table.pop(keys[-1], None)
-    else:
-        _forget_other_form(table, nodes[-2][0], keys[-1])
-        table[keys[-1]] = value
 
 
 def _forget_other_form(table: dict[str, Any], node: Node, name: str) -> None:
@@ -142,12 +149,25 @@ def _step(node: Node, default: Any, name: str) -> tuple[Node, Any]:
 
 
 def _opened(table: dict[str, Any], name: str, default: Any) -> dict[str, Any]:
-    """The table below a key; one that is not there yet begins with the form that holds by default."""
+    """The table below a key; one that is not there yet begins with what holds by default."""
     if not isinstance(table.get(name), dict):
-        tag = tag_of(type(default)) if isinstance(default, BaseModel) else None
-        table[name] = dict([tag]) if tag and name not in table else {}
+        table[name] = given(default) if isinstance(default, BaseModel) and name not in table else {}
     inner: dict[str, Any] = table[name]
     return inner
+
+
+def given(part: BaseModel) -> dict[str, Any]:
+    """What was said and not left to defaults, with the form of every table."""
+    said = {name: getattr(part, name) for name in type(part).model_fields if name in part.model_fields_set}
+    if tag := tag_of(type(part)):
+        said = {tag[0]: tag[1], **said}
+    return {name: _said(value) for name, value in said.items() if value is not None}
+
+
+def _said(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return given(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _drop_stale(

@@ -241,8 +241,8 @@ def _short(key: str) -> str:
 
 
 def said(value: Any) -> str:
-    """A setting's value for people."""
-    return value if isinstance(value, str) else to_line(value)
+    """A setting's value for people: as in JSON, but 2 rather than 2.0."""
+    return value if isinstance(value, str) else to_line(value).removesuffix(".0")
 
 
 # --- comma-separated values ------------------------------------------------------------------------------------------

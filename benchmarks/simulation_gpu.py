@@ -1,0 +1,108 @@
+"""Samples per second of local training on one GPU: 100 clients, batch 10, one epoch of SGD, MNIST-shaped records.
+
+    python -m benchmarks.simulation_gpu [--json FILE]
+
+It needs PyTorch, numpy and this package's own dependencies alone. Records lie on the GPU; every figure is the best of
+several calls and includes the drawing of orders, all checks and the copy of results. "recorded before" is a
+`CohortTrainer` that has trained these shapes before; "from nothing" is one call of `train_cohort`, which makes its own
+recordings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from benchmarks.rivals.job import PARAMETERS, SHAPE, tensors
+from sordino.learning import models
+from sordino.learning.cohort import ClientData, CohortTrainer, LocalTraining, train_cohort
+from sordino.learning.optimizers import SGD
+from sordino.learning.stacked import Execution
+from sordino.randomness import Keystream
+
+CLIENTS, GOAL = 100, 500_000
+TRAINING = LocalTraining(SGD(0.05), epochs=1, batch_size=10)
+OPTIONS = {"ldp-fed": {"norm": "group"}}
+
+
+def network(name: str) -> nn.Module:
+    return models.build(name, input_shape=SHAPE, classes=10, **OPTIONS.get(name, {}))
+
+
+def clients(sizes: list[int], device: str = "cuda") -> list[ClientData]:
+    found = (tensors(client, records) for client, records in enumerate(sizes))
+    return [ClientData(x.to(device), y.to(device)) for x, y in found]
+
+
+def flat(model: nn.Module) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def stream(count: int) -> Keystream:
+    return Keystream.simulation(1, np.arange(count), 0)
+
+
+def best(call: Callable[[], object], passes: int = 7) -> float:
+    """The least seconds of several calls, after one that does not count."""
+    found = []
+    for _ in range(passes + 1):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        found.append(time.perf_counter() - began)
+    return min(found[1:])
+
+
+def rates(name: str, sizes: list[int], execution: Execution | None = None) -> dict[str, float]:
+    model, cohort, draw = network(name), clients(sizes), stream(len(sizes))
+    start, trainer = flat(model).cuda(), CohortTrainer(model, execution=execution, device="cuda")
+    calls = {
+        "recorded before": lambda: trainer.train(start, cohort, TRAINING, draw),
+        "from nothing": lambda: train_cohort(model, start, cohort, TRAINING, draw, execution=execution, device="cuda"),
+    }
+    return {what: sum(sizes) / best(call) for what, call in calls.items()}
+
+
+def difference(name: str) -> float:
+    """The largest relative distance of a client's parameters from those that the processor computes."""
+    model, cohort, draw = network(name), clients([60] * 20, "cpu"), stream(20)
+    here = train_cohort(model, flat(model), cohort, TRAINING, draw).parameters
+    there = train_cohort(model, flat(model), cohort, TRAINING, draw, device="cuda").parameters.cpu()
+    return float(((there - here).norm(dim=1) / here.norm(dim=1)).max())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    jobs = []
+    for name in PARAMETERS:
+        for records in (60, 600):
+            found = {"network": name, "records": records, "clients": CLIENTS} | rates(name, [records] * CLIENTS)
+            jobs.append(found)
+            print(json.dumps(found), flush=True)
+    unequal = np.random.default_rng(1).integers(30, 600, CLIENTS).tolist()
+    jobs.append({"network": "cnn-mnist", "records": "30 to 600", "clients": CLIENTS} | rates("cnn-mnist", unequal))
+    for width in (128, 256, 512):
+        found = {"network": "cnn-mnist", "records": 60, "clients": 1000, "width": width}
+        jobs.append(found | rates("cnn-mnist", [60] * 1000, Execution(width)))
+    apart = {name: difference(name) for name in PARAMETERS}
+    result = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "jobs": jobs, "apart": apart}
+    print(json.dumps(result), flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    goal = [job["recorded before"] for job in jobs[:2]]
+    print(f"goal of {GOAL:,} samples/s: {'met' if min(goal) >= GOAL else 'missed'} with {goal}")
+
+
+if __name__ == "__main__":
+    main()

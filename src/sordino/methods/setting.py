@@ -1,0 +1,131 @@
+"""What a method is built from: the recipe, the model, and what is public about clients and data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sordino.errors import InvalidInput
+from sordino.learning import models, optimizers
+from sordino.learning.cohort import LocalTraining
+from sordino.learning.models import Layer, Layout
+from sordino.learning.optimizers import Optimizer
+from sordino.methods.interface import Method
+from sordino.methods.upload import Upload
+
+if TYPE_CHECKING:
+    from sordino.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What becomes of batch norm's running statistics: kept by each client, or part of what is sent."""
+
+    policy: Literal["local", "release"] = "local"
+    start: Mapping[str, Tensor] = field(default_factory=dict)  #: as the model has them
+    released: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, model: nn.Module, policy: str) -> Statistics:
+        """Those of a model, under a recipe's policy; `refuse` refuses a model that has any."""
+        released = models.released_buffers(model, policy)
+        tracked = set(models.running_statistics(model))
+        start = {name: value.detach().clone() for name, value in model.named_buffers() if name in tracked}
+        return cls("release" if policy == "release" else "local", start, released)
+
+    @property
+    def size(self) -> int:
+        """How many values are sent beside the parameters."""
+        return sum(self.start[name].numel() for name in self.released)
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """A recipe with its model built and its clients counted."""
+
+    recipe: Recipe
+    model: nn.Module
+    layout: Layout
+    statistics: Statistics
+    sizes: tuple[int, ...]  #: how many records each client trains on; a simulation knows
+    input_shape: tuple[int, ...]
+    classes: int
+
+    @property
+    def clients(self) -> int:
+        """N."""
+        return len(self.sizes)
+
+    @property
+    def initial(self) -> NDArray[np.float32]:
+        """The parameters `[d]` that training starts from."""
+        return self.layout.flatten(models.initial_parameters(self.model, self.recipe.seed)).numpy()
+
+    @property
+    def values(self) -> int:
+        """How many values the whole model has, with statistics that are released."""
+        return self.layout.size + self.statistics.size
+
+    @property
+    def sent_layout(self) -> Layout:
+        """The layout of what is sent: the layers, and released statistics as one more, called `statistics`."""
+        if not self.statistics.size:
+            return self.layout
+        more = Layer("statistics", self.layout.size, self.values)
+        return replace(self.layout, layers=(*self.layout.layers, more))
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The recipe's optimiser."""
+        given: Any = self.recipe.training.optimizer
+        common = {"lr": given.lr, "weight_decay": given.weight_decay, "decay": given.decay}
+        match given.name:
+            case "sgd":
+                return optimizers.SGD(**common, momentum=given.momentum, nesterov=given.nesterov)
+            case "adam":
+                return optimizers.Adam(**common, betas=(given.beta1, given.beta2), epsilon=given.epsilon)
+            case "rmsprop":
+                return optimizers.RMSprop(**common, rho=given.rho, epsilon=given.epsilon, momentum=given.momentum)
+        raise InvalidInput(f"unknown optimiser {given.name!r}")
+
+    @property
+    def local_training(self) -> LocalTraining:
+        """The recipe's plain local training."""
+        given = self.recipe.training
+        return LocalTraining(
+            self.optimizer,
+            epochs=given.epochs,
+            steps=given.steps,
+            batch_size=given.batch_size or None,
+            shuffle=given.shuffle,
+            drop_last=given.drop_last,
+            loss=models.loss_for(self.recipe.model.name),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """A method ready to run, and what those who run it want to know beforehand."""
+
+    method: Method
+    upload: Upload  #: of the first round, for the pre-flight
+    batch: int  #: records in a batch
+    records: float  #: about how many records all clients together train on in a round
+
+
+def plainly_built(setting: Setting, method: Method, upload: Upload, training: LocalTraining) -> Built:
+    """For methods whose clients all train plainly in every round."""
+    largest = max(1, max(setting.sizes))
+    if training.steps is not None:
+        records = training.steps * (training.batch_size or largest) * setting.clients
+    else:
+        records = sum(setting.sizes) * (training.epochs or 1)
+    return Built(method, upload, training.batch_size or largest, float(records))
+
+
+__all__ = ["Built", "Setting", "Statistics", "plainly_built"]

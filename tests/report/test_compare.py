@@ -1,0 +1,273 @@
+"""Comparisons: runs that differ in their seed only are one group, with hand-computed means and deviations."""
+
+import csv
+import io
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sordino.errors import InvalidInput
+from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Infinite, Pure, Release
+from sordino.privacy.statement import Statement
+from sordino.report.compare import Comparison, Spread, compare, telling_keys
+from sordino.report.folder import RunFolder
+from tests.report.pages import Page
+from tests.report.runs import a_result, a_round, leave
+
+DEFAULTS = {"clients.epsilon": 4.0, "method.mechanism.name": "two-point", "training.optimizer.lr": 0.1}
+
+
+def promise(epsilon: float = 2.0, claim: float | None = 1.0, delta: float = 0.0) -> Statement:
+    claimed = None if claim is None else Claim(claim, 0.0, "Eq. 1")
+    loss = Pure(epsilon) if math.isfinite(epsilon) else Infinite("nothing hides it")
+    guarantee = Guarantee(SERVER, Adjacency.CLIENT, loss, "a sum")
+    return Statement.of([Release("r", "d", "w", (guarantee,), claimed)], delta=delta)
+
+
+def a_run(
+    base: Path,
+    name: str,
+    *accuracies: float | None,
+    seed: int = 1,
+    settings: Mapping[str, Any] | None = None,
+    statement: Statement | None = None,
+) -> RunFolder:
+    rounds = [replace(a_round(k, accuracy), seconds=0.5) for k, accuracy in enumerate(accuracies, 1)]
+    own = {**DEFAULTS, **(settings or {}), "seed": seed, "name": name}
+    kept = {key: value for key, value in own.items() if value is not ...}
+    result = a_result(rounds, seed=seed, name=name, settings=kept)
+    return leave(base / name, rounds, result, statement or promise())
+
+
+def table(comparison: Comparison) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(comparison.to_csv())))
+
+
+# --- arithmetic ------------------------------------------------------------------------------------------------------
+
+
+def test_spread_is_the_mean_and_the_deviation_with_n_minus_one():
+    assert Spread.of([0.25, 0.5, 0.75]) == Spread(0.5, 0.25, 3)
+    assert Spread.of([0.5, 0.75]) == Spread(0.625, math.sqrt(0.03125), 2)
+    assert Spread.of([0.5, None]) == Spread(0.5, None, 1)
+    assert Spread.of([None]) is None
+
+
+def test_runs_that_differ_in_seed_and_name_only_are_one_group(tmp_path):
+    found = compare([a_run(tmp_path, f"run{k}", 0.25 * k, seed=k) for k in (1, 2, 3)])
+    (group,) = found.groups
+    assert group.seeds == (1, 2, 3)
+    assert group.accuracy == Spread(0.5, 0.25, 3)
+    assert found.keys == ()
+    assert found.label(group) == "run1"
+
+
+def test_the_settings_that_differ_become_the_labels_in_the_order_of_their_numbers(tmp_path):
+    runs = [
+        a_run(tmp_path, f"run{k}-{seed}", 0.5, seed=seed, settings={"clients.epsilon": epsilon})
+        for k, epsilon in enumerate([10.0, 2.0, 0.5])
+        for seed in (1, 2)
+    ]
+    found = compare(runs)
+    assert found.keys == ("clients.epsilon",)
+    labels = [found.label(group) for group in found.groups]
+    assert labels == ["clients.epsilon = 0.5", "clients.epsilon = 2", "clients.epsilon = 10"]
+    assert [len(group.runs) for group in found.groups] == [2, 2, 2]
+
+
+def test_options_that_follow_from_another_setting_do_not_clutter_the_labels(tmp_path):
+    laplace = {"method.mechanism.name": "laplace", "method.mechanism.norm": "box"}
+    found = compare([a_run(tmp_path, "a", 0.5), a_run(tmp_path, "b", 0.5, settings=laplace)])
+    assert found.keys == ("method.mechanism.name",)
+    assert [found.label(group) for group in found.groups] == ["mechanism = laplace", "mechanism = two-point"]
+
+
+def test_a_setting_that_only_some_have_tells_apart_where_nothing_else_does():
+    assert telling_keys([{"a": 1}, {"a": 1, "b": 2}]) == ("b",)
+    assert telling_keys([{"a": 1, "c": 1}, {"a": 2, "b": 2, "c": 1}]) == ("a",)
+    assert telling_keys([{"a": 1}, {"a": 1}]) == ()
+    assert telling_keys([{"a": [1, 2]}, {"a": [1, 3]}]) == ("a",)
+
+
+def test_a_repetition_of_a_seed_is_left_out_and_named(tmp_path):
+    runs = [a_run(tmp_path, "first", 0.5, seed=1), a_run(tmp_path, "again", 0.75, seed=1)]
+    found = compare(runs)
+    assert found.runs == 1
+    assert found.groups[0].accuracy == Spread(0.5, None, 1)
+    assert "again is left out" in found.notes[0]
+    assert "same seed" in found.notes[0]
+
+
+def test_a_run_that_is_not_over_is_left_out_and_named(tmp_path):
+    over = a_run(tmp_path, "over", 0.5)
+    running = leave(tmp_path / "running", [a_round(1)], None, None)
+    found = compare([running.path, str(over.path)])
+    assert found.runs == 1
+    assert found.notes == (f"{running.path} is left out: that run is not over.",)
+    with pytest.raises(InvalidInput, match="no finished run"):
+        compare([running])
+
+
+def test_accuracy_by_round_is_over_the_rounds_that_all_runs_have(tmp_path):
+    runs = [
+        a_run(tmp_path, "a", 0.25, None, 0.5, 0.75, seed=1),
+        a_run(tmp_path, "b", 0.75, 0.5, 0.5, seed=2),
+    ]
+    (group,) = compare(runs).groups
+    assert group.by_round() == [(1, Spread(0.5, math.sqrt(0.125), 2)), (3, Spread(0.5, 0.0, 2))]
+
+
+# --- comma-separated values ------------------------------------------------------------------------------------------
+
+
+def test_the_table_has_exact_values(tmp_path):
+    runs = [
+        a_run(tmp_path, "a", 0.25, 0.5, seed=1),
+        a_run(tmp_path, "b", 0.25, 0.75, seed=2),
+        a_run(tmp_path, "c", 0.1, seed=1, settings={"clients.epsilon": 0.1}, statement=promise(math.inf, None)),
+    ]
+    view = "[adjacency client, against server]"
+    low, high = table(compare(runs))
+    assert (low["clients.epsilon"], high["clients.epsilon"]) == ("0.1", "4")
+    assert (high["runs"], high["seeds"], high["name"]) == ("2", "1 2", "a")
+    assert (high["accuracy mean"], high["accuracy sd"], high["accuracy n"]) == ("0.625", "0.1767766952966369", "2")
+    assert (low["accuracy mean"], low["accuracy sd"], low["accuracy n"]) == ("0.1", "", "1")
+    assert (high["rounds mean"], high["rounds sd"]) == ("2.0", "0.0")
+    assert high["seconds per round mean"] == "0.5"
+    assert high["bytes up per client and round mean"] == "82.0"
+    assert high["bytes down per client and round mean"] == "2600.0"
+    assert high[f"proven epsilon, smallest {view}"] == high[f"proven epsilon, largest {view}"] == "2.0"
+    assert high[f"proven delta {view}"] == "0.0"
+    assert high[f"proof {view}"] == "a sum"
+    assert high[f"claimed epsilon, largest {view}"] == "1.0"
+    assert high[f"verdict {view}"] == "claim not supported"
+    assert low[f"proven epsilon, largest {view}"] == "infinite"
+    assert low[f"claimed epsilon, largest {view}"] == ""
+
+
+def test_no_column_of_an_epsilon_lacks_adjacency_and_adversary(tmp_path):
+    head = next(csv.reader(io.StringIO(compare([a_run(tmp_path, "a", 0.5)]).to_csv())))
+    figures = [name for name in head if "proven epsilon" in name or "claimed epsilon" in name]
+    assert len(figures) == 4
+    assert all("adjacency client, against server" in name for name in figures)
+
+
+def test_clients_and_seeds_with_different_figures_give_a_range(tmp_path):
+    runs = [a_run(tmp_path, f"r{k}", 0.5, seed=k, statement=promise(float(k))) for k in (1, 2, 3)]
+    (line,) = table(compare(runs))
+    view = "[adjacency client, against server]"
+    assert (line[f"proven epsilon, smallest {view}"], line[f"proven epsilon, largest {view}"]) == ("1.0", "3.0")
+    assert line[f"verdict {view}"] == "claim proven; claim not supported"
+
+
+def test_commas_quotes_and_line_ends_survive(tmp_path):
+    odd = 'a, "b"\nc'
+    runs = [a_run(tmp_path, "a", 0.5), a_run(tmp_path, "b", 0.5, settings={"data.source": odd})]
+    assert {line["data.source"] for line in table(compare(runs))} == {odd, "not set"}
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+
+def sweep(base: Path, *mechanisms: str) -> Comparison:
+    return compare(
+        [
+            a_run(
+                base, f"{mechanism}-{epsilon}-{seed}", 0.25, 0.5 + 0.125 * seed * (epsilon == 8.0), seed=seed,
+                settings={"clients.epsilon": epsilon, "method.mechanism.name": mechanism},
+                statement=promise(epsilon, epsilon / 2),
+            )
+            for mechanism in mechanisms for epsilon in (1.0, 2.0, 8.0) for seed in (1, 2)
+        ]
+    )  # fmt: skip
+
+
+def test_a_numeric_setting_gets_a_chart_with_error_bars(tmp_path):
+    page = Page(sweep(tmp_path, "two-point").to_html())
+    assert list(page.charts()) == [
+        "Accuracy by round", "Accuracy against clients.epsilon", "Accuracy against what is proven"
+    ]  # fmt: skip
+    drawn = page.charts()["Accuracy against clients.epsilon"]
+    assert len(drawn.lines()) == 1
+    assert drawn.tooltips() == [
+        "accuracy, clients.epsilon 1: 50.0 %", "accuracy, clients.epsilon 2: 50.0 %",
+        "accuracy, clients.epsilon 8: 68.8 %",
+    ]  # fmt: skip
+    assert len(drawn.every("path", "line")) == 3
+    assert "68.8 ± 8.8 %" in page.words
+
+
+def test_two_settings_that_differ_give_a_line_for_each_choice(tmp_path):
+    page = Page(sweep(tmp_path, "two-point", "laplace").to_html())
+    drawn = page.charts()["Accuracy against clients.epsilon"]
+    assert len(drawn.lines()) == 2
+    assert "mechanism = laplace, clients.epsilon 8: 68.8 %" in drawn.tooltips()
+    assert len(page.charts()["Accuracy by round"].every("polygon", "band")) == 6
+
+
+def test_the_page_keeps_claims_apart_from_proofs_with_all_their_terms(tmp_path):
+    page = Page(sweep(tmp_path, "two-point").to_html())
+    assert "proven epsilon (adjacency client, against server, delta 0)" in page.words
+    assert "<i>4</i>" in page.text
+    assert "claim not supported" in page.words
+    assert "a sum" in page.words
+
+
+def test_terms_stand_beside_each_figure_where_they_differ(tmp_path):
+    runs = [
+        a_run(tmp_path, "a", 0.5, statement=promise(1.0, delta=0.0)),
+        a_run(tmp_path, "b", 0.5, settings={"clients.epsilon": 1}, statement=promise(1.0, delta=1e-5)),
+    ]
+    words = Page(compare(runs).to_html()).words
+    assert "(adjacency client, against server, delta 0)" in words
+    assert "(adjacency client, against server, delta 1e-5)" in words
+
+
+def test_a_single_run_and_runs_without_accuracy_or_statement_can_be_shown(tmp_path):
+    Page(compare([a_run(tmp_path, "one", 0.5)]).to_html())
+    rounds = [a_round(1, None)]
+    bare = leave(tmp_path / "bare", rounds, a_result(rounds, accuracy=None, confusion=None, settings={}), None)
+    page = Page(compare([bare]).to_html())
+    assert "No run was evaluated." in page.words
+    assert "None of these runs has a privacy statement." in page.words
+    assert table(compare([bare]))[0]["accuracy n"] == "0"
+
+
+def test_runs_that_differ_in_very_much_have_one_column_for_it(tmp_path):
+    many = {f"key{k}": k for k in range(9)}
+    runs = [
+        a_run(tmp_path, "a", 0.5, settings=many),
+        a_run(tmp_path, "b", 0.5, settings={k: v + 1 for k, v in many.items()}),
+    ]
+    page = Page(compare(runs).to_html())
+    assert "<th>setting</th>" in page.text
+    assert "and 3 more settings" in page.words
+
+
+def test_more_settings_than_lines_fit_are_cut_in_plots_only(tmp_path):
+    runs = [a_run(tmp_path, f"r{k}", 0.5, 0.5, settings={"clients.epsilon": k}) for k in range(15)]
+    found = compare(runs)
+    page = Page(found.to_html())
+    assert len(page.charts()["Accuracy by round"].lines()) == 12
+    assert "the first 12 of 15 settings" in page.words
+    assert len(table(found)) == 15
+
+
+def test_hostile_settings_are_shown_and_never_run(tmp_path):
+    hostile = "<script>alert(1)</script>"
+    runs = [a_run(tmp_path, "a", 0.5), a_run(tmp_path, "b", 0.5, settings={hostile: hostile, "data.source": hostile})]
+    page = Page(compare(runs).to_html())
+    assert "<script" not in page.text
+    assert hostile in page.words
+
+
+def test_both_files_are_written_whole(tmp_path):
+    found = compare([a_run(tmp_path, "a", 0.5)])
+    page, figures = found.write(tmp_path / "deep" / "out")
+    assert (page.name, figures.name) == ("comparison.html", "comparison.csv")
+    assert page.read_text() == found.to_html()
+    assert figures.read_text() == found.to_csv()

@@ -1,0 +1,190 @@
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from sordino import TwoPoint
+from sordino.cli import app
+from sordino.privacy.guarantee import Budget, Release
+from sordino.privacy.ledger import Standing, admit
+
+TWO_POINT = ("--mechanism", "two-point", "--values", "650", "--rounds", "10", "--epsilon", "50")
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["plan", *arguments])
+
+
+def planned(*arguments):
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_a_planned_parameter_is_admitted_by_the_ledger_for_exactly_that_many_rounds():
+    (row,) = planned(*TWO_POINT, "--delta", "1e-5")
+    guarantee = TwoPoint(row["parameter"]["value"]).guarantee(values=650)
+    standing = Standing.opening(Budget(50.0, 1e-5))
+    for number in range(10):
+        standing = admit(standing, Release(str(number), "data", "update", (guarantee,)))
+    assert standing.spent == pytest.approx(row["all_rounds"]["ledger"])
+    assert row["all_rounds"]["statement"] < row["all_rounds"]["ledger"] <= 50
+
+
+def test_every_epsilon_stands_beside_its_terms():
+    result = run(*TWO_POINT)
+    assert result.exit_code == 0
+    for word in (
+        "10 rounds of 650 values within epsilon 50 (proven, against server, adjacency client, delta 0)",
+        "epsilon per value 0.0076923",
+        "two-point: proven by bits with probabilities in",
+        "Above epsilon 20 there is no meaningful protection",
+    ):
+        assert word in result.stdout
+    (row,) = planned(*TWO_POINT)
+    assert {"epsilon", "delta", "adjacency", "adversary", "basis"} == set(row["round"])
+
+
+def test_clients_and_an_update_norm_give_the_noise_to_expect():
+    (row,) = planned(*TWO_POINT, "--radius", "0.1", "--clients", "20", "--update-norm", "0.4")
+    k = 1 / 0.00384613  # (e^eps + 1)/(e^eps - 1), about 2/eps
+    assert row["average"]["noise"] == pytest.approx(0.1 * k * (650 / 20) ** 0.5, rel=1e-3)
+    assert row["average"]["ratio"] == pytest.approx(row["average"]["noise"] / 0.4, rel=1e-3)
+    assert row["average"]["expect"] == "expect chance"
+    text = run(*TWO_POINT, "--radius", "0.1", "--clients", "20", "--update-norm", "0.4").stdout
+    assert "The noise is 371 times an update: expect chance." in text
+
+
+def test_the_range_follows_from_the_update_unless_given():
+    (free,) = planned(*TWO_POINT, "--clients", "20", "--update-norm", "0.4")
+    (given,) = planned(*TWO_POINT, "--clients", "20", "--update-norm", "0.4", "--radius", str(1.2 / 650**0.5))
+    assert free["average"]["noise"] == pytest.approx(given["average"]["noise"], rel=1e-6)
+
+
+def test_dp_sgd_needs_no_values_and_hides_records():
+    (row,) = planned(
+        "--mechanism", "dp-sgd", "--steps", "20", "--rate", "0.1", "--rounds", "10", "--epsilon", "5", "--delta", "1e-5"
+    )  # fmt: skip
+    assert row["parameter"] == {"name": "noise multiplier", "value": 1.6707}
+    assert row["budget"]["adjacency"] == "record (add/remove)"
+    assert row["all_rounds"]["statement"] == pytest.approx(4.313, abs=2e-3)
+
+
+def test_all_mechanisms_are_compared_if_none_is_named():
+    names = [
+        row["mechanism"] for row in planned("--values", "20", "--rounds", "2", "--epsilon", "8", "--delta", "1e-5")
+    ]
+    assert names == [
+        "two-point", "sign", "laplace (box)", "laplace (l1)", "piecewise", "exponential", "gaussian (box)",
+        "gaussian (l2)", "privunit",
+    ]  # fmt: skip
+    without = planned("--values", "20", "--rounds", "2", "--epsilon", "8")
+    assert [row["mechanism"] for row in without] == [name for name in names if "gaussian" not in name]
+
+
+def test_the_other_way_round_it_counts_rounds():
+    asked = ("--mechanism", "privunit", "--values", "650", "--epsilon", "50", "--parameter", "4")
+    assert planned(*asked)[0]["rounds"] == 12
+    words = run(*asked).stdout
+    assert "a budget of epsilon 50 (proven, against server, adjacency client, delta 0) allows 12 rounds" in words
+    sgd = ("--mechanism", "dp-sgd", "--steps", "20", "--rate", "0.1", "--epsilon", "5", "--delta", "1e-5")
+    assert planned(*sgd, "--parameter", "1.6707")[0]["rounds"] == 10
+    assert planned(*sgd, "--parameter", "1.65")[0]["rounds"] == 9
+
+
+def test_a_recipe_is_planned_with_its_own_model_clients_and_rounds():
+    pytest.importorskip("torch")
+    settings = ("--set", "rounds.count=10", "--set", "split.clients=20", "--set", "clients.epsilon=1")
+    (row,) = planned("--recipe", "two-point-digits", *settings, "--epsilon", "50")
+    assert (row["values"], row["rounds"], row["average"]["clients"]) == (650, 10, 20)
+    assert row["parameter"] == {"name": "clients.epsilon", "value": 0.0076923}
+    (other,) = planned("--recipe", "two-point-digits", *settings, "--epsilon", "50", "--mechanism", "privunit")
+    assert other["parameter"] == {"name": "epsilon per upload", "value": 5.0}
+
+
+def test_a_recipes_own_budgets_are_planned_one_by_one():
+    pytest.importorskip("torch")
+    settings = ("--set", "clients.budget.limit.values=[6500, 650]", "--set", "clients.budget.limit.shares=[0.5, 0.5]")
+    rows = planned("--recipe", "two-point-digits", *settings, "--rounds", "10")
+    assert [(row["budget"]["limit"], row["parameter"]["value"]) for row in rows] == [(650, 0.1), (6500, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "parameter"),
+    [
+        ('{ name = "exponential", precision = 4 }', "clients.epsilon"),
+        ('{ name = "gaussian", calibration = "analytic", delta = 1e-5 }', "clients.epsilon"),
+        ('{ name = "gaussian", calibration = "sigma", sigma = 1.0 }', "method.mechanism.sigma"),
+        ('{ name = "sign", calibration = "sigma", sigma = 1.0 }', "method.mechanism.sigma"),
+    ],
+    ids=["exponential", "analytic", "gaussian-sigma", "sign-sigma"],
+)
+def test_every_kind_of_mechanism_in_a_recipe_can_be_planned(mechanism, parameter, tmp_path):
+    pytest.importorskip("torch")
+    epsilon = "epsilon = 0.001" if parameter == "clients.epsilon" else ""
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text(
+        f'name = "mine"\n[data]\nsource = "digits"\n[split]\nkind = "iid"\nclients = 4\n[model]\nname = "logistic"\n'
+        f'[clients]\n{epsilon}\n[method]\nname = "fedavg"\nmechanism = {mechanism}\n'
+        '[method.range]\nkind = "fixed"\nradius = 0.1\n[rounds]\ncount = 3\n'
+    )
+    (row,) = planned("--recipe", str(recipe), "--epsilon", "30", "--delta", "1e-5")
+    assert row["parameter"]["name"] == parameter
+    assert 29.9 < row["all_rounds"]["ledger"] <= 30
+
+
+def test_a_silos_target_is_the_budget_of_its_recipe():
+    pytest.importorskip("torch")
+    (row,) = planned("--recipe", "quickstart")
+    assert row["mechanism"] == "dp-sgd"
+    assert row["budget"]["adjacency"] == "record (add/remove)"
+    assert row["average"]["noise"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (("--mechanism", "two-points", "--values", "1", "--rounds", "1", "--epsilon", "1"), "two-point, sign"),
+        (("--values", "10", "--rounds", "1"), "--epsilon is missing"),
+        (("--mechanism", "two-point", "--rounds", "1", "--epsilon", "1"), "--values is missing"),
+        (("--mechanism", "two-point", "--values", "5", "--epsilon", "1"), "--rounds is missing"),
+        (("--mechanism", "two-point", "--values", "0", "--rounds", "1", "--epsilon", "1"), "--values must be"),
+        (("--mechanism", "dp-sgd", "--rounds", "1", "--epsilon", "1", "--delta", "1e-5"), "--steps is missing"),
+        (("--mechanism", "gaussian", "--values", "5", "--rounds", "1", "--epsilon", "1"), "a delta"),
+        (("--mechanism", "laplace", "--norm", "l2", "--values", "5", "--rounds", "1", "--epsilon", "1"), "box, l1"),
+        (("--mechanism", "two-point", "--values", "1000000", "--rounds", "1000", "--epsilon", "1"), "fewer rounds"),
+        (("--mechanism", "laplace", "--values", "5", "--epsilon", "1", "--parameter", "1"), "one mechanism"),
+        ((*TWO_POINT, "--parameter", "1"), "not both"),
+        ((*TWO_POINT, "--adjacency", "label"), "record-replace"),
+        ((*TWO_POINT, "--adjacency", "household"), "client"),
+        ((*TWO_POINT, "--update-norm", "0"), "--update-norm must be"),
+        ((*TWO_POINT, "--set", "rounds.count=3"), "--recipe"),
+        (("--recipe", "no-such-recipe", "--epsilon", "1"), "no recipe 'no-such-recipe'"),
+        (("--recipe", "fedavg-digits", "--epsilon", "1"), "adds no noise"),
+        (("--recipe", "two-point-digits"), "sets no budget"),
+        (("--recipe", "two-point-digits", "--delta", "1e-5"), "give --epsilon"),
+    ],
+    ids=lambda v: "-".join(v).replace("--", "") if isinstance(v, tuple) else "",
+)
+def test_bad_arguments_are_refused_with_a_remedy_and_no_traceback(arguments, remedy):
+    result = run(*arguments)
+    assert result.exit_code == 1
+    assert remedy in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_the_help_shows_whole_commands():
+    text = run("--help").stdout
+    assert "--mechanism dp-sgd --steps 20 --rate 0.1" in " ".join(text.split())
+
+
+def test_planning_without_a_recipe_does_not_load_the_learning_stack():
+    program = (
+        "import sys\nfrom typer.testing import CliRunner\nfrom sordino.cli import app\n"
+        f"result = CliRunner().invoke(app, ['plan', *{TWO_POINT!r}])\n"
+        "print(result.exit_code, sorted({'torch', 'sklearn', 'pydantic'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout == "0 []\n"
