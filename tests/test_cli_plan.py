@@ -1,6 +1,8 @@
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -173,6 +175,31 @@ def test_bad_arguments_are_refused_with_a_remedy_and_no_traceback(arguments, rem
     assert result.exit_code == 1
     assert remedy in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_the_table_of_the_guide_is_what_its_command_prints():
+    page = (Path(__file__).parent.parent / "docs" / "planning.md").read_text()
+    (command,) = re.findall(r"\$ sordino plan (--values .*)", page)
+    told = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.split(command)[1].splitlines()[5:14]]
+    shown = [
+        [cell.strip() for cell in line.strip("│").split("│")]
+        for line in run(*command.split()).stdout.splitlines()
+        if line.startswith("│")
+    ]
+    assert told == [[row[0], row[1], row[3], row[4], row[6]] for row in shown]
+
+
+def test_the_other_figures_of_the_guide_are_what_its_commands_print():
+    page = (Path(__file__).parent.parent / "docs" / "planning.md").read_text()
+    first = run(*re.findall(r"\$ sordino plan (--mechanism two-point .*)", page)[0].split()).stdout
+    for line in page.split("```console\n")[2].split("```")[0].splitlines():
+        assert line in first
+    silo = re.findall(r"\$ sordino plan (--mechanism dp-sgd .*)", page)[0].split()
+    for more, figures in (((), ("1.6707", "4.313")), (("--adjacency", "record-replace"), ("3.0338", "4.022"))):
+        text = run(*silo, *more).stdout
+        assert all(figure in text and figure in page for figure in figures)
+    (asked, answer), *_ = re.findall(r"\$ sordino plan (.* --parameter 4)\n(.*)", page)
+    assert run(*asked.split()).stdout.startswith(answer)
 
 
 def test_the_help_shows_whole_commands():

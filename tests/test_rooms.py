@@ -1,4 +1,4 @@
-"""Dependencies point downwards: privacy, then mechanisms, then learning."""
+"""Dependencies point downwards: privacy, mechanisms, learning, methods, channels, fleets, runs."""
 
 import ast
 from pathlib import Path
@@ -6,10 +6,16 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "sordino"
+ABOVE_LEARNING = {"methods", "channels", "fleets", "coordinator", "wiring", "runs", "report", "recipe", "cli"}
 FORBIDDEN = {
-    "privacy": {"mechanisms", "learning", "cli"},
-    "mechanisms": {"learning", "cli"},
-    "learning": {"mechanisms", "cli"},
+    "privacy": {"mechanisms", "learning", *ABOVE_LEARNING},
+    "mechanisms": {"learning", *ABOVE_LEARNING},
+    "learning": {"mechanisms", *ABOVE_LEARNING},
+    "methods": {"channels", "fleets", "coordinator", "wiring", "runs", "report", "cli"},
+    "channels": {"fleets", "coordinator", "wiring", "runs", "report", "cli"},
+    "fleets": {"coordinator", "wiring", "runs", "report", "cli"},
+    "recipe": {"methods", "channels", "fleets", "coordinator", "wiring", "runs", "report", "cli"},
+    "report": {"mechanisms", "learning", "methods", "channels", "fleets", "coordinator", "wiring", "runs", "cli"},
 }
 
 

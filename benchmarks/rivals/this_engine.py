@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.rivals.job import CLASSES, MEAN, STD, Job, pixels, say
 from sordino.recipe import Recipe
-from sordino.run import run
+from sordino.runs import run
 
 OPTIONS = {"ldp-fed": {"norm": "group"}}
 

@@ -1,6 +1,7 @@
 """Sordino: federated learning under local differential privacy, with an honest account of what is protected.
 
 import numpy as np, sordino
+outcome = sordino.run(sordino.Recipe.load("quickstart"))
 mechanism = sordino.TwoPoint(epsilon=1.0, domain=sordino.Box(0.0, 0.075))
 output, local = mechanism.randomize(np.zeros(1000), sordino.Keystream.fresh())
 mechanism.guarantee(values=1000)
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from sordino.privacy.ledger import Ledger, MemoryLedger
     from sordino.privacy.statement import Statement
     from sordino.randomness import Keystream
+    from sordino.recipe import Recipe
+    from sordino.runs import run
 
 __version__ = "0.1.0"
 
@@ -66,11 +69,13 @@ __all__ = [
     "PrivUnitG",
     "RandomizedLabel",
     "RandomizedSign",
+    "Recipe",
     "Release",
     "SordinoError",
     "Sphere",
     "Statement",
     "TwoPoint",
+    "run",
 ]
 
 _HOMES = {
@@ -79,6 +84,8 @@ _HOMES = {
     "sordino.privacy.ledger": ("Ledger", "MemoryLedger"),
     "sordino.privacy.statement": ("Statement",),
     "sordino.randomness": ("Keystream",),
+    "sordino.recipe": ("Recipe",),
+    "sordino.runs": ("run",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sordino.durable import NotWritten, append_line, keep_lines, whole_lines, write_whole
 from sordino.errors import InvalidInput
 from sordino.methods.interface import ClientState, State
 from sordino.privacy.history import Spent
-from sordino.report.durable import NotWritten, append_line, keep_lines, whole_lines, write_whole
 
 
 @dataclass(frozen=True)

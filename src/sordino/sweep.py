@@ -12,6 +12,7 @@ from pathlib import Path
 from sordino.errors import InvalidInput
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
+from sordino.runs import came_to
 
 LONGEST_NAME = 80
 
@@ -69,7 +70,7 @@ class Point:
             raise InvalidInput(
                 f"{self.folder} holds a run of another recipe: choose another --out, or move that folder away"
             )
-        return found.result() is not None
+        return came_to(self.folder) is not None
 
     @property
     def begun(self) -> bool:
@@ -83,6 +84,8 @@ def points(base: Recipe, axes: Sequence[Axis], seeds: int, out: Path) -> list[Po
         raise InvalidInput(f"--seeds must be at least 1, got {seeds}")
     if twice := {axis.key for axis in axes if [a.key for a in axes].count(axis.key) > 1}:
         raise InvalidInput(f"--over names {', '.join(sorted(twice))} twice: put all values behind one")
+    if any(axis.key == "seed" for axis in axes):
+        raise InvalidInput("--over seed=... is not a setting to compare: say how many seeds with --seeds")
     found = []
     for values in product(*(axis.values for axis in axes)):
         chosen = [f"{axis.key}={value}" for axis, value in zip(axes, values, strict=True)]
@@ -96,8 +99,9 @@ def _name(chosen: Sequence[str], seed: int) -> str:
     """A folder's name that says what was chosen, short enough for every file system."""
     words = [re.sub(r"[^A-Za-z0-9.=-]+", "-", choice).strip("-") for choice in chosen]
     name = "_".join([*words, f"seed={seed}"])
-    if len(name) <= LONGEST_NAME:
+    if words == chosen and len(name) <= LONGEST_NAME:
         return name
+    # What the name leaves out may be all that tells two runs apart: 1e+5 and 1e-5.
     digest = hashlib.sha256("\n".join(chosen).encode()).hexdigest()[:12]
     return f"{name[: LONGEST_NAME - 30].rstrip('_')}~{digest}_seed={seed}"
 

@@ -897,3 +897,28 @@ def test_a_gpu_agrees_with_the_processor() -> None:
     here, there = train(model, clients, training), train(model, clients, training, device="cuda")
     assert there.parameters.device.type == "cuda"
     assert relative(there.parameters.cpu(), here.parameters) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "batches"),
+    [(SGD(0.1), [10, 10, 10, 3] * 2), (SGD(0.1, decay=0.1), [10, 3, 10] + [3, 10] * 3 + [3, 10, 3])],
+    ids=["constant rate", "decaying rate"],
+)
+def test_smaller_last_batches_wait_for_each_other_where_the_number_of_a_step_says_nothing(
+    optimizer: Optimizer, batches: list[int]
+) -> None:
+    """Clients of 13, 23 and 33 records in batches of 10: each epoch has 1, 2 or 3 whole batches and one of 3.
+
+    At a constant rate those of 3 are one computation an epoch. With a decaying one, all take step t = 0 .. 7 at once.
+    """
+    seen: list[int] = []
+
+    def watch(scores: Tensor, y: Tensor) -> Tensor:
+        seen.append(len(y))
+        return functional.cross_entropy(scores, y)
+
+    model, clients = logistic(), data((20,), [13, 23, 33])
+    training = LocalTraining(optimizer, epochs=2, batch_size=10, loss=watch)
+    together = train(model, clients, training).parameters
+    assert seen == batches
+    assert relative(together, alone(model, clients, training)) < 1e-6

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sordino
+from sordino.durable import NotWritten, last_line, whole_lines, write_whole
 from sordino.errors import InvalidInput
-from sordino.report.durable import NotWritten, last_line, whole_lines, write_whole
 from sordino.report.folder import RunFolder, environment, unused_folder
 from sordino.report.records import ClientBudget, Result, Round, Simulation, from_json, plain, to_line, to_page
 from tests.report.runs import a_result, a_round, ordinary, stated, unprotected
@@ -346,7 +346,7 @@ def test_a_reader_sees_the_old_file_or_the_new_one_and_nothing_between(tmp_path)
     contents = [bytes([65 + k]) * 200_000 for k in range(2)]
     write_whole(path, contents[0])
     program = (
-        "import sys; from pathlib import Path; from sordino.report.durable import write_whole\n"
+        "import sys; from pathlib import Path; from sordino.durable import write_whole\n"
         "for k in range(60): write_whole(Path(sys.argv[1]), bytes([65 + k % 2]) * 200_000)"
     )
     writer = subprocess.Popen([sys.executable, "-c", program, str(path)])

@@ -10,7 +10,9 @@ from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Pure,
 from sordino.privacy.statement import Audited, Statement
 from sordino.report.folder import RunFolder
 from sordino.report.page import report_page
+from sordino.report.privacy_section import privacy_section
 from sordino.report.records import ClientBudget, Round, Simulation, to_line
+from sordino.report.stated import Figure, Stated, StatedRow
 from tests.report.pages import Page
 from tests.report.runs import TERMS, a_result, a_round, label_counts, leave, ordinary, stated, unprotected
 
@@ -64,7 +66,7 @@ def figures(page: Page, kind: str) -> list[str]:
 def test_claimed_and_proven_are_told_apart_with_their_terms(tmp_path):
     page = page_of(ordinary(tmp_path / "run"))
     assert figures(page, "proven") == ["2,590", "4", "2,000"]
-    assert figures(page, "claimed") == ["4", "4"]
+    assert figures(page, "claimed") == ["4"]
     assert page.words.count("adjacency client, against server") >= 1
     assert "adjacency client, against shuffled(20)" in page.words
     assert page.words.count("no meaningful protection") >= 2
@@ -76,7 +78,7 @@ def test_claimed_and_proven_are_told_apart_with_their_terms(tmp_path):
 def test_every_epsilon_on_a_card_has_its_delta(tmp_path):
     text = page_of(ordinary(tmp_path / "run")).text
     cards = re.findall(r"<dt>(?:proven|claimed|audited) epsilon</dt><dd>[^<]*<small>([^<]*)</small>", text)
-    assert cards == ["at delta 1e-5", "at delta 0", "at delta 1e-5", "at delta 0", "at delta 1e-5"]
+    assert cards == ["at delta 1e-5", "at delta 0", "at delta 1e-5", "at delta 1e-5"]
 
 
 def test_the_statements_own_sentences_and_figures_are_all_there(tmp_path):
@@ -97,12 +99,38 @@ def test_audits_are_shown_as_lower_bounds_and_refute_claims(tmp_path):
     assert '<span class="badge warn">claim refuted by experiment</span>' in page.text
 
 
+def badges(page: Page, kind: str) -> list[str]:
+    return re.findall(rf'<span class="badge {kind}">(.*?)</span>', page.text)
+
+
 def test_only_a_proven_claim_is_marked_as_good(tmp_path):
-    text = page_of(ordinary(tmp_path / "run")).text
-    assert re.findall(r'<span class="badge good">(.*?)</span>', text) == ["claim proven"]
-    assert set(re.findall(r'<span class="badge warn">(.*?)</span>', text)) == {
-        "no meaningful protection", "claim not supported"
-    }  # fmt: skip
+    unsupported = page_of(ordinary(tmp_path / "run"))
+    assert badges(unsupported, "good") == []
+    assert set(badges(unsupported, "warn")) == {"no meaningful protection", "claim not supported"}
+    one = Release("r", "d", "w", (Guarantee(SERVER, Adjacency.CLIENT, Pure(1.0), "sum"),), Claim(1.0, 0.0, "eps"))
+    proven = page_of(leave(tmp_path / "b", [a_round(1)], a_result([a_round(1)]), Statement.of([one], delta=0.0)))
+    assert badges(proven, "good") == ["claim proven"]
+    assert badges(proven, "warn") == []
+
+
+def test_a_claim_about_another_change_says_so():
+    row = StatedRow(
+        "server", "client", Figure(2.0, 0.0), 2.0, ("sum",), "claim not supported",
+        claimed=Figure(1.0, 0.0), formula="eps per weight", claimed_for="coordinate",
+    )  # fmt: skip
+    assert "at delta 0, for adjacency coordinate" in privacy_section(Stated("t", (row,), ()))
+
+
+def test_onlookers_that_differ_in_their_number_only_share_a_card():
+    rows = tuple(
+        StatedRow(f"shuffled({n})", "client", Figure(e, 0.0), e, (f"mixed among {n}",), "no claim", clients=(f"c{n}",))
+        for n, e in ((9, 3.0), (10, 2.0), (100, 1.0))
+    )
+    section = privacy_section(Stated("t", rows, ()))
+    assert section.count("<article") == 1
+    assert "against shuffled(9) to shuffled(100)" in section
+    assert "1 to 3<small>" in section
+    assert "Proof: least, c100: mixed among 100; most, c9: mixed among 9" in section
 
 
 def test_a_run_without_protection_says_that_nothing_is_proven_and_why(tmp_path):
@@ -135,8 +163,7 @@ def test_a_statement_of_very_many_rows_is_cut_and_says_where_the_rest_is(tmp_pat
     statement = Statement.of(releases, delta=0.0)
     page = page_of(leave(tmp_path / "run", [a_round(1)], a_result([a_round(1)]), statement))
     assert figures(page, "proven") == ["1 to 3.99"]
-    assert "200 more rows are in statement.txt." in page.words
-    assert "more sentences are in statement.txt." in page.words
+    assert "200 more rows are in statement.json." in page.words
 
 
 # --- unusual runs ----------------------------------------------------------------------------------------------------

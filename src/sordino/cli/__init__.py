@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sordino.cli import audit, data, ledger, plan, recipes, run
+from sordino.cli import audit, data, ledger, plan, recipes, reproduce, run
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -17,6 +17,7 @@ app.command()(run.run)
 app.command()(run.sweep)
 app.command()(run.compare)
 app.command()(plan.plan)
+app.command()(reproduce.reproduce)
 app.command()(audit.audit)
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(data.app, name="data")

@@ -30,11 +30,16 @@ class Question:
     """What is to be planned: so many values a round within this budget, and who averages them."""
 
     budget: Budget
-    values: int
+    values: int | None  #: None where it makes no difference and was not said
     rounds: int
     clients: int | None = None
     asked: float | None = None
     update_norm: float | None = None
+
+    @property
+    def size(self) -> int:
+        """How many values to reckon with."""
+        return self.values or 1
 
 
 @dataclass(frozen=True)
@@ -218,10 +223,12 @@ def _plain_cases(names: list[str], options: Options) -> Cases:
         budget = _budget(options, of_records=name == "dp-sgd")
         if name == "gaussian" and not names and budget.delta == 0:
             continue
-        values = 1 if name == "dp-sgd" and options.values is None else options.values
-        values = _needed(values, "--values", "how many values has an upload?")
-        question = Question(budget, values, options.rounds or 1, options.clients, options.clients, options.update_norm)
-        cases += [(family, question) for family in _families(name, values, options)]
+        if name != "dp-sgd":
+            _needed(options.values, "--values", "how many values has an upload?")
+        question = Question(
+            budget, options.values, options.rounds or 1, options.clients, options.clients, options.update_norm
+        )
+        cases += [(family, question) for family in _families(name, question.size, options)]
     return cases
 
 
@@ -309,9 +316,9 @@ def _release(sender: Sender, question: Question) -> Release:
     """What one round releases, with the guarantee for the budget's own adjacency in front."""
     from sordino.preflight import Randomised
 
-    (release,) = sender.releases(question.values)
+    (release,) = sender.releases(question.size)
     if isinstance(sender, Randomised):
-        own = sender.mechanism.guarantee(question.budget.adjacency, values=question.values)
+        own = sender.mechanism.guarantee(question.budget.adjacency, values=question.size)
         release = replace(release, guarantees=(own,))
     return release
 
@@ -453,7 +460,7 @@ def _answer(family: Family, question: Question) -> Answer:
     allowance = family.plan(question)
     group = Group(tuple(range(question.clients or 1)), family.sender(allowance.parameter))
     ahead = preflight(
-        [group], values=question.values, rounds=question.rounds, asked=question.asked, update_norm=question.update_norm
+        [group], values=question.size, rounds=question.rounds, asked=question.asked, update_norm=question.update_norm
     )
     return Answer(family, question, allowance, ahead)
 
@@ -532,7 +539,7 @@ def _as_json(answer: Answer) -> dict[str, Any]:
         "budget": _budget_as_json(allowance.budget),
         "round": {**terms, "epsilon": json_figure(allowance.each)},
         "all_rounds": {**terms, "ledger": json_figure(allowance.spent), "statement": json_figure(allowance.total)},
-        "report_bytes": ahead.report_bytes[0] if answer.question.values > 1 else None,
+        "report_bytes": None if answer.question.values is None else ahead.report_bytes[0],
         "average": {**noise, "expect": ahead.verdict} if answer.averaged else None,
     }
 
@@ -543,7 +550,7 @@ def _tables(answers: list[Answer]) -> Iterator[Table]:
 
     for question in dict.fromkeys(answer.question for answer in answers):
         budget = question.budget
-        values = f" of {question.values:,} values" if question.values > 1 else ""
+        values = f" of {question.values:,} values" if question.values else ""
         title = f"{question.rounds} rounds{values} within epsilon {budget.limit:g} ({terms(budget)})"
         yield _table(title, [answer for answer in answers if answer.question == question])
 
@@ -561,7 +568,7 @@ def _table(title: str, answers: list[Answer]) -> Table:
     if averaged:
         table.add_column("noise of the average (L2)", justify="right")
         table.add_column("beside an update", justify="right")
-    sized = answers[0].question.values > 1
+    sized = answers[0].question.values is not None
     if sized:
         table.add_column("bytes a report", justify="right")
     for answer in answers:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from sordino.recipe import Recipe
     from sordino.report.compare import Comparison
     from sordino.report.records import Round
-    from sordino.run import Outcome
+    from sordino.runs import Outcome
     from sordino.sweep import Point
     from sordino.wiring import Federation
 
@@ -35,6 +37,9 @@ WorkerCount = Annotated[
     int | None, typer.Option("--workers", help="Processes; one per core if left out. Results do not depend on it.")
 ]
 Device = Annotated[str, typer.Option("--device", help="cpu, or cuda for a GPU.")]
+SameDevice = Annotated[
+    str | None, typer.Option("--device", help="cpu (the default), or cuda for a GPU; a resumed run keeps its own.")
+]
 
 
 def run(
@@ -48,33 +53,54 @@ def run(
         Path | None, typer.Option(metavar="RUN", help="Go on with an interrupted run, from its folder.")
     ] = None,
     workers: WorkerCount = None,
-    device: Device = "cpu",
+    device: SameDevice = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a recipe: train, report, and say what was protected.
 
     Ctrl-C stops after writing a checkpoint; --resume goes on from it to the very same result.
     """
-    from sordino.run import run as carry_out
-
     with plain_errors():
         chosen, folder = _chosen(recipe, overrides, seed, out, resume)
-        if resume is not None and (whole := _finished(folder)) is not None:
-            typer.echo(f"{folder} is over already: {whole}", err=True)
-            raise typer.Exit(0)
-        display = Display(chosen)
-        try:
-            with display:
-                outcome = carry_out(
-                    chosen, folder=folder, resume=resume is not None, workers=workers, device=device, observer=display
-                )
-        except KeyboardInterrupt:
-            typer.echo(f"\nStopped. Go on with: sordino run --resume {folder}", err=True)
-            raise typer.Exit(130) from None
+        if resume is not None and _is_over(folder, as_json):
+            return
+        place = device or (None if resume is None else _device_of(folder)) or "cpu"
+        with _tidied(folder, made_here=out is None and resume is None), _stoppable(folder):
+            outcome = _carried_out(chosen, folder, resume is not None, workers, place)
     if as_json:
         print_json(outcome.to_json())
     else:
         _print_outcome(outcome)
+
+
+def _carried_out(recipe: Recipe, folder: Path, resume: bool, workers: int | None, device: str) -> Outcome:
+    from sordino.runs import run as carry_out
+
+    with Display(recipe) as display:
+        return carry_out(recipe, folder=folder, resume=resume, workers=workers, device=device, observer=display)
+
+
+@contextmanager
+def _stoppable(folder: Path) -> Iterator[None]:
+    """Ctrl-C says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        begun = (folder / "recipe.toml").exists()
+        how = f"Go on with: sordino run --resume {quote(str(folder))}" if begun else "Nothing was begun."
+        typer.echo(f"\nStopped. {how}", err=True)
+        raise typer.Exit(130) from None
+
+
+@contextmanager
+def _tidied(folder: Path, *, made_here: bool) -> Iterator[None]:
+    """A run that never began leaves no empty folder behind."""
+    try:
+        yield
+    finally:
+        if made_here:
+            with suppress(OSError):
+                folder.rmdir()  # refused by the system where it holds anything
 
 
 def _chosen(
@@ -96,11 +122,25 @@ def _chosen(
     return recipe, out if out is not None else unused_folder(Path("runs"), recipe.name)
 
 
-def _finished(folder: Path) -> str | None:
+def _is_over(folder: Path, as_json: bool) -> bool:
+    """Whether there is nothing left to do for a run, which is then said."""
+    from sordino.report.folder import RunFolder
+    from sordino.runs import came_to, figures
+
+    result = came_to(folder)
+    if result is None:
+        return False
+    typer.echo(f"{folder} is over already: {result.stopped}", err=True)
+    if as_json:
+        print_json(figures(result, RunFolder.open(folder).statement(), folder))
+    return True
+
+
+def _device_of(folder: Path) -> str | None:
     from sordino.report.folder import RunFolder
 
-    result = RunFolder.open(folder).result()
-    return None if result is None else result.stopped
+    found = RunFolder.open(folder).environment.get("device")
+    return found if isinstance(found, str) else None
 
 
 class Display(Observer):
@@ -243,7 +283,7 @@ def _carry_out(todo: Sequence[Point], done: int, workers: int | None, device: st
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from sordino.run import run as carry_out
+    from sordino.runs import run as carry_out
 
     console = Console(stderr=True)
     columns = (
@@ -341,10 +381,9 @@ def _print_comparison(comparison: Comparison) -> None:
             if spread is None
             else f"{spread.mean:.2%}" + (f" ± {spread.deviation:.2%}" if spread.deviation is not None else "")
         )
-        rounds = sorted({run.result.rounds for run in group.runs})
-        table.add_row(
-            comparison.label(group), accuracy, str(len(group.runs)), "-".join(map(str, {rounds[0], rounds[-1]}))
-        )
+        rounds = [run.result.rounds for run in group.runs]
+        spread_of_rounds = dict.fromkeys((min(rounds), max(rounds)))
+        table.add_row(comparison.label(group), accuracy, str(len(group.runs)), "-".join(map(str, spread_of_rounds)))
     print_tables(table)
     for note in comparison.notes:
         typer.echo(note)

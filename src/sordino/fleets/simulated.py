@@ -44,10 +44,15 @@ Pipe = Any  #: multiprocessing's connection, which has no type of its own across
 TASK_BYTES = 2**26  #: the reports and vectors of one task take about this much memory, at most
 TASK_CLIENTS = 256  #: and this many clients, at most
 TASKS_PER_WORKER = 6  #: so that no worker waits long for another at the end of a round
+WORKER_SECONDS = 2.0  #: how long workers have to end by themselves
 
 
 class WorkerLost(SordinoError):
     """A worker process died (killed, or out of memory): the round is lost, the run can be resumed."""
+
+
+class NoRoom(SordinoError):
+    """The files that workers share could not be written."""
 
 
 # --- the clients' data ------------------------------------------------------------------------------------------------
@@ -218,11 +223,12 @@ class Workers:
 
     def __init__(self, work: Work, workers: int) -> None:
         self.workers = workers
-        self._folder = tempfile.TemporaryDirectory(prefix="sordino-")
+        self._folder = _temporary_folder()
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Pipe] = []
+        self._behind: list[Pipe] = []  # of workers whose last answer nobody waited for
         try:
-            content = pickle.dumps(work.mapped(Path(self._folder.name)), protocol=pickle.HIGHEST_PROTOCOL)
+            content = pickle.dumps(_shared(work, self._folder.name), protocol=pickle.HIGHEST_PROTOCOL)
             for _ in range(workers):
                 self._start()
             with self._watched():
@@ -239,6 +245,7 @@ class Workers:
             pass_fds=[theirs.fileno()],
             env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
             stdin=subprocess.DEVNULL,
+            process_group=0,  # a terminal's Ctrl-C is the parent's to handle
         )
         theirs.close()
         self._processes.append(process)
@@ -248,6 +255,8 @@ class Workers:
         """Do the jobs, each worker taking the next as soon as it is free."""
         waiting, busy = deque(jobs), list[Pipe]()
         with self._watched():
+            while self._behind:
+                self._behind.pop().recv()
             try:
                 for pipe in self._pipes[: len(waiting)]:
                     pipe.send(plan.encode())
@@ -268,8 +277,7 @@ class Workers:
                             raise answer
                         yield answer
             finally:
-                for pipe in busy:  # whoever is still at work is heard out, so that the next round finds an empty pipe
-                    pipe.recv()
+                self._behind = busy  # heard out before the next jobs, so that an interrupted run ends at once
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
@@ -292,13 +300,35 @@ class Workers:
         """End the workers and remove their files."""
         for pipe in self._pipes:
             pipe.close()
+        patience = time.monotonic() + WORKER_SECONDS
         for process in self._processes:
             try:
-                process.wait(timeout=5)
-            except subprocess.TimeoutExpired:
+                process.wait(timeout=max(0.0, patience - time.monotonic()))
+            except subprocess.TimeoutExpired:  # in the middle of a task that nobody waits for
                 process.kill()
                 process.wait()
         self._folder.cleanup()
+
+
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    with _room_for_files("the temporary folder"):
+        return tempfile.TemporaryDirectory(prefix="sordino-")
+
+
+def _shared(work: Work, folder: str) -> Work:
+    with _room_for_files(folder):
+        return work.mapped(Path(folder))
+
+
+@contextmanager
+def _room_for_files(where: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise NoRoom(
+            f"the workers' copy of the data could not be written to {where} ({error.strerror or error}): make room "
+            "there, name another folder in TMPDIR, or take --workers 1, which needs none"
+        ) from None
 
 
 def _ending(code: int) -> str:
@@ -310,7 +340,6 @@ _WORKER = "import sys; from sordino.fleets.simulated import _serve; _serve(int(s
 
 def _serve(descriptor: int) -> None:
     """A worker's life: everything once, then plans and jobs, until the pipe is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     torch.set_num_threads(1)
     pipe: Pipe = connection.Connection(descriptor)
     try:
@@ -465,4 +494,4 @@ class SimulatedFleet:
         self._hands.close()
 
 
-__all__ = ["Population", "Seen", "SimulatedFleet", "Task", "Work", "WorkerLost"]
+__all__ = ["NoRoom", "Population", "Seen", "SimulatedFleet", "Task", "Work", "WorkerLost"]

@@ -332,7 +332,7 @@ class _EqualBits:
     i is binomial; kept is a window of its values outside which less than e^-800 is left (Bernstein).
     """
 
-    losses: Floats  #: falling
+    gains: Floats  #: the losses negated, so that they rise
     log_masses: Floats  #: logarithms of their probabilities
     masses: Floats
     sums: Floats  #: of the masses up to each
@@ -353,20 +353,19 @@ class _EqualBits:
         # all masses but the last above an epsilon count with at least 1 - e^(-2 epsilon_each) in its delta, and no mass
         # is more than `count` times the one before: so this share of their sum is about 1e-18 of delta
         negligible = 1e-18 * min(1.0, epsilon_each) / count**2
-        losses = (count - 2 * i) * epsilon_each
-        return cls(losses, log_masses, masses, np.cumsum(masses), rounding, negligible)
+        gains = (2 * i - count) * epsilon_each
+        return cls(gains, log_masses, masses, np.cumsum(masses), rounding, negligible)
 
     def delta(self, epsilon: float) -> float:
         """Sum of mass * (1 - e^(epsilon - loss)) over losses above epsilon: all terms are positive; rounded up."""
-        above = int(np.searchsorted(-self.losses, -epsilon))
+        above = int(self.gains.searchsorted(-epsilon))
         if not above:
             return 0.0
-        first = int(np.searchsorted(self.sums[:above], self.negligible * self.sums[above - 1]))
-        kept = slice(first, above)
-        total = float(np.sum(self.masses[kept] * -np.expm1(epsilon - self.losses[kept])))
+        first = int(self.sums[:above].searchsorted(self.negligible * self.sums[above - 1]))
+        total = float(-(self.masses[first:above] * np.expm1(self.gains[first:above] + epsilon)).sum())
         if total > 1e-280:
             return min(1.0, total * math.exp(self.rounding))
-        terms = self.log_masses[:above] + np.log(-np.expm1(epsilon - self.losses[:above]))
+        terms = self.log_masses[:above] + np.log(-np.expm1(self.gains[:above] + epsilon))
         return math.exp(special.logsumexp(terms) + self.rounding)
 
 

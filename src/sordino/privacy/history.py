@@ -81,6 +81,8 @@ def _release(packed: object) -> Release:
 def ranges(numbers: Iterable[int]) -> str:
     """Whole numbers from 0 on as people write them: 0-4, 7."""
     ordered = np.unique(np.fromiter(numbers, np.int64))
+    if ordered.size and ordered[0] < 0:
+        raise InvalidInput(f"ranges are of whole numbers from 0 on, got {ordered[0]}")
     breaks = np.flatnonzero(np.diff(ordered) != 1) + 1
     runs = pairwise([0, *breaks.tolist(), ordered.size]) if ordered.size else ()
     ends = ((int(ordered[a]), int(ordered[b - 1])) for a, b in runs)
@@ -124,6 +126,8 @@ def groups(rounds: Sequence[Spent], clients: int) -> list[Group]:
 
     What is derived costs nothing and is left out, once it is clear that its client released what it was derived from.
     """
+    if not clients:
+        return []
     _check_derived(rounds, clients)
     kinds = _Kinds()
     uploads = [(kinds.numbers(own), _indices(who, clients)) for own, who in _uploads(rounds)]
@@ -133,7 +137,7 @@ def groups(rounds: Sequence[Spent], clients: int) -> list[Group]:
     _, representatives, which = np.unique(marks, axis=0, return_index=True, return_inverse=True)
     made = _releases_of(representatives, uploads, clients)
     order = np.argsort(which.reshape(-1), kind="stable")
-    split = np.split(order, np.cumsum(np.bincount(which.reshape(-1)))[:-1]) if clients else []
+    split = np.split(order, np.cumsum(np.bincount(which.reshape(-1)))[:-1])
     found = [
         Group(tuple(who.tolist()), tuple((kinds.samples[kind], times) for kind, times in sorted(own.items())))
         for who, own in zip(split, made, strict=True)
@@ -166,7 +170,8 @@ class _Kinds:
     def mark(numbers: Iterable[int]) -> NDArray[np.uint64]:
         """The sum of the marks of these releases."""
         digests = b"".join(blake2b(str(number).encode(), digest_size=16).digest() for number in numbers)
-        return np.frombuffer(digests, "<u8").reshape(-1, 2).sum(axis=0, dtype=np.uint64)
+        marks: NDArray[np.uint64] = np.frombuffer(digests, np.uint64).reshape(-1, 2)
+        return np.asarray(marks.sum(axis=0, dtype=np.uint64))
 
 
 def _uploads(rounds: Iterable[Spent]) -> Iterator[tuple[tuple[Release, ...], Sequence[int]]]:

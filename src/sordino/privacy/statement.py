@@ -253,7 +253,7 @@ class View:
         span = Line((_people(self.rows), str(self.adjacency), self._adversary, *self._spans()), basis)
         if not any(" .. " in cell for cell in span.cells):
             return (span,)
-        return (span, *(_end_line(end, row) for end, row in ends.items()))
+        return (span, *(_end_line(end, row, span) for end, row in ends.items()))
 
     @property
     def _adversaries(self) -> tuple[Adversary, Adversary]:
@@ -301,13 +301,10 @@ class View:
         """That nothing is proven about these changes, for whom and why."""
         rows = self.unproven
         whom = ""
-        if len(self.rows) > 1:
-            everybody = len(rows) == len(self.rows)
-            whom = (
-                " for any client"
-                if everybody
-                else f" for {_share(rows, self.rows)} ({_few(_named(row.who) for row in rows)})"
-            )
+        if len(rows) < len(self.rows):
+            whom = f" for {_share(rows, self.rows)} ({_few(_named(row.who) for row in rows)})"
+        elif len(rows) > 1:
+            whom = " for any client"
         reasons = _few(why for row in rows for why in row.reasons)
         subject = f"{_capital(changes)}, seen by {self.onlooker}"
         return f"{subject}: nothing is proven (epsilon is infinite){whom}, because {reasons}."
@@ -395,11 +392,12 @@ class Statement:
         said = [*self.trust, *self._view_sentences()]
         adjacencies = dict.fromkeys(row.adjacency for row in self.rows)
         if Adjacency.CLIENT not in adjacencies:
-            covered = _listed([_CHANGES[adjacency] for adjacency in adjacencies])
-            said.append(f"Nothing is proven about {_CHANGES[Adjacency.CLIENT]}: the figures cover {covered} only.")
+            covered, all_sent = _listed([_CHANGES[a] for a in adjacencies]), _CHANGES[Adjacency.CLIENT]
+            said.append(f"The figures cover {covered} only: of {all_sent}, taken together, nothing is proven.")
         if len({row.who for row in self.rows}) > 1:
             said.append(
-                "Clients have guarantees of their own: neither the mean nor the largest stands for all of them."
+                "Clients have guarantees of their own: neither the mean nor the largest stands for all of them; the "
+                "statement's JSON form has everyone's figures."
             )
         if self.silent is not None:
             said.append(f"Clients who sent nothing lost nothing: {_named(self.silent)}.")
@@ -854,7 +852,7 @@ def _loss(row: Row) -> tuple[float, float]:
 
 def _listed(words: Sequence[str]) -> str:
     *most, last = words
-    return f"{', '.join(most)} and {last}" if most else last
+    return f"{', '.join(most)}, and {last}" if most else last
 
 
 def _capital(words: str) -> str:
@@ -877,10 +875,10 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def _end_line(end: str, row: Row) -> Line:
-    """The row of those at one end of a span, under it."""
-    name, _, _, claimed, proven, pure, _, verdict = _cells(row)
-    return Line((f"  {end}: {name}", "", "", claimed, proven, pure, "", verdict))
+def _end_line(end: str, row: Row, span: Line) -> Line:
+    """The row of those at one end of a span, under it; what the span says of all is not said again."""
+    name, _, _, *own = _cells(row)
+    return Line((f"  {end}: {name}", "", "", *("" if a == b else a for a, b in zip(own, span.cells[3:], strict=True))))
 
 
 def _basis(row: Row) -> str:
@@ -944,6 +942,6 @@ def _number(value: float) -> float | str:
 
 
 __all__ = [
-    "NO_MEANINGFUL_PROTECTION", "Audited", "Clients", "Counted", "Line", "ProofContradicted", "Row", "Statement", "View",
-    "figure",
+    "NO_MEANINGFUL_PROTECTION", "Audited", "Clients", "Counted", "Line", "ProofContradicted", "Row", "Statement",
+    "View", "figure",
 ]  # fmt: skip

@@ -15,8 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from sordino.durable import write_whole
 from sordino.errors import InvalidInput
-from sordino.report.durable import write_whole
 from sordino.report.folder import RunFolder
 from sordino.report.records import INFINITE, Result, Round, to_line
 from sordino.report.stated import Stated, StatedRow, View, views
@@ -144,8 +144,7 @@ class Comparison:
     @property
     def views(self) -> tuple[tuple[str, str], ...]:
         """All pairs of onlooker and change of which some group's statement speaks."""
-        pairs = [(view.adversary, view.adjacency) for group in self.groups for view in group.views]
-        return tuple(dict.fromkeys(pairs))
+        return tuple(dict.fromkeys(view.key for group in self.groups for view in group.views))
 
     def to_csv(self) -> str:
         """One line per group with all figures unrounded; columns of epsilons name adjacency and adversary."""
@@ -257,7 +256,7 @@ def _csv_line(comparison: Comparison, group: Group) -> dict[str, str]:
     line |= _csv_spread("seconds per round", group.spread(lambda run: run.seconds_a_round))
     line |= _csv_spread("bytes up per client and round", group.spread(lambda run: run.sent_up))
     line |= _csv_spread("bytes down per client and round", group.spread(lambda run: run.sent_down))
-    own = {(view.adversary, view.adjacency): view for view in group.views}
+    own = {view.key: view for view in group.views}
     for pair in comparison.views:
         line |= _csv_view(pair, own.get(pair))
     return line
@@ -279,7 +278,8 @@ def _csv_view(pair: tuple[str, str], view: View | None) -> dict[str, str]:
         f"proven epsilon, smallest {words}": _csv_number(None if view is None else view.proven[0]),
         f"proven epsilon, largest {words}": _csv_number(None if view is None else view.proven[1]),
         f"proven delta {words}": "" if view is None else " ".join(map(repr, view.deltas)),
-        f"proof {words}": "" if view is None else "; ".join(view.bases),
+        f"proof {words}": "" if view is None else view.proof,
+        f"adversary {words}": "" if view is None else view.adversary,
         f"claimed epsilon, smallest {words}": _csv_number(None if claimed is None else claimed[0]),
         f"claimed epsilon, largest {words}": _csv_number(None if claimed is None else claimed[1]),
         f"claimed delta {words}": "" if view is None else " ".join(map(repr, view.claimed_deltas)),

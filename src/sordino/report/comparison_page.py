@@ -149,7 +149,7 @@ def _view_cells(view: View) -> list[object]:
     audited = "" if bound is None else f"≥ {figure(bound.epsilon)} ({deltas((bound.delta,))})"
     warning = ": no meaningful protection" if view.meaningless and view.proven[1] < math.inf else ""
     proven = f"{span(view.proven)} ({deltas(view.deltas)}){warning}"
-    proof = "; ".join(view.bases if view.proven[0] < math.inf else view.unproven)
+    proof = view.proof if view.proven[0] < math.inf else "; ".join(view.unproven)
     return [proven, claimed, audited, "; ".join(view.verdicts), proof]
 
 

@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sordino
+from sordino.durable import NotWritten, append_line, keep_lines, last_line, whole_lines, write_whole
 from sordino.errors import InvalidInput
-from sordino.report.durable import NotWritten, append_line, keep_lines, last_line, whole_lines, write_whole
 from sordino.report.records import Result, Round, from_json, to_line, to_page
 
 if TYPE_CHECKING:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from sordino.privacy.statement import figure
 from sordino.report.markup import Markup, element, join
 from sordino.report.stated import Stated, StatedRow, View, deltas, span
 from sordino.report.style import bullets, folded, table
 from sordino.report.words import count, counted
 
-_MOST_ROWS = 100  #: of a statement on the page; statement.txt has them all
-_OPEN_ROWS = 6  #: of a statement that stand there unfolded
+_MOST_ROWS = 100  #: of a statement on the page; statement.json has them all
+_OPEN_SENTENCES = 12  #: more of them are folded away
 
 
 def privacy_section(stated: Stated | None) -> Markup:
@@ -46,7 +44,7 @@ def _view(view: View) -> Markup:
         element("dl", *_view_figures(view), class_="figures"),
         join(_badges(view)),
         element("p", f"Not proven because: {'; '.join(view.unproven)}", class_="basis") if view.unproven else None,
-        element("p", f"Proof: {'; '.join(view.bases)}", class_="basis") if low < float("inf") else None,
+        element("p", f"Proof: {view.proof}", class_="basis") if low < float("inf") else None,
         element("p", f"Claim: {'; '.join(view.formulas)}", class_="basis") if view.formulas else None,
         _vector_words(view) if low != high else None,
         class_="view",
@@ -56,11 +54,16 @@ def _view(view: View) -> Markup:
 def _view_figures(view: View) -> list[Markup]:
     figures = [_figure("proven", "proven epsilon", span(view.proven), deltas(view.deltas))]
     if view.claimed is not None:
-        figures.append(_figure("claimed", "claimed epsilon", span(view.claimed), deltas(view.claimed_deltas)))
+        figures.append(_figure("claimed", "claimed epsilon", span(view.claimed), _claim_terms(view)))
     if view.audited is not None:
         bound = view.audited
         figures.append(_figure("audited", "audited epsilon", f"≥ {figure(bound.epsilon)}", deltas((bound.delta,))))
     return figures
+
+
+def _claim_terms(view: View) -> str:
+    """A claim's delta, and what it is about where that is not what the card is about."""
+    return ", ".join([deltas(view.claimed_deltas), *(f"for adjacency {name}" for name in view.claimed_for)])
 
 
 def _figure(kind: str, what: str, value: str, beside: str) -> Markup:
@@ -92,7 +95,7 @@ def _statement_table(stated: Stated) -> Markup:
     used = [k for k in range(len(head)) if any(row[k] for row in rows)]
     drawn = table([head[k] for k in used], [[row[k] for k in used] for row in rows])
     rest = len(stated.rows) - len(shown)
-    more = element("p", f"{count(rest)} more rows are in statement.txt.", class_="quiet") if rest else None
+    more = element("p", f"{count(rest)} more rows are in statement.json.", class_="quiet") if rest else None
     return folded("All figures of the statement", drawn, more)
 
 
@@ -101,7 +104,7 @@ def _statement_row(row: StatedRow) -> list[object]:
     audited = "" if row.audited is None else _at(f"≥ {figure(row.audited.epsilon)}", row.audited.delta)
     proven = _at(figure(row.proven.epsilon), row.proven.delta)
     return [
-        _names(row.clients), row.adjacency, row.adversary, claimed, proven, figure(row.pure), audited, row.verdict
+        row.whose, row.adjacency, row.adversary, claimed, proven, figure(row.pure), audited, row.verdict
     ]  # fmt: skip
 
 
@@ -109,17 +112,10 @@ def _at(value: str, delta: float) -> str:
     return f"{value} (delta {figure(delta)})"
 
 
-def _names(clients: Sequence[str]) -> str:
-    return ", ".join(clients) if len(clients) <= 4 else f"{clients[0]} and {count(len(clients) - 1)} more"
-
-
 def _statement_words(stated: Stated) -> Markup:
-    shown = stated.sentences[: 3 * _MOST_ROWS]
-    rest = len(stated.sentences) - len(shown)
-    more = element("p", f"{count(rest)} more sentences are in statement.txt.", class_="quiet") if rest else None
-    if len(stated.rows) <= _OPEN_ROWS:
-        return join([element("h3", "In words"), bullets(shown)])
-    return folded("The statement in words", bullets(shown), more)
+    if len(stated.sentences) <= _OPEN_SENTENCES:
+        return join([element("h3", "In words"), bullets(stated.sentences)])
+    return folded("The statement in words", bullets(stated.sentences))
 
 
 __all__ = ["privacy_section"]

@@ -44,8 +44,10 @@ class StatedRow:
     unproven: tuple[str, ...] = ()
     claimed: Figure | None = None
     formula: str = ""
+    claimed_for: str = ""  #: the adjacency that the claim speaks of
     audited: Figure | None = None
-    clients: tuple[str, ...] = ()
+    clients: tuple[str, ...] = ()  #: names to be shown; one may stand for many
+    count: int = 0
 
     @classmethod
     def of(cls, packed: Mapping[str, Any]) -> StatedRow:
@@ -61,18 +63,45 @@ class StatedRow:
             unproven=tuple(packed["proven"].get("unproven", ())),
             claimed=None if claimed is None else _figure(claimed),
             formula="" if claimed is None else claimed["formula"],
+            claimed_for="" if claimed is None else claimed.get("adjacency", packed["adjacency"]),
             audited=None if audited is None else _figure(audited),
             clients=tuple(packed.get("clients", ())),
+            count=packed.get("count", len(packed.get("clients", ()))),
         )
+
+    @property
+    def kind(self) -> str:
+        """The adversary without the number of parties, which may change from round to round."""
+        return self.adversary.split("(")[0]
+
+    @property
+    def whose(self) -> str:
+        """The clients in a few words; nothing where they are not told apart."""
+        names = self.clients
+        return ", ".join(names) if len(names) <= 4 else f"{names[0]} and {len(names) - 1:,} more"
 
 
 @dataclass(frozen=True)
 class View:
     """Everything a statement says about one onlooker and one change, over all clients (whose figures may differ)."""
 
-    adversary: str
-    adjacency: str
     rows: tuple[StatedRow, ...]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The kind of adversary and the adjacency."""
+        return self.rows[0].kind, self.rows[0].adjacency
+
+    @property
+    def adversary(self) -> str:
+        """Who is looking; `shuffled(19) to shuffled(20)` where the number of parties differs."""
+        found = sorted({row.adversary for row in self.rows}, key=lambda name: (len(name), name))
+        return found[0] if len(found) == 1 else f"{found[0]} to {found[-1]}"
+
+    @property
+    def adjacency(self) -> str:
+        """What may change, by its name."""
+        return self.rows[0].adjacency
 
     @property
     def change(self) -> str:
@@ -107,9 +136,19 @@ class View:
         return max(found, key=lambda bound: bound.epsilon) if found else None
 
     @property
-    def bases(self) -> tuple[str, ...]:
-        """What proves it: theorems and enumerations."""
-        return tuple(dict.fromkeys(basis for row in self.rows for basis in row.basis))
+    def proof(self) -> str:
+        """What proves it: theorems and enumerations; where these differ, those of the least and of the most."""
+        bases = tuple(dict.fromkeys("; ".join(row.basis) for row in self.rows))
+        if len(bases) <= 2:
+            return "; ".join(bases)
+        least, most = (choose(self.rows, key=lambda row: row.proven.epsilon) for choose in (min, max))
+        return f"least, {least.whose}: {'; '.join(least.basis)}; most, {most.whose}: {'; '.join(most.basis)}"
+
+    @property
+    def claimed_for(self) -> tuple[str, ...]:
+        """The adjacencies that the claims speak of, where these are not the view's own."""
+        found = dict.fromkeys(row.claimed_for for row in self.rows if row.claimed_for)
+        return tuple(name for name in found if name != self.adjacency)
 
     @property
     def formulas(self) -> tuple[str, ...]:
@@ -159,8 +198,8 @@ def views(rows: Iterable[StatedRow]) -> tuple[View, ...]:
     """Rows put together by onlooker and change, in the order in which these first occur."""
     grouped: dict[tuple[str, str], list[StatedRow]] = {}
     for row in rows:
-        grouped.setdefault((row.adversary, row.adjacency), []).append(row)
-    return tuple(View(*key, tuple(own)) for key, own in grouped.items())
+        grouped.setdefault((row.kind, row.adjacency), []).append(row)
+    return tuple(View(tuple(own)) for own in grouped.values())
 
 
 def readable(epsilon: float) -> str:

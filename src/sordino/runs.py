@@ -59,21 +59,32 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         """The final figures, the statement and the paths written, ready for `json.dumps`."""
-        files = () if self.folder is None else sorted(p for p in self.folder.iterdir() if p.is_file())
-        return {
-            "name": self.result.name,
-            "seed": self.result.seed,
-            "accuracy": self.result.accuracy,
-            "loss": self.result.loss,
-            "rounds": self.result.rounds,
-            "clients": self.result.clients,
-            "parameters": self.result.parameters,
-            "seconds": self.result.seconds,
-            "stopped": self.result.stopped,
-            "statement": self.statement.to_json(),
-            "folder": None if self.folder is None else str(self.folder),
-            "files": [str(path) for path in files],
-        }
+        return figures(self.result, self.statement.to_json(), self.folder)
+
+
+def figures(result: Result, statement: Mapping[str, Any] | None, folder: Path | None) -> dict[str, Any]:
+    """The final figures of a run, its statement and the paths written, ready for `json.dumps`."""
+    files = () if folder is None else sorted(p for p in folder.iterdir() if p.is_file())
+    return {
+        "name": result.name,
+        "seed": result.seed,
+        "accuracy": result.accuracy,
+        "loss": result.loss,
+        "rounds": result.rounds,
+        "clients": result.clients,
+        "parameters": result.parameters,
+        "seconds": result.seconds,
+        "stopped": result.stopped,
+        "statement": statement,
+        "folder": None if folder is None else str(folder),
+        "files": [str(path) for path in files],
+    }
+
+
+def came_to(folder: Path) -> Result | None:
+    """What the run in a folder came to; none while it is not over and its page, the last of its files, not written."""
+    found = RunFolder.open(folder)
+    return found.result() if (found.path / "report.html").exists() else None
 
 
 def run(
@@ -456,4 +467,4 @@ def _finite(value: float) -> float | None:
     return value if np.isfinite(value) else None
 
 
-__all__ = ["Outcome", "run"]
+__all__ = ["Outcome", "came_to", "figures", "run"]

@@ -1,0 +1,193 @@
+"""Tables and plots of the reproduction, made from records alone: docs/papers/*.md and docs/reproduction.md."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sordino.durable import write_whole
+from sordino.reproduce.experiments import PAPERS, Experiment, experiments
+from sordino.reproduce.plots import plot
+from sordino.reproduce.records import Record, Records, Stated
+
+BEGIN, END = "<!-- figures: made by `sordino reproduce` -->", "<!-- end of figures -->"
+CLOSE = 2.0  #: points within which a figure counts as reproduced
+
+
+@dataclass(frozen=True)
+class Row:
+    """One experiment beside its paper."""
+
+    experiment: Experiment
+    records: tuple[Record, ...]
+
+    @property
+    def ours(self) -> float | None:
+        """Mean accuracy in percent; None where nothing was run."""
+        known = [100 * r.accuracy for r in self.records if r.accuracy is not None]
+        return statistics.fmean(known) if known else None
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation over seeds."""
+        known = [100 * r.accuracy for r in self.records if r.accuracy is not None]
+        return statistics.stdev(known) if len(known) > 1 else None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the paper's."""
+        figure = self.experiment.figure
+        return None if figure is None or self.ours is None else self.ours - figure
+
+    @property
+    def verdict(self) -> str:
+        """Reproduced, better, worse, not run or not stated."""
+        if self.ours is None:
+            return "not run"
+        if self.difference is None:
+            return "not stated"
+        if abs(self.difference) <= CLOSE:
+            return "reproduced"
+        return "higher here" if self.difference > 0 else "lower here"
+
+
+def rows(paper: str, records: Records) -> list[Row]:
+    """All experiments of a paper with what was recorded of their full runs."""
+    return [Row(e, tuple(records.of(e.id, quick=False))) for e in experiments(paper)]
+
+
+def privacy_cells(row: Row) -> tuple[str, str]:
+    """Claimed and proven epsilon, never without what may change and who is looking."""
+    if not row.records:
+        return "", ""
+    view = _headline(row.records[0].privacy)
+    if view is None:
+        return "none", "nothing was released"
+    terms = f"{view.adjacency}, {view.adversary}"
+    claimed = "none" if view.claimed is None else f"{view.claimed:.4g} ({terms})"
+    proven = "infinite" if isinstance(view.proven, str) else f"{view.proven:.4g} at delta {view.delta:g}"
+    return claimed, f"{proven} ({terms})"
+
+
+def _headline(stated: Sequence[Stated]) -> Stated | None:
+    """The row that speaks of the most: a client (or a record, where that is what a method protects)."""
+    order = ("client", "record (add/remove)", "record (replace)", "label", "coordinate")
+    finite = [row for row in stated if not isinstance(row.proven, str)]
+    return min(finite or list(stated), key=lambda row: order.index(row.adjacency), default=None)
+
+
+Column = tuple[str, Callable[[Row], str]]
+
+COLUMNS: tuple[Column, ...] = (
+    ("experiment", lambda row: row.experiment.what),
+    ("in the paper", lambda row: row.experiment.where),
+    ("paper", lambda row: "not stated" if row.experiment.figure is None else f"{row.experiment.figure:.2f}"),
+    ("ours", lambda row: _ours(row)),
+    ("difference", lambda row: "" if row.difference is None else f"{row.difference:+.2f}"),
+    ("seeds", lambda row: str(len(row.records)) if row.records else ""),
+    ("rounds", lambda row: str(row.records[0].rounds) if row.records else ""),
+    ("s/round", lambda row: f"{row.records[0].seconds_per_round:.2g}" if row.records else ""),
+    ("bytes/client", lambda row: f"{row.records[0].bytes_per_client:,.0f}" if row.records else ""),
+    ("claimed epsilon", lambda row: privacy_cells(row)[0]),
+    ("proven epsilon", lambda row: privacy_cells(row)[1]),
+)
+
+
+def _ours(row: Row) -> str:
+    if row.ours is None:
+        return "not run"
+    return f"{row.ours:.2f}" + (f" ± {row.spread:.2f}" if row.spread is not None else "")
+
+
+def table(found: Sequence[Row], columns: Sequence[Column] = COLUMNS) -> str:
+    """A table in Markdown."""
+    lines = ["| " + " | ".join(title for title, _ in columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(_cell(of(row)) for _, of in columns) + " |" for row in found]
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def paper_section(paper: str, records: Records, figures: Path) -> str:
+    """The generated part of a paper's page; plots are written beside it."""
+    found = rows(paper, records)
+    devices = sorted({f"{r.device} ({r.versions})" for row in found for r in row.records})
+    parts = [
+        f"Accuracies in percent on the test set after the last round, mean ± standard deviation over seeds. Made by "
+        f"`sordino reproduce {paper}`" + (f"; run on {'; '.join(devices)}." if devices else ": nothing was run yet."),
+        table(found),
+    ]
+    notes = [f"* **{row.experiment.what}**: {row.experiment.note}" for row in found if row.experiment.note]
+    parts += ["Notes", "\n".join(notes)] if notes else []
+    for group in dict.fromkeys(e.experiment.group for e in found if e.experiment.group):
+        members = [row for row in found if row.experiment.group == group]
+        if any(row.ours is not None for row in members):
+            name = re.sub(r"[^a-z0-9]+", "-", f"{paper} {group}".lower()).strip("-")
+            write_whole(_made(figures) / f"{name}.svg", plot(group, members).encode())
+            parts.append(f"![{group}](figures/{name}.svg)")
+    return "\n\n".join(parts)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def write_paper(paper: str, records: Records, docs: Path) -> Path:
+    """Put the generated part into a paper's page, between its marks; prose around them stays."""
+    page = docs / "papers" / f"{paper}.md"
+    text = page.read_text(encoding="utf-8") if page.exists() else f"# {PAPERS[paper]}\n\n{BEGIN}\n{END}\n"
+    if BEGIN not in text or END not in text:
+        text = text.rstrip() + f"\n\n## Figures\n\n{BEGIN}\n{END}\n"
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    section = paper_section(paper, records, docs / "papers" / "figures")
+    _made(page.parent)
+    write_whole(page, f"{before}{BEGIN}\n\n{section}\n\n{END}{after}".encode())
+    return page
+
+
+OVERVIEW: tuple[Column, ...] = (
+    ("experiment", lambda row: row.experiment.what),
+    ("paper", lambda row: "not stated" if row.experiment.figure is None else f"{row.experiment.figure:.2f}"),
+    ("ours", lambda row: _ours(row)),
+    ("seeds", lambda row: str(len(row.records)) if row.records else ""),
+    ("claimed epsilon", lambda row: privacy_cells(row)[0]),
+    ("proven epsilon", lambda row: privacy_cells(row)[1]),
+    ("verdict", lambda row: row.verdict),
+    ("command", lambda row: f"`--only {row.experiment.id}`"),
+)
+
+
+def write_overview(records_of: Callable[[str], Records], docs: Path) -> Path:
+    """docs/reproduction.md: one row for every stated figure of the five papers."""
+    parts = ["# The papers' figures, and ours", _overview_words()]
+    for paper, title in PAPERS.items():
+        found = [row for row in rows(paper, records_of(paper)) if row.experiment.figure is not None]
+        counts = {verdict: sum(row.verdict == verdict for row in found) for verdict in _VERDICTS}
+        said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+        parts.append(f"## [{title}](papers/{paper}.md)")
+        parts.append(f"`sordino reproduce {paper}`; {len(found)} stated figures: {said or 'none run'}.")
+        parts.append(table(found, OVERVIEW))
+    path = docs / "reproduction.md"
+    write_whole(path, ("\n\n".join(parts) + "\n").encode())
+    return path
+
+
+_VERDICTS = ("reproduced", "higher here", "lower here", "not run")
+
+
+def _overview_words() -> str:
+    return (
+        f"Every row is a figure that a paper states. *Reproduced* means within {CLOSE:g} points. Where we are lower, "
+        "the paper's page says what was tried and what the paper leaves unsaid. Claimed epsilons are the papers' own; "
+        "the proven ones are what Sordino can prove for the same run, with what may change and who is looking. Made by "
+        "`sordino reproduce` from the records in `docs/papers/records`."
+    )
+
+
+__all__ = ["Row", "paper_section", "rows", "table", "write_overview", "write_paper"]

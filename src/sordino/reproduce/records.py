@@ -1,0 +1,122 @@
+"""What came out of each experiment and seed, one JSON line each: the tables of the docs are made from these alone."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sordino.durable import append_line, whole_lines
+from sordino.errors import InvalidInput
+from sordino.privacy.statement import Statement
+
+
+@dataclass(frozen=True)
+class Stated:
+    """One row of a run's privacy statement: never an epsilon without its adjacency and adversary."""
+
+    adjacency: str
+    adversary: str
+    delta: float
+    proven: float | str  #: "infinite" where nothing is proven
+    claimed: float | None
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run of one experiment."""
+
+    experiment: str
+    seed: int
+    quick: bool
+    fingerprint: str  #: of the recipe as run: a changed recipe makes old records stale
+    accuracy: float | None
+    best: float | None  #: over the rounds, for papers that plot curves
+    rounds: int
+    seconds_per_round: float
+    bytes_per_client: float  #: sent by a client in a round
+    curve: tuple[tuple[int, float], ...]  #: accuracy by round
+    privacy: tuple[Stated, ...]
+    device: str
+    versions: str
+    date: str
+
+    def to_line(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self), allow_nan=False, separators=(",", ":"))
+
+    @classmethod
+    def from_line(cls, line: str | bytes) -> Record:
+        """The record that `to_line` wrote."""
+        try:
+            packed: dict[str, Any] = json.loads(line)
+            packed = {field.name: packed[field.name] for field in fields(cls)}
+            packed["privacy"] = tuple(Stated(**row) for row in packed["privacy"])
+            packed["curve"] = tuple((int(a), float(b)) for a, b in packed["curve"])
+            return cls(**packed)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidInput(f"a line of the records is damaged ({error}): remove it and run again") from None
+
+
+def stated(statement: Statement) -> tuple[Stated, ...]:
+    """A statement's rows, the worst client's where they differ."""
+    worst: dict[tuple[str, str], Stated] = {}
+    for row in statement.rows:
+        key = (str(row.adjacency), str(row.adversary))
+        proven: float | str = "infinite" if math.isinf(row.proven) else float(f"{row.proven:.6g}")
+        claimed = None if row.claimed is None else float(f"{row.claimed.epsilon:.6g}")
+        new = Stated(key[0], key[1], row.delta, proven, claimed, row.verdict)
+        if key not in worst or _size(new) > _size(worst[key]):
+            worst[key] = new
+    return tuple(worst.values())
+
+
+def _size(row: Stated) -> float:
+    return math.inf if isinstance(row.proven, str) else row.proven
+
+
+class Records:
+    """A file of records."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def all(self) -> list[Record]:
+        """Every record, the latest of equal ones."""
+        found: dict[tuple[str, int, bool], Record] = {}
+        for line in whole_lines(self.path):
+            record = Record.from_line(line)
+            found[record.experiment, record.seed, record.quick] = record
+        return list(found.values())
+
+    def of(self, experiment: str, *, quick: bool) -> list[Record]:
+        """An experiment's records, by seed."""
+        own = [record for record in self.all() if (record.experiment, record.quick) == (experiment, quick)]
+        return sorted(own, key=lambda record: record.seed)
+
+    def has(self, experiment: str, seed: int, quick: bool, fingerprint: str) -> bool:
+        """Whether exactly this run was made before."""
+        return any((r.seed, r.fingerprint) == (seed, fingerprint) for r in self.of(experiment, quick=quick))
+
+    def add(self, record: Record) -> None:
+        """Write a record down."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        append_line(self.path, record.to_line().encode())
+
+
+def today() -> str:
+    """The date, for a record."""
+    return datetime.now(UTC).date().isoformat()
+
+
+def mean(values: Sequence[float]) -> float:
+    """Their mean."""
+    return math.fsum(values) / len(values)
+
+
+__all__ = ["Record", "Records", "Stated", "stated", "today"]
