@@ -124,7 +124,7 @@ def run(candidate: Candidate, job: Job) -> Run:
 class Memory:
     """The most memory that a process and its descendants took together; pages they share count once (Linux only)."""
 
-    def __init__(self, pid: int, every: float = 0.1) -> None:
+    def __init__(self, pid: int, every: float = 0.4) -> None:
         self._pid, self._every = pid, every
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)

@@ -97,7 +97,7 @@ def points(base: Recipe, axes: Sequence[Axis], seeds: int, out: Path) -> list[Po
 
 def _name(chosen: Sequence[str], seed: int) -> str:
     """A folder's name that says what was chosen, short enough for every file system."""
-    words = [re.sub(r"[^A-Za-z0-9.=-]+", "-", choice).strip("-") for choice in chosen]
+    words = [re.sub(r"[^A-Za-z0-9._=-]+", "-", choice).strip("-") for choice in chosen]
     name = "_".join([*words, f"seed={seed}"])
     if words == chosen and len(name) <= LONGEST_NAME:
         return name

@@ -901,7 +901,7 @@ def test_a_gpu_agrees_with_the_processor() -> None:
 
 @pytest.mark.parametrize(
     ("optimizer", "batches"),
-    [(SGD(0.1), [10, 10, 10, 3] * 2), (SGD(0.1, decay=0.1), [10, 3, 10] + [3, 10] * 3 + [3, 10, 3])],
+    [(SGD(0.1), [10, 10, 10, 3] * 2), (SGD(0.1, decay=0.1), [10] + [3, 10] * 3 + [10, 3, 10, 10, 3])],
     ids=["constant rate", "decaying rate"],
 )
 def test_smaller_last_batches_wait_for_each_other_where_the_number_of_a_step_says_nothing(

@@ -250,3 +250,9 @@ def test_a_mechanism_that_cannot_be_that_fine_is_planned_where_it_can():
 def test_what_cannot_be_planned_is_refused_with_a_remedy(plan, remedy):
     with pytest.raises(InvalidInput, match=remedy):
         plan()
+
+
+@pytest.mark.parametrize("low", [5.0, 0.1, 3.3, 1 / 3])
+def test_a_range_that_begins_at_the_border_is_found(low):
+    planned = planning.largest(Budget(low), 1, lambda e: released(Pure(e)), between=(low, 100.0))
+    assert planned.parameter == low

@@ -209,6 +209,20 @@ def test_two_settings_that_differ_give_a_line_for_each_choice(tmp_path):
     assert len(page.charts()["Accuracy by round"].every("polygon", "band")) == 6
 
 
+def test_settings_that_only_vary_together_get_no_chart_of_their_own(tmp_path):
+    runs = [
+        a_run(tmp_path, f"r{k}", 0.5, settings={"clients.epsilon": k, "split.clients": 10 * k}, statement=promise(k))
+        for k in (1, 2)
+    ]
+    assert list(Page(compare(runs).to_html()).charts()) == ["Accuracy by round", "Accuracy against what is proven"]
+
+
+def test_where_more_than_two_settings_differ_a_name_that_tells_apart_is_the_label(tmp_path):
+    other = {"clients.epsilon": 1.0, "split.clients": 3, "training.optimizer.lr": 0.5}
+    found = compare([a_run(tmp_path, "plain", 0.5), a_run(tmp_path, "silo", 0.5, settings=other)])
+    assert {found.label(group) for group in found.groups} == {"plain", "silo"}
+
+
 def test_the_page_keeps_claims_apart_from_proofs_with_all_their_terms(tmp_path):
     page = Page(sweep(tmp_path, "two-point").to_html())
     assert "proven epsilon (adjacency client, against server, delta 0)" in page.words

@@ -173,6 +173,16 @@ def test_references_and_marks_are_drawn_with_their_words():
     assert "round 2 missed its quorum" in drawn.tooltips()
 
 
+def test_the_words_of_a_reference_stand_where_no_line_runs():
+    rising, x, y = line([(1.0, 0.0), (2.0, 0.95)])
+    drawn = chart(plots.line_chart("T", [rising], x, y, references=[Reference(1.0, "every client's limit")]))
+    (words,) = [e for e in drawn.every("text") if e.text == "every client's limit"]
+    assert words.get("text-anchor") == "start"
+    drawn = chart(plots.line_chart("T", [rising], x, y, references=[Reference(0.1, "chance")]))
+    (words,) = [e for e in drawn.every("text") if e.text == "chance"]
+    assert words.get("text-anchor") == "end"
+
+
 @given(st.integers(1, 5000))
 @settings(deadline=None, derandomize=True, max_examples=20)
 def test_long_lines_are_thinned_without_losing_ends_or_extremes(length):

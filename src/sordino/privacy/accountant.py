@@ -66,6 +66,7 @@ _ORDERS: tuple[float, ...] = (
 _HOPELESS_MU = 1e100  #: beyond this a Gaussian hides nothing, and squares would soon overflow
 _HOPELESS_EPSILON = 1e290  #: beyond this nothing cleverer than the sum is tried
 _MANY_BITS = 10**9  #: beyond this the binomial formula gives way to the Gaussian curve above it
+_SMALLEST_LINEAR_DELTA = 1e-250  #: below this, probabilities are added as logarithms
 _ROUNDING = 1 + 1e-12  #: factor that covers the rounding of a handful of floating-point operations
 
 
@@ -363,10 +364,42 @@ class _EqualBits:
             return 0.0
         first = int(self.sums[:above].searchsorted(self.negligible * self.sums[above - 1]))
         total = float(-(self.masses[first:above] * np.expm1(self.gains[first:above] + epsilon)).sum())
-        if total > 1e-280:
+        if total > _SMALLEST_LINEAR_DELTA:
             return min(1.0, total * math.exp(self.rounding))
         terms = self.log_masses[:above] + np.log(-np.expm1(self.gains[:above] + epsilon))
         return math.exp(special.logsumexp(terms) + self.rounding)
+
+    def epsilon(self, delta: float) -> float:
+        """Smallest epsilon >= 0 at which the curve is at most delta, from above; not for the very smallest deltas.
+
+        Between two losses the curve is D - R expm1(epsilon - low), with D and R its value and slope at the lower one.
+        """
+        if self.delta(0.0) <= delta:
+            return 0.0
+        above = self._losses_above(delta)
+        low = max(0.0, -float(self.gains[above])) if above < self.gains.size else 0.0
+        slope = math.exp(self.rounding) * float((self.masses[:above] * np.exp(self.gains[:above] + low)).sum())
+        found = low + math.log1p((self.delta(low) - delta) / slope)
+        step = 1e-15 * found
+        while self.delta(found) > delta:
+            found, step = found + step, 2 * step
+        return found
+
+    def _losses_above(self, delta: float) -> int:
+        """How many losses lie above the epsilon that belongs to delta, if that is positive."""
+        holds = int(self.sums.searchsorted(delta / 2))  # at the next loss the curve is at most the sum of these masses
+        step, size = 1, self.gains.size
+
+        def fails(number: int) -> bool:
+            return number >= size or self.gains[number] >= 0 or self.delta(-float(self.gains[number])) > delta
+
+        while not fails(holds + step):
+            holds, step = holds + step, 2 * step
+        while step > 1:
+            step //= 2
+            if not fails(holds + step):
+                holds += step
+        return holds + 1
 
 
 def equal_bits_delta(epsilon_each: float, count: int, epsilon: float) -> float:
@@ -381,6 +414,8 @@ def equal_bits_epsilon(epsilon_each: float, count: int, delta: float) -> float:
     """Smallest epsilon of `count` randomised bits of equal epsilon at this delta: inverse of `equal_bits_delta`."""
     if delta <= 0:
         return epsilon_each * count
+    if count <= _MANY_BITS and delta > _SMALLEST_LINEAR_DELTA:
+        return min(epsilon_each * count, _EqualBits.of(epsilon_each, count).epsilon(delta))
     curve = _equal_bits_curve(epsilon_each, count)
     return _smallest_epsilon(curve, delta, start=max(epsilon_each * count, 1e-300))
 

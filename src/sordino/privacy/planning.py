@@ -252,14 +252,15 @@ def _border(attempt: Callable[[float], Account | None], safe: float, risky: floa
     not, that method bisects.
     """
 
+    ends = {math.log(safe): safe, math.log(risky): risky}
+
     def excess(log_parameter: float) -> float:
-        account = attempt(math.exp(log_parameter))
+        account = attempt(ends.get(log_parameter) or math.exp(log_parameter))
         if account is None or account.spent == 0:
             return -_FAR
         return max(-_FAR, min(_FAR, math.log(account.spent / account.budget.limit)))
 
-    low, high = sorted((math.log(safe), math.log(risky)))
-    return math.exp(brentq(excess, low, high, xtol=_GAP, rtol=1e-12))
+    return math.exp(brentq(excess, *ends, xtol=_GAP, rtol=1e-12))
 
 
 def _on_grid(value: float, *, towards: float) -> float:

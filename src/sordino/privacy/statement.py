@@ -661,7 +661,7 @@ class _Reckoner:
             return usable[0]
 
         def strength(g: Guarantee) -> tuple[float, bool, bool]:
-            alone = self.epsilon(compose([g.loss], adjacency=g.adjacency), self.delta)
+            alone = self.epsilon(_composed([(g, 1)]), self.delta)
             return alone, g.adversary != adversary, g.adjacency != adjacency
 
         return min(usable, key=strength)

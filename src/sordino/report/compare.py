@@ -124,7 +124,10 @@ class Comparison:
     notes: tuple[str, ...] = ()
 
     def label(self, group: Group) -> str:
-        """The group in terms of what differs; its name where nothing does."""
+        """The group in terms of what differs; its name where nothing does, or so much that a name says more."""
+        names = {other.name for other in self.groups}
+        if len(self.keys) > 2 and len(names) == len(self.groups):
+            return group.name
         return self.words(group, self.keys) or group.name
 
     def words(self, group: Group, keys: Sequence[str]) -> str:

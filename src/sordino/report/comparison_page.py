@@ -195,7 +195,15 @@ def _accuracy_by_key(comparison: Comparison) -> list[Markup | None]:
             note,
         )
         for key in _numeric_keys(comparison)
+        if _varies_alone(comparison, key)
     ]
+
+
+def _varies_alone(comparison: Comparison, key: str) -> bool:
+    """Whether groups that agree in all other settings differ in this one: else a line would compare nothing."""
+    others = [other for other in comparison.keys if other != key]
+    alike = [comparison.words(group, others) for group in comparison.groups]
+    return len(set(alike)) < len(alike)
 
 
 def _numeric_keys(comparison: Comparison) -> list[str]:
@@ -236,7 +244,7 @@ def _against(
     for group in comparison.groups:
         across, spread = place(group), group.accuracy
         if across is not None and spread is not None:
-            lines.setdefault(comparison.words(group, named) or "accuracy", []).append((across, spread))
+            lines.setdefault(_line_name(comparison, group, named), []).append((across, spread))
     drawn = [_spread_line(name, sorted(found, key=lambda pair: pair[0])) for name, found in lines.items()]
     drawn = drawn[:_MOST_LINES]
     places = [across for line in drawn for across, _ in line.points]
@@ -244,6 +252,12 @@ def _against(
         return None
     y = scales.shares("accuracy", _reach(drawn))
     return plots.error_chart(title, drawn, scales.spread_out(label, places), y, note=note)
+
+
+def _line_name(comparison: Comparison, group: Group, named: Sequence[str]) -> str:
+    if len(named) == len(comparison.keys):
+        return comparison.label(group)
+    return comparison.words(group, named) or "accuracy"
 
 
 def _spread_line(name: str, found: Sequence[tuple[float, Spread]]) -> Series:

@@ -63,7 +63,7 @@ def line_chart(
     """Lines over a common axis, a band where a series knows its spread, marks below for what happened when."""
     area = area_for(x, y)
     drawn = [
-        *(_reference(area, reference) for reference in references),
+        *(_reference(area, reference, series) for reference in references),
         *(_band(area, index, one) for index, one in enumerate(series) if one.spread),
         *(_line(area, index, one) for index, one in enumerate(series)),
         *(_mark(area, place, text) for place, text in marks),
@@ -123,11 +123,28 @@ def _error_bars(area: Area, index: int, series: Series) -> Markup:
     return element("g", *bars, class_=_colour(index))
 
 
-def _reference(area: Area, reference: Reference) -> Markup:
+def _reference(area: Area, reference: Reference, series: Sequence[Series]) -> Markup:
+    """A line across, with its words where the fewest lines pass: at the right or the left, above or below."""
     level = area.up(reference.value)
     line = element("line", x1=area.left, x2=area.right, y1=level, y2=level, class_="reference")
-    above = level - 5 if level > area.top + 18 else level + 15
-    return join([line, element("text", reference.text, x=area.right - 4, y=above, text_anchor="end", class_="halo")])
+    width = 7.0 * len(reference.text)
+    right = _best_foot(area, series, (area.right - width, area.right), (level - 5, level + 15))
+    left = _best_foot(area, series, (area.left, area.left + width), (level - 5, level + 15))
+    covered, foot = min(right, left, key=lambda found: found[0])
+    place, anchor = (area.right - 4, "end") if (covered, foot) == right else (area.left + 4, "start")
+    return join([line, element("text", reference.text, x=place, y=foot, text_anchor=anchor, class_="halo")])
+
+
+def _best_foot(
+    area: Area, series: Sequence[Series], between: tuple[float, float], feet: Sequence[float]
+) -> tuple[float, float]:
+    """Of several heights for a text, the one that the fewest lines cross; and which share of the text they cross."""
+    stretch = np.linspace(*between, 9)
+    lines = [_levels(area, one, stretch) for one in series if one.points]
+    beside = np.concatenate(lines) if lines else np.empty(0)
+    inside = [foot for foot in feet if area.top <= foot - 10 and foot + 3 <= area.bottom]
+    covered = [(float(np.mean((foot - 14 < beside) & (beside < foot + 5))), foot) for foot in inside]
+    return min(covered, key=lambda found: found[0], default=(1.0, feet[0]))
 
 
 def _mark(area: Area, place: float, text: str) -> Markup:
@@ -142,15 +159,11 @@ def _last_value(area: Area, series: Sequence[Series]) -> Markup | None:
     across, level = area.across(x), area.up(y)
     if len(series[0].points) == 1:
         return element("text", said, x=across, y=level - 9, text_anchor="middle", class_="halo last")
-    stretch = np.linspace(across - 8.5 * len(said), across - 6, 9)
-    beside = np.concatenate([_levels(area, one, stretch) for one in series if one.points])
-    feet = [foot for foot in (level - 9, level + 19) if area.top <= foot - 10 and foot + 3 <= area.bottom]
-    covered = {foot: int(np.sum((foot - 13 < beside) & (beside < foot + 4))) for foot in feet}
-    best = min(covered, key=lambda foot: covered[foot], default=None)
-    if best is None or 4 * covered[best] > len(beside):
+    covered, foot = _best_foot(area, series, (across - 8.5 * len(said), across - 6), (level - 9, level + 19))
+    if covered > 0.25:
         return None
     dot = element("circle", cx=across, cy=level, r=4.0, class_=f"dot {_colour(0)}")
-    return join([dot, element("text", said, x=across - 3, y=best, text_anchor="end", class_="halo last")])
+    return join([dot, element("text", said, x=across - 3, y=foot, text_anchor="end", class_="halo last")])
 
 
 def _levels(area: Area, series: Series, stretch: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,0 +1,42 @@
+"""Recipes of a few clients with a few digits each, and what is left of a run in its folder: for tests that run them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sordino.recipe import Recipe
+
+TINY: dict[str, Any] = {
+    "name": "tiny",
+    "seed": 7,
+    "data": {"source": "digits", "train_limit": 40, "test_limit": 30},
+    "split": {"kind": "iid", "clients": 4},
+    "model": {"name": "logistic"},
+    "training": {"epochs": 1, "batch_size": 5, "optimizer": {"name": "sgd", "lr": 0.1}},
+    "method": {"name": "fedavg", "mechanism": {"name": "none"}},
+    "rounds": {"count": 3},
+}
+VALUES = 650  #: of logistic regression on digits: 64 x 10 weights and 10 shifts
+
+TWO_POINT: dict[str, Any] = {
+    "method.mechanism": {"name": "two-point"},
+    "method.range": {"kind": "fixed", "radius": 0.1},
+    "clients.epsilon": 1.0,
+}
+
+
+def recipe(changes: dict[str, Any] | None = None, **more: Any) -> Recipe:
+    """The tiny recipe with other settings, by dotted key."""
+    return Recipe.from_dict(TINY).with_({**(changes or {}), **more})
+
+
+def left(folder: Path) -> dict[str, Any]:
+    """All that a run came to and that must not depend on how often it was interrupted: everything but times."""
+    rounds = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    result = json.loads((folder / "result.json").read_text())
+    return {
+        "model": (folder / "model.safetensors").read_bytes(),
+        "statement": (folder / "statement.json").read_bytes(),
+        "rounds": [{**line, "seconds": None} for line in rounds],
+        "result": {**result, "seconds": None},
+    }
