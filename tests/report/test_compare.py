@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -218,9 +219,12 @@ def test_settings_that_only_vary_together_get_no_chart_of_their_own(tmp_path):
 
 
 def test_where_more_than_two_settings_differ_a_name_that_tells_apart_is_the_label(tmp_path):
-    other = {"clients.epsilon": 1.0, "split.clients": 3, "training.optimizer.lr": 0.5}
+    other = {"clients.epsilon": 1.0, "method.mechanism.name": "none", "training.optimizer.lr": 0.5}
     found = compare([a_run(tmp_path, "plain", 0.5), a_run(tmp_path, "silo", 0.5, settings=other)])
     assert {found.label(group) for group in found.groups} == {"plain", "silo"}
+    page = Page(found.to_html())
+    assert "What differs" in page.headings()
+    assert re.search(r"<code>training\.optimizer\.lr</code></td><td>0\.5</td><td>0\.1</td>", page.text)
 
 
 def test_the_page_keeps_claims_apart_from_proofs_with_all_their_terms(tmp_path):
@@ -260,6 +264,7 @@ def test_runs_that_differ_in_very_much_have_one_column_for_it(tmp_path):
     page = Page(compare(runs).to_html())
     assert "<th>setting</th>" in page.text
     assert "and 3 more settings" in page.words
+    assert all(f"<code>key{k}</code>" in page.text for k in range(9))
 
 
 def test_more_settings_than_lines_fit_are_cut_in_plots_only(tmp_path):

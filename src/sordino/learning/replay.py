@@ -45,26 +45,27 @@ class Replayer:
         """The outputs of the step; inputs that it changes in place must be among them."""
         rows = len(inputs[0])
         key = rounded(rows), tuple((tuple(value.shape[1:]), value.dtype) for value in inputs)
-        if key not in self._recordings and not self._record(step, key, inputs):
-            return step(inputs)
-        return self._recordings[key].replay(inputs, rows)
+        places = [self._place(slot, key[0], value) for slot, value in enumerate(inputs)]
+        if key not in self._recordings and not self._record(step, key, places):
+            # With as many rows as a recording has: libraries choose their kernels, and with them last bits, by that.
+            return _filled(places, inputs, rows, lambda: step(places))
+        recording = self._recordings[key]
+        return _filled(recording.inputs, inputs, rows, recording.replay)
 
-    def _record(self, step: Step, key: tuple[int, Shape], inputs: Sequence[Tensor]) -> bool:
+    def _record(self, step: Step, key: tuple[int, Shape], places: Sequence[Tensor]) -> bool:
         first = key not in self._seen
         self._seen.add(key)
         if first or not self._possible or len(self._recordings) >= MOST:
             return False
-        device = inputs[0].device
         self._pool = self._pool or torch.cuda.graph_pool_handle()
-        static = [self._place(slot, key[0], value) for slot, value in enumerate(inputs)]
         try:
-            self._recordings[key] = _Recording(self._to_places(step), static, self._pool)
+            self._recordings[key] = _Recording(self._to_places(step), places, self._pool)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError:
             # Whatever waits for the GPU, or copies from the processor's memory, cannot be part of a graph.
             self._possible = False
-            torch.cuda.synchronize(device)
+            torch.cuda.synchronize(places[0].device)
         return self._possible
 
     def _to_places(self, step: Step) -> Step:
@@ -100,7 +101,7 @@ class _Recording:
     """One step of fixed shapes and places."""
 
     def __init__(self, step: Step, inputs: Sequence[Tensor], pool: Any) -> None:
-        self._inputs = inputs
+        self.inputs = inputs
         self._graph = torch.cuda.CUDAGraph()
         stream = _recording_stream(inputs[0].device)
         stream.wait_stream(torch.cuda.current_stream(stream.device))
@@ -113,11 +114,18 @@ class _Recording:
                 self._graph.capture_end()
         torch.cuda.current_stream(stream.device).wait_stream(stream)
 
-    def replay(self, inputs: Sequence[Tensor], rows: int) -> tuple[Tensor, ...]:
-        for place, value in zip(self._inputs, inputs, strict=True):
-            place[:rows].copy_(value)
+    def replay(self) -> tuple[Tensor, ...]:
         self._graph.replay()
-        return tuple(value[:rows] for value in self._outputs)
+        return self._outputs
+
+
+def _filled(
+    places: Sequence[Tensor], inputs: Sequence[Tensor], rows: int, compute: Callable[[], tuple[Tensor, ...]]
+) -> tuple[Tensor, ...]:
+    """What is computed from the places once the inputs have been copied there: the rows that were asked for."""
+    for place, value in zip(places, inputs, strict=True):
+        place[:rows].copy_(value)
+    return tuple(value[:rows] for value in compute())
 
 
 @contextmanager

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 METHODS = {
     "fedavg": "fedavg",
     "silo-dp": "silo_dp",
+    "ldp-fed": "ldp_fed",
 }
 
 

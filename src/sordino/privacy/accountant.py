@@ -372,15 +372,19 @@ class _EqualBits:
     def epsilon(self, delta: float) -> float:
         """Smallest epsilon >= 0 at which the curve is at most delta, from above; not for the very smallest deltas.
 
-        Between two losses the curve is D - R expm1(epsilon - low), with D and R its value and slope at the lower one.
+        Down from a loss to the next one the curve is D - R expm1(epsilon - loss): D is its value at the loss, R the sum
+        of mass * e^(loss - own loss) over all masses from there up.
         """
         if self.delta(0.0) <= delta:
             return 0.0
         above = self._losses_above(delta)
-        low = max(0.0, -float(self.gains[above])) if above < self.gains.size else 0.0
-        slope = math.exp(self.rounding) * float((self.masses[:above] * np.exp(self.gains[:above] + low)).sum())
-        found = low + math.log1p((self.delta(low) - delta) / slope)
-        step = 1e-15 * found
+        loss = -float(self.gains[above - 1])
+        weight = math.exp(self.rounding) * float((self.masses[:above] * np.exp(self.gains[:above] + loss)).sum())
+        rise = (delta - self.delta(loss)) / weight
+        found = max(0.0, loss + math.log1p(-rise)) if rise < 1 else 0.0
+        if above < self.gains.size:
+            found = max(found, -float(self.gains[above]))
+        step = 1e-15 * max(found, 1e-300)
         while self.delta(found) > delta:
             found, step = found + step, 2 * step
         return found

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,12 +79,13 @@ def _release(packed: object) -> Release:
 
 def ranges(numbers: Iterable[int]) -> str:
     """Whole numbers from 0 on as people write them: 0-4, 7."""
-    ordered = np.unique(np.fromiter(numbers, np.int64))
+    ordered = np.unique(np.array(numbers if isinstance(numbers, array) else list(numbers), np.int64))
     if ordered.size and ordered[0] < 0:
         raise InvalidInput(f"ranges are of whole numbers from 0 on, got {ordered[0]}")
-    breaks = np.flatnonzero(np.diff(ordered) != 1) + 1
-    runs = pairwise([0, *breaks.tolist(), ordered.size]) if ordered.size else ()
-    ends = ((int(ordered[a]), int(ordered[b - 1])) for a, b in runs)
+    breaks = np.flatnonzero(np.diff(ordered) != 1)
+    firsts = ordered[np.append(0, breaks + 1)] if ordered.size else ordered
+    lasts = ordered[np.append(breaks, -1)] if ordered.size else ordered
+    ends = zip(firsts.tolist(), lasts.tolist(), strict=True)
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ends)
 
 

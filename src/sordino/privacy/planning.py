@@ -236,8 +236,9 @@ def _planned(budget: Budget, rounds: int, release_of: ReleaseOf, *, safe: float,
     parameter = risky
     if refused(risky):
         parameter = _on_grid(_border(attempt, safe, risky), towards=risky)
-    while refused(parameter):
-        parameter = _neighbour(parameter, towards=safe)
+    units = 1
+    while refused(parameter):  # once or twice; longer strides end the search where a mechanism's tables are uneven
+        parameter, units = _stepped(parameter, units, towards=safe), 2 * units
     account = attempt(parameter)
     if account is None:
         raise _impossible(budget, rounds, release_of, safe)
@@ -260,7 +261,7 @@ def _border(attempt: Callable[[float], Account | None], safe: float, risky: floa
             return -_FAR
         return max(-_FAR, min(_FAR, math.log(account.spent / account.budget.limit)))
 
-    return math.exp(brentq(excess, *ends, xtol=_GAP, rtol=1e-12))
+    return math.exp(brentq(excess, math.log(safe), math.log(risky), xtol=_GAP, rtol=1e-12))
 
 
 def _on_grid(value: float, *, towards: float) -> float:
@@ -270,11 +271,11 @@ def _on_grid(value: float, *, towards: float) -> float:
     return min(rounded, towards) if towards > value else max(rounded, towards)
 
 
-def _neighbour(value: float, *, towards: float) -> float:
-    """The next number of `DIGITS` digits in that direction, but not beyond it."""
+def _stepped(value: float, units: int, *, towards: float) -> float:
+    """So many numbers of `DIGITS` digits further in that direction, but not beyond it."""
     exact = Decimal(repr(value))
-    step = _unit(exact) if towards > value else -_unit(exact)
-    return _on_grid(float(exact + step), towards=value) if abs(towards - value) > abs(step) else towards
+    step = units * _unit(exact)
+    return towards if abs(towards - value) <= step else float(exact + step if towards > value else exact - step)
 
 
 def _unit(value: Decimal) -> Decimal:

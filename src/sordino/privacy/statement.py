@@ -208,14 +208,14 @@ class View:
         return _trust(*self._adversaries)
 
     @property
-    def least(self) -> Row:
-        """Those who are protected best."""
-        return min(self.rows, key=_loss)
+    def least(self) -> tuple[Row, ...]:
+        """Those who lost least."""
+        return _tied(self.rows, min)
 
     @property
-    def most(self) -> Row:
+    def most(self) -> tuple[Row, ...]:
         """Those who lost most."""
-        return max(self.rows, key=_loss)
+        return _tied(self.rows, max)
 
     @property
     def unproven(self) -> tuple[Row, ...]:
@@ -247,13 +247,13 @@ class View:
             return tuple(Line(_cells(row), _basis(row)) for row in self.rows)
         ends = {"least": self.least, "most": self.most}
         if len({row.basis for row in self.rows}) == 1:
-            basis = _basis(self.least)
+            basis = _basis(self.rows[0])
         else:
-            basis = "; ".join(f"{end}, {_named(row.who)}: {_basis(row)}" for end, row in ends.items())
+            basis = "; ".join(f"{end}, {_whose(rows)}: {_basis(rows[0])}" for end, rows in ends.items())
         span = Line((_people(self.rows), str(self.adjacency), self._adversary, *self._spans()), basis)
         if not any(" .. " in cell for cell in span.cells):
             return (span,)
-        return (span, *(_end_line(end, row, span) for end, row in ends.items()))
+        return (span, *(_end_line(end, rows, span) for end, rows in ends.items()))
 
     @property
     def _adversaries(self) -> tuple[Adversary, Adversary]:
@@ -288,11 +288,11 @@ class View:
 
     def _proven_sentence(self) -> str:
         rows = [row for row in self.rows if math.isfinite(row.proven)]
-        least, most = min(rows, key=_loss), max(rows, key=_loss)
-        at = f"at delta {figure(least.delta)}"
-        if least.proven == most.proven:
+        least, most = _tied(rows, min), _tied(rows, max)
+        at = f"at delta {figure(self.rows[0].delta)}"
+        if least[0].proven == most[0].proven:
             bases = _few(basis for row in rows for basis in row.basis)
-            words = f"proven epsilon {figure(least.proven)} {at} for each of {_people(rows)}, by {bases}"
+            words = f"proven epsilon {figure(least[0].proven)} {at} for each of {_people(rows)}, by {bases}"
         else:
             words = f"what is proven differs between clients, {at} from {_end(least)} to {_end(most)}"
         return f"{_capital(_CHANGES[self.adjacency])}, seen by {self.onlooker}: {words}{_worth(rows)}."
@@ -820,10 +820,24 @@ def _share(rows: Sequence[Row], of: Sequence[Row]) -> str:
     return f"{sum(row.who.count for row in rows):,} of {_people(of)}"
 
 
-def _end(row: Row) -> str:
+def _tied(rows: Sequence[Row], end: Callable[[Iterable[tuple[float, float]]], tuple[float, float]]) -> tuple[Row, ...]:
+    """The rows at one end of a span."""
+    losses = [(row.proven, row.pure) for row in rows]
+    extreme = end(losses)
+    return tuple(row for row, loss in zip(rows, losses, strict=True) if loss == extreme)
+
+
+def _whose(rows: Sequence[Row]) -> str:
+    """The first of these clients, and how many more there are."""
+    first, *others = rows
+    return f"{_named(first.who)} and {_people(others)} more" if others else _named(first.who)
+
+
+def _end(rows: Sequence[Row]) -> str:
     """One end of a span: the figure, whose it is and why it holds."""
+    row = rows[0]
     reached = "" if row.reached is None else f", where an attacker surely reaches {figure(row.reached)}"
-    return f"epsilon {figure(row.proven)} ({_named(row.who)}, by {'; '.join(row.basis)}{reached})"
+    return f"epsilon {figure(row.proven)} ({_whose(rows)}, by {'; '.join(row.basis)}{reached})"
 
 
 def _worth(rows: Sequence[Row]) -> str:
@@ -836,18 +850,16 @@ def _worth(rows: Sequence[Row]) -> str:
 
 def _spread(rows: Sequence[Row], of: Callable[[Row], float]) -> str:
     """Epsilons from the least to the most, and whose these are."""
-    low, high = min(rows, key=of), max(rows, key=of)
-    if of(low) == of(high):
-        return f"epsilon {figure(of(low))}"
-    return f"from epsilon {figure(of(low))} ({_named(low.who)}) to epsilon {figure(of(high))} ({_named(high.who)})"
+    values = [of(row) for row in rows]
+    low, high = min(values), max(values)
+    if low == high:
+        return f"epsilon {figure(low)}"
+    ends = ([row for row, value in zip(rows, values, strict=True) if value == end] for end in (low, high))
+    return " to ".join(f"{figure(of(own[0]))} ({_whose(own)})" for own in ends)
 
 
 def _claimed(row: Row) -> float:
     return math.inf if row.claimed is None else row.claimed.epsilon
-
-
-def _loss(row: Row) -> tuple[float, float]:
-    return row.proven, row.pure
 
 
 def _listed(words: Sequence[str]) -> str:
@@ -875,10 +887,10 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def _end_line(end: str, row: Row, span: Line) -> Line:
-    """The row of those at one end of a span, under it; what the span says of all is not said again."""
-    name, _, _, *own = _cells(row)
-    return Line((f"  {end}: {name}", "", "", *("" if a == b else a for a, b in zip(own, span.cells[3:], strict=True))))
+def _end_line(end: str, rows: Sequence[Row], span: Line) -> Line:
+    """Those at one end of a span, under it; what the span says of all is not said again."""
+    own = zip(_cells(rows[0])[3:], span.cells[3:], strict=True)
+    return Line((f"  {end}: {_whose(rows)}", "", "", *("" if cell == said else cell for cell, said in own)))
 
 
 def _basis(row: Row) -> str:

@@ -495,6 +495,27 @@ class ScopeAll(Part):
 Scope = Annotated[ScopeAll, _said("kind")]
 
 
+class ScopeLayers(Part):
+    """One layer a round, from the output layer backwards, each for as many rounds (CLDP-Single-Layer)."""
+
+    kind: Literal["layers"] = Field(
+        default="layers", description="one layer a round, from the last backwards, each for as many rounds"
+    )
+
+
+class ScopeProportional(Part):
+    """One layer a round, from the output layer backwards, rounds and budget by size (alpha-CLDP-Fed)."""
+
+    kind: Literal["proportional"] = Field(
+        default="proportional",
+        description="one layer a round, from the last backwards, rounds and budget in proportion to its size",
+    )
+    cycles: Count = Field(default=1, description="how often all layers are gone through; rounds.count is a multiple")
+
+
+LayerScope = Annotated[ScopeAll | ScopeLayers | ScopeProportional, Field(discriminator="kind")]
+
+
 class FixedRange(Part):
     """Where values are clipped to before they are randomised: public, and the same in every round."""
 
@@ -512,7 +533,16 @@ class DirectChannel(Part):
     kind: Literal["direct"] = Field(default="direct", description="each report goes straight to the server")
 
 
-Channel = Annotated[DirectChannel, _said("kind")]
+class RelayChannel(Part):
+    """All reports go to a relay, which hands k of them to the server without names; it sees everything itself."""
+
+    kind: Literal["relay"] = Field(
+        default="relay", description="all reports go to a trusted relay, which hands on k of them without names"
+    )
+    k: Count = Field(description="how many are handed on; those asked spend their budget all the same")
+
+
+Channel = Annotated[DirectChannel | RelayChannel, Field(discriminator="kind")]
 
 
 class Mean(Part):
@@ -793,7 +823,32 @@ class SiloDp(Part):
     aggregation: Aggregation = Field(default=Mean(), description="how reports are put together")
 
 
-Method = Annotated[FedAvg | SiloDp, Field(discriminator="name")]
+CodedMechanism = Annotated[NoMechanism | ClipOnlySpec | ExponentialSpec, Field(discriminator="name")]
+
+
+class LdpFed(Part):
+    """LDP-Fed: the scheduled layer's updates through the exponential mechanism; clients.epsilon is alpha in total."""
+
+    name: Literal["ldp-fed"] = Field(default="ldp-fed", description="LDP-Fed; clients.epsilon is alpha, for all rounds")
+    server_lr: ServerLr = 1.0
+    selection: Selection = Field(default=SelectAll(), description="who is asked in a round")
+    scope: LayerScope = Field(
+        default=ScopeProportional(), description="which layers are sent in a round, and which part of alpha it spends"
+    )
+    range: FixedRange | None = Field(default=None, description="where values are clipped to: radius is the paper's c")
+    mechanism: CodedMechanism = Field(
+        default=ExponentialSpec(), description="exponential (precision is the paper's rho), or an ablation of it"
+    )
+    sampling: Literal["ignored", "claimed"] = Field(
+        default="ignored",
+        description="ignored: the rounds' alpha_i add up to alpha; claimed: they are 1/q larger where a fraction q of "
+        "the clients is selected, for which there is no proof",
+    )
+    channel: Channel = Field(default=DirectChannel(), description="how reports travel")
+    aggregation: Aggregation = Field(default=Mean(), description="how reports are put together")
+
+
+Method = Annotated[FedAvg | SiloDp | LdpFed, Field(discriminator="name")]
 
 
 # --- rounds, evaluation, and the whole --------------------------------------------------------------------------------

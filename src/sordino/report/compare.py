@@ -125,10 +125,12 @@ class Comparison:
 
     def label(self, group: Group) -> str:
         """The group in terms of what differs; its name where nothing does, or so much that a name says more."""
-        names = {other.name for other in self.groups}
-        if len(self.keys) > 2 and len(names) == len(self.groups):
-            return group.name
-        return self.words(group, self.keys) or group.name
+        return group.name if self.named else self.words(group, self.keys) or group.name
+
+    @property
+    def named(self) -> bool:
+        """Whether the groups go by their names: many settings differ, and no two have the same name."""
+        return len(self.keys) > 2 and len({group.name for group in self.groups}) == len(self.groups)
 
     def words(self, group: Group, keys: Sequence[str]) -> str:
         """Some settings of a group, in words."""

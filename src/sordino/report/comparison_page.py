@@ -36,6 +36,7 @@ def comparison_page(comparison: Comparison) -> str:
         section("Figures", element("div", _main_table(comparison), class_="card"), _spread_words(comparison)),
         section("Accuracy", _charts(comparison)),
         section("What is proven, and what was only claimed", _privacy(comparison)),
+        section("What differs", _differences(comparison)),
         section("Details", _common_settings(comparison), _folders(comparison)),
     )
 
@@ -77,7 +78,7 @@ def _spread_words(comparison: Comparison) -> Markup:
 
 
 def _main_table(comparison: Comparison) -> Markup:
-    keys = comparison.keys if 0 < len(comparison.keys) <= 4 else ()
+    keys = _key_columns(comparison)
     terms = {_terms(group.views[0]) for group in comparison.groups if group.views}
     common = f" ({next(iter(terms))})" if len(terms) == 1 else ""
     named = [comparison.short(key) for key in keys] or ["setting"]
@@ -90,6 +91,11 @@ def _main_table(comparison: Comparison) -> Markup:
             element("p", f"{note}them, with their proofs, are below.", class_="quiet"),
         ]
     )
+
+
+def _key_columns(comparison: Comparison) -> tuple[str, ...]:
+    """The settings with a column of their own; none where there are too many, and a single column names the group."""
+    return () if comparison.named or len(comparison.keys) > 4 else comparison.keys
 
 
 def _main_row(comparison: Comparison, group: Group, keys: Sequence[str], common: bool) -> list[object]:
@@ -275,6 +281,17 @@ def _reach(lines: Sequence[Series]) -> list[float]:
 
 
 # --- details ---------------------------------------------------------------------------------------------------------
+
+
+def _differences(comparison: Comparison) -> Markup | None:
+    """A row for each setting that differs, where groups go by their names and nothing else tells what these mean."""
+    if not comparison.named:
+        return None
+    rows: list[list[object]] = [
+        [element("code", key), *(said(group.settings.get(key, UNSET)) for group in comparison.groups)]
+        for key in comparison.keys
+    ]
+    return element("div", table(["key", *(group.name for group in comparison.groups)], rows), class_="card")
 
 
 def _common_settings(comparison: Comparison) -> Markup | None:
