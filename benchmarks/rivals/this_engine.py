@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.rivals.job import CLASSES, MEAN, STD, Job, pixels, say
-from sordino.recipe import Recipe
+from sordino import Recipe, run
 from sordino.runs import run
 
 OPTIONS = {"ldp-fed": {"norm": "group"}}
@@ -47,7 +48,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "records.npz"
         size = write_records(job, data)
-        outcome = run(recipe(job, data), workers=job.processes)
+        # As anyone would run it: on all cores it decides by itself whether so short a job repays the start of workers.
+        everywhere = job.processes == len(os.sched_getaffinity(0))
+        outcome = run(recipe(job, data), workers=None if everywhere else job.processes)
     say([record.seconds for record in outcome.rounds], data_bytes=size)
 
 

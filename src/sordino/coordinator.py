@@ -86,10 +86,15 @@ class Round:
 
     number: int
     attendance: Attendance
-    counted: bool  #: whether the quorum was met, so that the state changed
+    why_lost: str  #: empty where the round counted, so that the state changed
     seconds: float
     noise: float | None  #: predicted L2 norm of the noise in the mean
     plan: Plan
+
+    @property
+    def counted(self) -> bool:
+        """Whether the state changed."""
+        return not self.why_lost
 
 
 class Coordinator:
@@ -109,13 +114,27 @@ class Coordinator:
         self._collect(plan, clients, tally, attendance)
         if clients and len(attendance.declined) == self._method.clients:
             raise NobodyLeft(
-                f"all {len(clients)} clients declined in round {plan.round}: their budgets allow no more. "
-                "Raise clients.budget, ask for a smaller epsilon, or run fewer rounds"
+                f"all {len(clients)} clients declined in round {plan.round}: their budgets allow no more. Raise "
+                "clients.budget, ask for a smaller epsilon, or run fewer rounds; what has no proof leaves only if "
+                "clients.allow_unproven names it"
             )
-        counted = len(attendance.reported) >= self._rules.quorum and tally.weight > 0
-        after = self._method.update(state, plan, tally) if counted else state.unchanged()
-        noise = tally.noise() if counted else None
-        return after, Round(plan.round, attendance, counted, time.monotonic() - began, noise, plan)
+        why_lost = self._why_lost(attendance, tally)
+        after = state.unchanged() if why_lost else self._method.update(state, plan, tally)
+        if not after.finite:
+            after, why_lost = state.unchanged(), "the model would not be finite any more: lower method.server_lr"
+        noise = None if why_lost else tally.noise()
+        return after, Round(plan.round, attendance, why_lost, time.monotonic() - began, noise, plan)
+
+    def _why_lost(self, attendance: Attendance, tally: Tally) -> str:
+        """Why this round does not count; empty where it does."""
+        if len(attendance.reported) >= self._rules.quorum and tally.weight > 0:
+            return ""
+        came = f"{len(attendance.reported)} reports came and the quorum is {self._rules.quorum}"
+        if attendance.refused:
+            return f"{came}; one was refused: {next(iter(attendance.refused.values()))}"
+        if len(attendance.reported) >= self._rules.quorum:
+            return "the clients that reported hold no records, and reports are weighed by records"
+        return f"{came}: lower rounds.quorum, or raise rounds.deadline"
 
     def _collect(self, plan: Plan, clients: list[int], tally: Tally, attendance: Attendance) -> None:
         deadline = None if self._rules.deadline is None else time.monotonic() + self._rules.deadline

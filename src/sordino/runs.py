@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from sordino.fleets.simulated import Population, SimulatedFleet, Work
 from sordino.learning import models
 from sordino.learning.evaluation import Scores
 from sordino.learning.stacked import Execution
-from sordino.methods.interface import Bench, State, View
+from sordino.methods.interface import Bench, LocalView, State, View
 from sordino.observer import Observer
 from sordino.pace import device_for, execution_for, workers_for
 from sordino.privacy import history
@@ -168,7 +169,8 @@ class _Memory:
 
     best: float = -1.0
     since_best: int = 0
-    lost: int = 0
+    lost: int = 0  #: rounds in a row that did not count
+    why_lost: str = ""
     seconds: float = 0.0
     bytes_up: int = 0
     bytes_down: int = 0
@@ -272,7 +274,8 @@ class _Run:
         if held.counted:
             memory.lost = 0
         elif attendance.asked - len(attendance.declined) >= self._recipe.rounds.quorum:
-            memory.lost += 1  # enough were willing, and still too few reports came
+            memory.lost += 1  # enough were willing, and still nothing came of it
+            memory.why_lost = held.why_lost
         memory.bytes_up += held.attendance.bytes_up
         memory.bytes_down += held.attendance.bytes_down
         graded = self._grade(state)
@@ -357,10 +360,7 @@ class _Run:
         if rounds.patience and memory.since_best >= rounds.patience:
             return f"no improvement on {where} in {memory.since_best} evaluations"
         if memory.lost >= LOST_ROUNDS:
-            return (
-                f"{memory.lost} rounds in a row had fewer than {rounds.quorum} reports, the quorum: lower "
-                "rounds.quorum, or raise rounds.deadline"
-            )
+            return f"{memory.lost} rounds in a row did not count, the last of them because {memory.why_lost}"
         if state.round >= rounds.count:
             return f"all {rounds.count} rounds are done"
         return self._too_few_willing(state)
@@ -378,7 +378,7 @@ class _Run:
     def _nobody_left(self, end: NobodyLeft) -> str:
         """Why the run is over; the last round, in which nothing was released, is not part of its history."""
         reason = next(iter(self._fleet.spent.pop().declined.values()))
-        return f"{end}. The first of them says: {reason}"
+        return f"{end}. The first of them says: {reason.partition('. ')[0]}"
 
     def _finish(self, state: State, stopped: str, expected: Sequence[str]) -> Outcome:
         federation, recipe = self._federation, self._recipe
@@ -442,8 +442,9 @@ class _Run:
         from sordino.report.page import report_page
 
         recipe = self._recipe
-        about = {"recipe": recipe.name, "model": recipe.model.name, "seed": str(recipe.seed)}
-        folder.write_model(outcome.tensors, about)
+        about = {"recipe": recipe.name, "model": recipe.model.name, "seed": recipe.seed}
+        # One text: the file's format keeps several in no fixed order, and the same run gives the same bytes.
+        folder.write_model(outcome.tensors, {"sordino": json.dumps(about)})
         folder.write_statement(outcome.statement)
         folder.write_result(outcome.result)
         folder.write_report(report_page(folder))
@@ -455,12 +456,21 @@ class _Run:
         """What to expect; a few clients rehearse the first round, so that the size of an update is known."""
         federation = self._federation
         some = [client for client, part in enumerate(federation.parts) if len(part)][:REHEARSING]
-        if not some:
-            raise InvalidInput("no client holds a record: there is nothing to learn from")
         plan = federation.method.plan(federation.method.init(), self._recipe.name)
         local = self._fleet.rehearse(plan, some)
         norm, largest = float(np.mean(local.update)), float(np.max(local.largest))
-        return preflight.of_federation(federation, update_norm=norm, largest_value=largest).sentences
+        expected = preflight.of_federation(federation, update_norm=norm or None, largest_value=largest or None)
+        return (*_failures(local, len(some)), *expected.sentences)
+
+
+def _failures(local: LocalView, rehearsed: int) -> tuple[str, ...]:
+    failed = int(local.failed.sum())
+    if not failed:
+        return ()
+    return (
+        f"The training of {failed} of {rehearsed} clients that rehearsed a round stopped being finite, so that they "
+        "would report no change: lower training.optimizer.lr, or look at their data.",
+    )
 
 
 def _finite(value: float) -> float | None:

@@ -95,6 +95,10 @@ def wire(recipe: Recipe) -> Federation:
     layout = models.parameter_layout(model)
     statistics = Statistics.of(model, recipe.model.buffers)
     sizes = tuple(len(part) for part in parts)
+    if not any(sizes):
+        raise InvalidInput(
+            "no client holds a record: there is nothing to learn from. Give some of them split.sizes > 0"
+        )
     setting = Setting(recipe, model, layout, statistics, sizes, dataset.shape, len(dataset.classes))
     return Federation(recipe, dataset, parts, exams, model, layout, methods.build(setting), recipe.budgets())
 

@@ -35,8 +35,8 @@ def release(loss: Loss, name: str = "r", claim: float | None = None) -> Release:
     return Release(name, "data", "report", (Guarantee(SERVER, CLIENT, loss, "a theorem"),), claimed)
 
 
-def uploads(rounds: int = 10, values: int = 21_840) -> list[Release]:
-    """The uploads of 002: one bit per value, claimed to be epsilon 1 for each weight."""
+def uploads(rounds: int = 10, values: int = 21_840, about: Adjacency = CLIENT) -> list[Release]:
+    """The uploads of 002: one bit per value, claimed to be epsilon 1 for the client or for each weight."""
     return [
         Release(
             f"round {number}",
@@ -47,7 +47,7 @@ def uploads(rounds: int = 10, values: int = 21_840) -> list[Release]:
                 Guarantee(SERVER, CLIENT, RandomizedBit(ONE, values), "sum over values"),
                 Guarantee(shuffled(100), CLIENT, RandomizedBit(ONE, values), "counts of 100 clients"),
             ),
-            Claim(1.0, 0.0, "eps per weight"),
+            Claim(1.0, 0.0, "eps per weight", about),
         )
         for number in range(rounds)
     ]
@@ -58,7 +58,6 @@ def test_a_row_for_every_adversary_and_adjacency() -> None:
     assert (coordinate.adversary, coordinate.adjacency) == (SERVER, COORDINATE)
     assert coordinate.pure == pytest.approx(1.0, abs=1e-6)
     assert 0.9999 < coordinate.proven < coordinate.pure
-    assert coordinate.verdict == "claim proven"
     assert client.pure == pytest.approx(218_400, rel=1e-6)
     assert client.proven == pytest.approx(102_690, rel=1e-4)
     assert client.verdict == "claim not supported"
@@ -68,10 +67,12 @@ def test_a_row_for_every_adversary_and_adjacency() -> None:
 
 
 def test_one_value_of_one_upload_does_not_add_up_over_rounds() -> None:
-    row = Statement.of(uploads(3)).rows[1]
+    client, row, _ = Statement.of(uploads(3, about=COORDINATE)).rows
     assert row.adjacency is COORDINATE
     assert row.claimed is not None
     assert row.claimed.epsilon == 1.0
+    assert row.verdict == "claim proven"
+    assert client.verdict == "no claim"
 
 
 def test_audits_refute_claims_and_contradict_proofs() -> None:

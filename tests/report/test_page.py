@@ -200,7 +200,7 @@ def test_everyone_declined(tmp_path):
     result = a_result(rounds, budgets=tuple(ClientBudget(k, 4.0, 0.5, 0.0, 0, 3) for k in range(20)))
     page = page_of(leave(tmp_path / "run", rounds, result, Statement.of([])))
     assert "No round met its quorum: the model never moved" in page.words
-    assert "No report left any client, so nothing was given away." in page.words
+    assert "no report left any client" in page.words
     assert "20 of 20 clients declined at least once" in page.words
     tips = page.charts()["Who took part"].tooltips()
     assert "declined by their own ledger, round 1: 20" in tips

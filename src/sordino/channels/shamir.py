@@ -1,6 +1,6 @@
 """Secret sharing (Shamir, "How to share a secret", CACM 1979): any t shares give the secret, fewer say nothing of it.
 
-    f(x) = secret + a_1 x + ... + a_{t-1} x^{t-1}  modulo a prime, with a_i uniform;   the share of point i is f(i)
+f(x) = secret + a_1 x + ... + a_{t-1} x^{t-1}  modulo a prime, with a_i uniform;   the share of point i is f(i)
 """
 
 from __future__ import annotations

@@ -398,7 +398,7 @@ def _own_family(federation: Federation) -> Family:
         return _own_silo(federation)
     spec = method.mechanism
     if spec.takes_epsilon:
-        build = federation.upload._build
+        build = federation.upload.build
         return _family(spec.name, "clients.epsilon", build, _epsilons(federation, build))
     if getattr(spec, "sigma", None) is None:
         raise InvalidInput(
@@ -426,7 +426,7 @@ def _epsilons(federation: Federation, build: Callable[[float], Mechanism]) -> tu
 
 
 def _own_sigma(federation: Federation, spec: Any) -> Family:
-    builder: Any = federation.upload._build
+    builder: Any = federation.upload.build
 
     def build(sigma: float) -> Mechanism:
         mechanism: Mechanism = replace(builder, spec=spec.model_copy(update={"sigma": sigma}))(None)

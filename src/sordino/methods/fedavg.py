@@ -87,7 +87,8 @@ class FedAvg(Method):
         step = mean if self._sends == "update" else mean - after[columns]
         if self._aggregation.kind == "sign":
             step = self._aggregation.step * np.sign(mean)
-        after[columns] += self._server_lr * step
+        with np.errstate(over="ignore"):  # the coordinator does not count a round that leads out of all bounds
+            after[columns] += self._server_lr * step
         d = state.parameters.size
         return state.after(after[:d], _split(after[d:], state.arrays))
 

@@ -33,6 +33,11 @@ class State:
     parameters: Floats
     arrays: Mapping[str, Floats] = field(default_factory=dict)
 
+    @property
+    def finite(self) -> bool:
+        """Whether every number of it is one."""
+        return all(bool(np.isfinite(array).all()) for array in (self.parameters, *self.arrays.values()))
+
     def after(self, parameters: NDArray[Any], arrays: Mapping[str, NDArray[Any]] | None = None) -> State:
         """The state one round later."""
         own = self.arrays if arrays is None else {name: np.asarray(a, np.float32) for name, a in arrays.items()}

@@ -29,9 +29,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from sordino.errors import InvalidInput
 from sordino.learning.cohort import LocalTraining
 from sordino.learning.models import Layer
@@ -155,10 +152,6 @@ class RoundUpload(Upload):
         if alpha is None or self.formula is None:
             return (upload, *others)
         return (replace(upload, claimed=Claim(alpha, 0.0, self.formula, covers="schedule")), *others)
-
-    def variances(self) -> NDArray[np.float64]:
-        """All values are coded alike, so one stands for all (its exact moments are long sums)."""
-        return np.array([float(m.variance(np.zeros(1))[0, 0]) for m in self.mechanisms])
 
 
 def formula(q: Fraction) -> str:

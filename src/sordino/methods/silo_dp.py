@@ -26,7 +26,7 @@ from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import Bench, Cohort, LocalView
 from sordino.methods.setting import Built, Setting
 from sordino.methods.upload import Draw, Upload, samples_release
-from sordino.privacy.guarantee import Release
+from sordino.privacy.guarantee import Adjacency, Release
 from sordino.privacy.planning import noise_multiplier_for
 
 WHAT = "model update (DP-SGD)"
@@ -39,7 +39,9 @@ class SiloDp(FedAvg):
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         name = f"{plan.federation}/{plan.round}"
-        release = Release(f"{name}/{WHAT}", DATASET, WHAT, (self.training.guarantee,))
+        added = self.training.guarantee
+        exchanged = replace(added, adjacency=Adjacency.RECORD_REPLACE)  # the accountant counts it as two changes
+        release = Release(f"{name}/{WHAT}", DATASET, WHAT, (added, exchanged))
         return ((release, samples_release(name, DATASET)) if self._upload.samples else (release,),)
 
     def rehearse(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> LocalView:

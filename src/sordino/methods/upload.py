@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sordino.errors import InvalidInput, SordinoError
+from sordino.mechanisms.domain import Box, IntegerRange
 from sordino.mechanisms.interface import Mechanism
 from sordino.mechanisms.output import BitOutput, IntegerOutput, Output, RealOutput
 from sordino.mechanisms.plain import NoPrivacy
@@ -74,12 +75,12 @@ class Upload:
             self.strengths, self.class_of = tuple(distinct.tolist()), which.astype(np.intp)
             if self.class_of.size != clients:
                 raise InvalidInput(f"there are {clients} clients and {self.class_of.size} epsilons: give one each")
-        self._build = build
+        self.build = build  #: epsilon -> mechanism
 
     @cached_property
     def mechanisms(self) -> tuple[Mechanism, ...]:
         """One mechanism for each class of clients."""
-        return tuple(self._build(epsilon) for epsilon in self.strengths)
+        return tuple(self.build(epsilon) for epsilon in self.strengths)
 
     def _groups(self, clients: Sequence[int]) -> list[tuple[int, NDArray[np.intp]]]:
         """Classes among these clients, with their positions."""
@@ -121,7 +122,15 @@ class Upload:
 
     def variances(self) -> Float64s:
         """The variance of one value's estimate at the centre of the domain, for every class; a mean over values."""
-        return np.array([float(m.variance(centre(m, self.values)).mean()) for m in self.mechanisms])
+        return np.array([_mean_variance(m, self.values) for m in self.mechanisms])
+
+
+def _mean_variance(mechanism: Mechanism, values: int) -> float:
+    """The variance at the centre, a mean over values; one value speaks for all where the domain is the same for all."""
+    alike = isinstance(mechanism.domain, IntegerRange) or (
+        isinstance(mechanism.domain, Box) and mechanism.domain.centre.size == mechanism.domain.radius.size == 1
+    )
+    return float(mechanism.variance(centre(mechanism, 1 if alike else values)).mean())
 
 
 def centre(mechanism: Mechanism, values: int) -> Float64s:

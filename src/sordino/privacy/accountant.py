@@ -539,7 +539,7 @@ def _sampled_renyi(q: float, sigma: float, order: float, adjacency: Adjacency) -
     never hurts, so the divergence without it is a bound too.
     """
     if not _exchanges(adjacency):
-        return _added_or_removed_renyi(q, sigma, order)
+        return min(_added_or_removed_renyi(q, sigma, order), order / sigma**2 / 2)
     removed = _added_or_removed_renyi(q, sigma, 2 * order)
     added = _added_or_removed_renyi(q, sigma, 2 * order - 1)
     return min((order - 0.5) / (order - 1) * removed + added, order * (2 / sigma) ** 2 / 2)

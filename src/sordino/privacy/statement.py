@@ -289,12 +289,12 @@ class View:
     def _proven_sentence(self) -> str:
         rows = [row for row in self.rows if math.isfinite(row.proven)]
         least, most = _tied(rows, min), _tied(rows, max)
-        at = f"at delta {figure(self.rows[0].delta)}"
+        at, whom = f"at delta {figure(self.rows[0].delta)}", _share(rows, self.rows)
         if least[0].proven == most[0].proven:
             bases = _few(basis for row in rows for basis in row.basis)
-            words = f"proven epsilon {figure(least[0].proven)} {at} for each of {_people(rows)}, by {bases}"
+            words = f"proven epsilon {figure(least[0].proven)} {at} for each of {whom}, by {bases}"
         else:
-            words = f"what is proven differs between clients, {at} from {_end(least)} to {_end(most)}"
+            words = f"what is proven differs between {whom}, {at} from {_end(least)} to {_end(most)}"
         return f"{_capital(_CHANGES[self.adjacency])}, seen by {self.onlooker}: {words}{_worth(rows)}."
 
     def unproven_sentence(self, changes: str) -> str:
@@ -303,8 +303,8 @@ class View:
         whom = ""
         if len(rows) < len(self.rows):
             whom = f" for {_share(rows, self.rows)} ({_few(_named(row.who) for row in rows)})"
-        elif len(rows) > 1:
-            whom = " for any client"
+        elif rows[0].clients:
+            whom = " for any client" if len(rows) > 1 else f" for {_named(rows[0].who)}"
         reasons = _few(why for row in rows for why in row.reasons)
         subject = f"{_capital(changes)}, seen by {self.onlooker}"
         return f"{subject}: nothing is proven (epsilon is infinite){whom}, because {reasons}."
@@ -319,7 +319,7 @@ class View:
             for verdict, n in verdicts.items()
         )
         return (
-            f"Claimed: {_spread(rows, _claimed)} at delta {delta} ({formulas}); {judged}; proven at the "
+            f"Claimed: epsilon {_spread(rows, _claimed)} at delta {delta} ({formulas}); {judged}; proven at the "
             f"claim's delta is {_spread(rows, lambda row: row.proven_as_claimed)}, for this change and this onlooker."
         )
 
@@ -817,7 +817,8 @@ def _people(rows: Sequence[Row]) -> str:
 
 
 def _share(rows: Sequence[Row], of: Sequence[Row]) -> str:
-    return f"{sum(row.who.count for row in rows):,} of {_people(of)}"
+    part = "" if len(rows) == len(of) else f"{sum(row.who.count for row in rows):,} of "
+    return f"{part}{_people(of)}"
 
 
 def _tied(rows: Sequence[Row], end: Callable[[Iterable[tuple[float, float]]], tuple[float, float]]) -> tuple[Row, ...]:
@@ -830,7 +831,8 @@ def _tied(rows: Sequence[Row], end: Callable[[Iterable[tuple[float, float]]], tu
 def _whose(rows: Sequence[Row]) -> str:
     """The first of these clients, and how many more there are."""
     first, *others = rows
-    return f"{_named(first.who)} and {_people(others)} more" if others else _named(first.who)
+    more = sum(row.who.count for row in others)
+    return f"{_named(first.who)} and {more:,} more" if more else _named(first.who)
 
 
 def _end(rows: Sequence[Row]) -> str:
@@ -849,11 +851,11 @@ def _worth(rows: Sequence[Row]) -> str:
 
 
 def _spread(rows: Sequence[Row], of: Callable[[Row], float]) -> str:
-    """Epsilons from the least to the most, and whose these are."""
+    """From the least to the most, and whose these are."""
     values = [of(row) for row in rows]
     low, high = min(values), max(values)
     if low == high:
-        return f"epsilon {figure(low)}"
+        return figure(low)
     ends = ([row for row, value in zip(rows, values, strict=True) if value == end] for end in (low, high))
     return " to ".join(f"{figure(of(own[0]))} ({_whose(own)})" for own in ends)
 

@@ -12,20 +12,28 @@ from dataclasses import dataclass
 
 from sordino.learning.datasets import KNOWN
 from sordino.recipe.grammar import (
+    AdaptiveRange,
     BudgetRule,
     ByBudget,
+    BySamples,
+    CentralDp,
     DirichletSplit,
     FedAvg,
     GaussianSpec,
     IidSplit,
     InverseVariance,
     LaplaceSpec,
+    LdpFed,
+    LdpFl,
     Part,
+    RelayChannel,
+    ScopeProportional,
     Sections,
     SelectCount,
     Sgd,
     ShardsSplit,
     Shares,
+    ShuffledChannel,
     SignAggregation,
     SignSpec,
     SiloDp,
@@ -227,11 +235,11 @@ def _strength_problems(key: str, strength: object, clients: int) -> Found:
 @_reads("clients.epsilon", "method.name", "method.mechanism")
 def _epsilon_where_it_is_used(recipe: Sections) -> Found:
     method, epsilon = recipe.method, recipe.clients.epsilon
-    if isinstance(method, SiloDp):
+    if isinstance(method, SiloDp | CentralDp):
         if epsilon is not None:
             yield _at(
                 "clients.epsilon",
-                "silo-dp takes none, its strength is method.target or method.noise_multiplier: leave it out",
+                f"{method.name} takes none, its strength is method.target or method.noise_multiplier: leave it out",
             )
         return
     mechanism = method.mechanism
@@ -248,7 +256,7 @@ def _epsilon_where_it_is_used(recipe: Sections) -> Found:
 
 @_reads("method.name", "method.range", "method.mechanism")
 def _the_range_fits_the_mechanism(recipe: Sections) -> Found:
-    if not isinstance(recipe.method, FedAvg):
+    if not isinstance(recipe.method, FedAvg | LdpFed | LdpFl):
         return
     mechanism, range_ = recipe.method.mechanism, recipe.method.range
     if range_ is None:
@@ -310,16 +318,45 @@ def _a_calibration_has_its_own_fields(recipe: Sections) -> Found:
 def _the_aggregation_can_be_had(recipe: Sections) -> Found:
     method = recipe.method
     key, aggregation = "method.aggregation.kind", method.aggregation
-    whom = f"the mechanism {method.mechanism.name}" if isinstance(method, FedAvg) else "silo-dp"
+    mechanism = getattr(method, "mechanism", None)
+    whom = f"the mechanism {mechanism.name}" if mechanism is not None else method.name
     match aggregation:
-        case SignAggregation() if not (isinstance(method, FedAvg) and method.mechanism.name == "sign"):
+        case SignAggregation() if mechanism is None or mechanism.name != "sign":
             yield _at(key, f"got sign with {whom}; allowed only with the mechanism sign, whose reports are votes")
-        case InverseVariance() if not (isinstance(method, FedAvg) and method.mechanism.noisy):
+        case InverseVariance() if mechanism is None or not mechanism.noisy:
             yield _at(
                 key, f"got inverse-variance with {whom}, whose reports carry no noise of known variance: take mean"
             )
         case ByBudget() if recipe.clients.epsilon is None:
             yield _at(key, f"got budget without clients.epsilon, by which it weighs ({whom}): take mean or samples")
+
+
+@_reads("method.name", "method.range", "method.mechanism")
+def _an_adaptive_range_can_be_had(recipe: Sections) -> Found:
+    method = recipe.method
+    if not isinstance(method, LdpFl) or not isinstance(method.range, AdaptiveRange):
+        return
+    if method.range.radius is None and method.range.centre != 0:
+        yield _at("method.range.centre", "got one without a radius, and both are of the first round: give both or none")
+    if method.mechanism.around_zero:
+        yield _at("method.range.kind", f"got adaptive with {_form(method.mechanism)}; allowed: fixed")
+
+
+@_reads("method", "split")
+def _only_bits_are_shuffled(recipe: Sections) -> Found:
+    method, clients = recipe.method, recipe.number_of_clients
+    if not isinstance(method, LdpFl) or not isinstance(method.channel, ShuffledChannel):
+        return
+    channel, asked = method.channel, method.selection.asked(clients)
+    if method.mechanism.name != "two-point":
+        found = f"got shuffled with the mechanism {method.mechanism.name}"
+        yield _at("method.channel.kind", f"{found}; allowed only with two-point, whose reports are bits: take direct")
+    if isinstance(method.aggregation, BySamples):
+        yield _at("method.aggregation.kind", "got samples; a shuffled report has no number beside it: take mean")
+    if channel.at_least > asked:
+        yield _at("method.channel.at_least", f"got {channel.at_least}; allowed: at most {asked}, the clients asked")
+    for name in () if channel.delay is None else ("latency", "computing", "communication"):
+        yield from _strength_problems(f"method.channel.delay.{name}", getattr(channel.delay, name), clients)
 
 
 @_reads("method.selection", "split")
@@ -329,19 +366,44 @@ def _no_more_asked_than_there_are(recipe: Sections) -> Found:
         yield _at("method.selection.k", f"got {selection.k}; allowed: at most {recipe.number_of_clients}, all clients")
 
 
-@_reads("method.selection", "split", "rounds.quorum")
+@_reads("method.selection", "method.channel", "split")
+def _a_relay_hands_on_no_more_than_it_gets(recipe: Sections) -> Found:
+    channel, asked = recipe.method.channel, recipe.method.selection.asked(recipe.number_of_clients)
+    if isinstance(channel, RelayChannel) and channel.k > asked:
+        yield _at("method.channel.k", f"got {channel.k}; allowed: at most {asked}, the clients asked in a round")
+
+
+@_reads("method", "rounds.count")
+def _cycles_are_equally_long(recipe: Sections) -> Found:
+    method, count = recipe.method, recipe.rounds.count
+    if not isinstance(method, LdpFed):
+        return
+    if isinstance(method.scope, ScopeProportional) and count % method.scope.cycles:
+        yield _at(
+            "method.scope.cycles",
+            f"got {method.scope.cycles}; allowed: a divisor of rounds.count = {count}, so that all cycles are alike",
+        )
+    if method.range is not None and isinstance(method.range.radius, dict) and not method.mechanism.one_radius:
+        yield _at(
+            "method.range.radius", f"got {shown(method.range.radius)}; ldp-fed codes all layers alike: give one number"
+        )
+
+
+@_reads("method.selection", "method.channel", "split", "rounds.quorum")
 def _a_quorum_can_be_met(recipe: Sections) -> Found:
     asked = recipe.method.selection.asked(recipe.number_of_clients)
+    if isinstance(recipe.method.channel, RelayChannel):
+        asked = min(asked, recipe.method.channel.k)
     if recipe.rounds.quorum > asked:
         yield _at(
             "rounds.quorum", f"got {recipe.rounds.quorum}; allowed: at most {asked}, the clients asked in a round"
         )
 
 
-@_reads("method", "data.source")
-def _silos_know_their_noise_and_size(recipe: Sections) -> Found:
+@_reads("method")
+def _gaussian_noise_is_given_in_one_way(recipe: Sections) -> Found:
     method = recipe.method
-    if not isinstance(method, SiloDp):
+    if not isinstance(method, SiloDp | CentralDp):
         return
     given = [name for name in ("noise_multiplier", "target") if getattr(method, name) is not None]
     if len(given) != 1:
@@ -350,6 +412,13 @@ def _silos_know_their_noise_and_size(recipe: Sections) -> Found:
             "method.target",
             f"{found} given of target = {{ epsilon = ..., delta = ... }} and noise_multiplier; allowed: exactly one",
         )
+
+
+@_reads("method", "data.source")
+def _silos_know_their_size(recipe: Sections) -> Found:
+    method = recipe.method
+    if not isinstance(method, SiloDp):
+        return
     if method.announced_size == 0 and recipe.data.origin not in ("known", None):
         yield _at(
             "method.announced_size",

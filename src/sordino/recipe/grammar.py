@@ -527,6 +527,24 @@ class FixedRange(Part):
 Range = Annotated[FixedRange, _said("kind")]
 
 
+class AdaptiveRange(Part):
+    """A range by layer that the server takes from its own noisy mean after each round (LDP-FL): nothing new is lost."""
+
+    kind: Literal["adaptive"] = Field(default="adaptive", description="by layer, from the last noisy mean")
+    radius: Radius | None = Field(
+        default=None,
+        description="in the first round: one number, or a table by layer; spans the initial weights if left out",
+    )
+    centre: Centre = Field(default=0.0, description="in the first round, with radius: one number, or a table by layer")
+    slack: Positive = Field(default=1.0, description="every radius taken from a mean is multiplied by it")
+    quantile: Probability = Field(
+        default=1.0, description="share of a layer's values that its range spans (1: from the smallest to the largest)"
+    )
+
+
+LayerRange = Annotated[FixedRange | AdaptiveRange, Field(discriminator="kind")]
+
+
 class DirectChannel(Part):
     """Each report goes straight to the server."""
 
@@ -543,6 +561,34 @@ class RelayChannel(Part):
 
 
 Channel = Annotated[DirectChannel | RelayChannel, Field(discriminator="kind")]
+
+
+class Delay(Part):
+    """How long the random delays of LDP-FL's Algorithm 3 would take: simulated beside the run, in seconds."""
+
+    inline: ClassVar[bool] = True
+
+    latency: Strength = Field(description="T that clients propose; the median is agreed on")
+    computing: Strength = Field(default=0.0001, description="how long clients train")
+    communication: Strength = Field(default=0.0001, description="how long a report of theirs takes")
+
+
+class ShuffledChannel(Part):
+    """A trusted shuffler takes the names off the reports and mixes those of equal epsilon."""
+
+    kind: Literal["shuffled"] = Field(default="shuffled", description="through a trusted shuffler of one-bit reports")
+    granularity: Literal["parameter", "model"] = Field(
+        description="what is mixed: every single parameter by itself, or whole reports"
+    )
+    at_least: Natural = Field(
+        default=0,
+        description="fewest reports of one epsilon that are passed on, which is the crowd that the statement counts on "
+        "(0: all that are asked, or 1 where that differs from round to round)",
+    )
+    delay: Delay | None = Field(default=None, description="delays to simulate; none if left out")
+
+
+BitChannel = Annotated[DirectChannel | ShuffledChannel, Field(discriminator="kind")]
 
 
 class Mean(Part):
@@ -788,6 +834,22 @@ class FedAvg(Part):
     aggregation: Aggregation = Field(default=Mean(), description="how reports are put together")
 
 
+class LdpFl(Part):
+    """LDP-FL: weights as single bits, ranges by layer, single parameters shuffled."""
+
+    name: Literal["ldp-fl"] = Field(default="ldp-fl", description="weights as bits, ranges by layer, shuffled")
+    server_lr: ServerLr = 1.0
+    selection: Selection = Field(default=SelectAll(), description="who is asked in a round")
+    range: LayerRange | None = Field(
+        default=None, description="where weights are clipped to; left out only without a mechanism"
+    )
+    mechanism: Annotated[TwoPointSpec | ClipOnlySpec | NoMechanism, Field(discriminator="name")] = Field(
+        default=TwoPointSpec(), description="the paper's randomiser, or for comparison one of those without noise"
+    )
+    channel: BitChannel = Field(default=DirectChannel(), description="how reports travel")
+    aggregation: Aggregation = Field(default=Mean(), description="how reports are put together")
+
+
 class Target(Part):
     """What a run of silo-dp shall be proven to protect, in all its rounds together."""
 
@@ -848,7 +910,34 @@ class LdpFed(Part):
     aggregation: Aggregation = Field(default=Mean(), description="how reports are put together")
 
 
-Method = Annotated[FedAvg | SiloDp | LdpFed, Field(discriminator="name")]
+def _clip_form(value: Any) -> str:
+    return "median" if isinstance(value, str) else "number"
+
+
+class CentralDp(Part):
+    """Client-level differential privacy by a trusted server, which clips updates and adds the noise (Geyer et al.)."""
+
+    name: Literal["central-dp"] = Field(default="central-dp", description="a trusted server adds the noise")
+    server_lr: ServerLr = 1.0
+    clip: Annotated[
+        Annotated[Positive, Tag("number")] | Annotated[Literal["median"], Tag("median")],
+        Discriminator(_clip_form),
+        Says('a number > 0, or "median"'),
+    ] = Field(description="L2 norm to which updates are clipped, or the median of a round's norms: nothing proves that")
+    noise_multiplier: Positive | None = Field(
+        default=None, description="noise of a round's sum, in units of clip; or give target"
+    )
+    target: Target | None = Field(
+        default=None, description="what the whole run is to protect, from which the noise multiplier is computed"
+    )
+    selection: Annotated[SelectProbability, _said("kind")] = Field(
+        default=SelectProbability(p=1.0), description="each client's probability of being in a round's sum"
+    )
+    channel: Annotated[DirectChannel, _said("kind")] = Field(default=DirectChannel(), description="how reports travel")
+    aggregation: Annotated[Mean, _said("kind")] = Field(default=Mean(), description="how reports are put together")
+
+
+Method = Annotated[FedAvg | SiloDp | LdpFed | LdpFl | CentralDp, Field(discriminator="name")]
 
 
 # --- rounds, evaluation, and the whole --------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ def privacy_section(stated: Stated | None) -> Markup:
             ),
         ]
     elif not stated.rows:
-        inner = [element("h2", stated.title), element("p", "No report left any client, so nothing was given away.")]
+        inner = [element("h2", stated.title), *(element("p", sentence) for sentence in stated.sentences)]
     else:
         inner = [
             element("h2", stated.title),

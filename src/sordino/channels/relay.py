@@ -1,0 +1,80 @@
+"""The relay: all reports go to it, and it hands k of them to the coordinator, without names.
+
+It is the k-client selection module of LDP-Fed (Truex et al. 2020, section 3) read as a party of its own, between the
+clients and the aggregator. All that were asked have randomised and sent, so all of them have spent their budget: the
+reports that are dropped are unseen by the aggregator, not by the relay. The relay sees every report and whose it is; it
+must be trusted with that as a shuffler is, or what holds against it is what holds against a server that gets them all.
+
+The aggregator gets each report under the name of *some* client of the same class (clients of one class have one
+mechanism): it can decode it, and learns no more than the class. Who is handed on is decided by the relay's own draw.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.channels.direct import Exchange
+from sordino.errors import InvalidInput
+from sordino.messages import Plan
+from sordino.randomness import Keystream, Purpose
+
+RELAY = 1  #: the tensor number of the relay's draws; the server's own selection has 0
+
+Lots = Callable[[int, Sequence[int]], NDArray[np.uint64]]  #: round, clients -> a random number for each of them
+
+
+class Relay:
+    """One step, `report`, and k of the reports: those whose clients drew the smallest lots among all that came."""
+
+    steps = ("report",)
+
+    def __init__(self, k: int, class_of: Sequence[int], lots: Lots) -> None:
+        if not 1 <= k <= len(class_of):
+            raise InvalidInput(f"a relay hands on from 1 to {len(class_of)} reports, one for each client, got k = {k}")
+        self._k, self._class_of, self._lots = k, tuple(class_of), lots
+        self._members: Mapping[int, list[int]] = _by_class(self._class_of)
+
+    @classmethod
+    def simulated(cls, k: int, class_of: Sequence[int], seed: int) -> Relay:
+        """A relay whose choices follow from the seed."""
+        return cls(k, class_of, SeededLots(seed))
+
+    def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        """The bodies of k reports, as many of each class as happened to be drawn, under other clients' names."""
+        lots = self._lots(Plan.decode(plan).round, clients)
+        drawn = dict(zip(clients, lots.tolist(), strict=True))
+        kept: list[tuple[int, int, bytes]] = []  # the largest lot first: never more than k reports are held
+        for client, body in exchange("report", dict.fromkeys(clients, plan)):
+            heapq.heappush(kept, (-drawn[client], client, body))
+            if len(kept) > self._k:
+                heapq.heappop(kept)
+        names = {c: iter(members) for c, members in self._members.items()}
+        for _, client, body in sorted(kept, reverse=True):  # by lot, an order that says nothing of who they are
+            yield next(names[self._class_of[client]]), body
+
+
+class SeededLots:
+    """Lots for simulations: the same seed gives the same ones, whoever else takes part."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def __call__(self, round: int, clients: Sequence[int]) -> NDArray[np.uint64]:
+        stream = Keystream.simulation(self._seed, list(clients), round)
+        words = stream.words(np.arange(len(clients)), Purpose.SELECT, RELAY, 0, 4)
+        return np.ascontiguousarray(words[:, :2]).view("<u8")[:, 0]
+
+
+def _by_class(class_of: Sequence[int]) -> dict[int, list[int]]:
+    members: dict[int, list[int]] = defaultdict(list)
+    for client, c in enumerate(class_of):
+        members[c].append(client)
+    return dict(members)
+
+
+__all__ = ["Relay"]

@@ -1,0 +1,673 @@
+"""Secure aggregation: a server learns the sum of whole-number vectors, and of no vector by itself.
+
+Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning", CCS 2017, Figure 4, with the
+consistency check that holds against a server that lies. n clients are invited, t is the threshold, k the bits of a sum:
+
+    keys      u draws the key pairs (c_u, s_u) and sends both public keys      server to U1: all keys
+    shares    u draws b_u; splits b_u and s_u^SK, t out of |U1|; seals one     server to U2: what was sealed to each
+              share of both to every v, under the key that c_u and c_v agree
+    masked    y_u = x_u + PRG(b_u) + sum_{v in U2, v > u} PRG(s_uv)            server to U3: the names of U3
+                                   - sum_{v in U2, v < u} PRG(s_uv)  mod 2^k
+    confirm   u tells every v in U3, under their key, which U3 it was told     server to U4: what U4 confirmed
+    unmask    u gives its shares of b_v for v in U3, of s_v^SK for v in U2 - U3
+
+From t answers the server has every b_v of U3 and every s_v^SK of those that dropped out, and takes their masks off the
+sum of the y_u. Both sides are steps on bytes, without clocks or sockets; docs/secure-aggregation.md says whom it
+withstands. Where the paper signs, pairs of clients authenticate to each other with the keys they agreed on: whoever
+vouches for the public keys (`Identity`) thereby vouches for everything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from numpy.typing import NDArray
+
+from sordino.channels import shamir
+from sordino.errors import InvalidInput, SordinoError
+
+Int64s = NDArray[np.int64]
+Words = NDArray[np.unsignedinteger[Any]]
+
+VERSION = 1
+STEPS = ("keys", "shares", "masked", "confirm", "unmask")
+MOST_CLIENTS = 2**16
+MOST_BITS = 64
+TILE = 2**17  #: bytes of a mask made at a time: they stay in the processor's cache
+
+_HEAD = struct.Struct("<2sBB16sI")  # magic, version, step, session, client
+_NUMBER = struct.Struct("<I")
+_ENTRY = struct.Struct("<I32s32sH")  # client, public keys, length of the signature
+_NONCE, _TAG = 12, 16
+_SEALED = _NONCE + 2 * shamir.SHARE_BYTES + 16
+
+
+class Refused(SordinoError):
+    """A message that is not accepted: damaged, forged, out of turn, or asking for more than a sum may reveal."""
+
+
+class SumLost(SordinoError):
+    """There is no sum: too few clients are left, or what they sent does not fit together."""
+
+
+# --- what all parties agree on ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Session:
+    """One sum: what is added, among how many invited clients, of whom how many must stay to the end."""
+
+    federation: str
+    round: int
+    group: int  #: which of the round's sums
+    subject: str  #: what the values are an answer to: a plan's digest
+    values: int
+    low: int  #: no client's value is below this
+    high: int  #: nor above this
+    clients: int  #: invited
+    threshold: int
+
+    def __post_init__(self) -> None:
+        whole = [f.name for f in fields(self) if f.name not in ("federation", "subject")]
+        if not all(type(getattr(self, name)) is int for name in whole):
+            raise InvalidInput(f"of a session, {', '.join(whole)} must be whole numbers")
+        if not (isinstance(self.federation, str) and isinstance(self.subject, str)):
+            raise InvalidInput("a session's federation and subject are texts")
+        if not 2 <= self.clients <= MOST_CLIENTS:
+            raise InvalidInput(f"a secure sum is of 2 to {MOST_CLIENTS:,} clients, got {self.clients}")
+        if not self.clients < 2 * self.threshold <= 2 * self.clients:
+            raise InvalidInput(
+                f"the threshold must be more than half of the {self.clients} clients and at most all of them, got "
+                f"{self.threshold}: with half or less, a server could unmask one client's vector"
+            )
+        if self.values < 1 or self.high <= self.low or self.round < 0 or self.group < 0:
+            raise InvalidInput("a session needs values >= 1, low < high, round >= 0 and group >= 0")
+        if self.bits > MOST_BITS or max(-self.low, self.high) * self.clients >= 2**63:
+            raise InvalidInput(
+                f"sums of {self.clients} numbers from {self.low} to {self.high} need more than {MOST_BITS} bits: keep "
+                "fewer decimals, or add up fewer clients"
+            )
+
+    @property
+    def bits(self) -> int:
+        """k: sums are taken modulo 2^k, whole bytes, so large that no sum can wrap around."""
+        return -(-(self.clients * (self.high - self.low)).bit_length() // 8) * 8
+
+    @property
+    def colluders(self) -> int:
+        """How many clients may side with a server that lies without it learning more than one sum."""
+        return 2 * self.threshold - self.clients - 1
+
+    @property
+    def honest(self) -> int:
+        """How many honest clients' values are in the sum, at least, if no more than `colluders` collude."""
+        return self.threshold - self.colluders
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of all of it: messages of another session are recognised."""
+        return hashlib.sha256(b"sordino secure sum v1" + self.encode()).digest()
+
+    def encode(self) -> bytes:
+        """Canonical JSON."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, text: bytes) -> Session:
+        """The session that `encode` wrote; anything else is refused."""
+        try:
+            given = json.loads(text)
+            return cls(**given)
+        except (ValueError, TypeError) as error:
+            raise Refused(f"this is not a session of a secure sum ({error})") from None
+
+
+class Identity(Protocol):
+    """Who vouches that a public key is a client's: without it, the server could put its own keys in their place."""
+
+    def sign(self, message: bytes) -> bytes:
+        """This client's signature."""
+        ...  # fmt: skip
+
+    def verify(self, client: int, message: bytes, signature: bytes) -> bool:
+        """Whether that client signed this."""
+        ...  # fmt: skip
+
+
+class Ed25519Identity:
+    """Long-term signing keys that clients know of each other from elsewhere: not from the server."""
+
+    def __init__(self, private: Ed25519PrivateKey, known: Mapping[int, Ed25519PublicKey]) -> None:
+        self._private, self._known = private, dict(known)
+
+    def sign(self, message: bytes) -> bytes:
+        return self._private.sign(message)
+
+    def verify(self, client: int, message: bytes, signature: bytes) -> bool:
+        if client not in self._known:
+            return False
+        try:
+            self._known[client].verify(signature, message)
+        except InvalidSignature:
+            return False
+        return True
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One client's public keys: `mask` agrees on masks, `seal` on sealing and vouching."""
+
+    client: int
+    mask: bytes
+    seal: bytes
+    signature: bytes = b""
+
+    def signed(self, session: Session) -> bytes:
+        return b"sordino secure sum keys" + session.digest + _NUMBER.pack(self.client) + self.mask + self.seal
+
+    def encode(self) -> bytes:
+        return _ENTRY.pack(self.client, self.mask, self.seal, len(self.signature)) + self.signature
+
+
+class _Reader:
+    """Reads a message's parts in turn; what is short or left over is refused."""
+
+    def __init__(self, message: bytes, step: str, session: Session, client: int) -> None:
+        self._left, self._step = memoryview(message), step
+        magic, version, number, digest, whose = self.read(_HEAD)
+        if (magic, version) != (b"SS", VERSION):
+            raise Refused(f"this is not a message of a secure sum, or not of version {VERSION}")
+        if number != STEPS.index(step):
+            raise Refused(f"a message of another step came in the step {step!r}")
+        if digest != session.digest[:16]:
+            raise Refused(f"a message of another round or another sum came in round {session.round}")
+        if whose != client:
+            raise Refused(f"a message from or to client {whose} came in the place of client {client}'s")
+
+    def take(self, length: int) -> bytes:
+        if len(self._left) < length:
+            raise Refused(f"a message of the step {self._step!r} was cut off")
+        taken, self._left = bytes(self._left[:length]), self._left[length:]
+        return taken
+
+    def read(self, form: struct.Struct) -> tuple[Any, ...]:
+        return form.unpack(self.take(form.size))
+
+    def pieces(self, count: int, length: int) -> list[bytes]:
+        whole = self.take(count * length)
+        return [whole[first : first + length] for first in range(0, len(whole), length)]
+
+    def entry(self) -> _Entry:
+        client, mask, seal, length = self.read(_ENTRY)
+        return _Entry(client, mask, seal, self.take(length))
+
+    def clients(self) -> tuple[int, ...]:
+        (count,) = self.read(_NUMBER)
+        found = struct.unpack(f"<{count}I", self.take(4 * count))
+        if list(found) != sorted(set(found)):
+            raise Refused("clients must be listed once each, in rising order")
+        return found
+
+    def rest(self) -> bytes:
+        return self.take(len(self._left))
+
+    def end(self) -> None:
+        if self._left:
+            raise Refused(f"a message of the step {self._step!r} is longer than it should be")
+
+
+def invitation(message: bytes) -> Session:
+    """The session that a request for keys invites to; whether to take part is for the client to judge."""
+    return Session.decode(message[_HEAD.size :])
+
+
+def _message(step: str, session: Session, client: int, *parts: bytes) -> bytes:
+    head = _HEAD.pack(b"SS", VERSION, STEPS.index(step), session.digest[:16], client)
+    return b"".join([head, *parts])
+
+
+def _listed(clients: Iterable[int]) -> bytes:
+    ordered = sorted(clients)
+    return _NUMBER.pack(len(ordered)) + struct.pack(f"<{len(ordered)}I", *ordered)
+
+
+def _extended(digest: bytes, *parts: bytes) -> bytes:
+    """What has been agreed so far, and this: two clients with equal digests were told the same all along."""
+    return hashlib.sha256(digest + b"".join(parts)).digest()
+
+
+# --- keys, seals and masks --------------------------------------------------------------------------------------------
+
+
+def _agree(private: X25519PrivateKey, public: bytes) -> bytes:
+    try:
+        return private.exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:
+        raise Refused("a public key of the roster is none: it would agree on the same secret with everybody") from None
+
+
+def _derive(secret: bytes, purpose: bytes, context: bytes, *clients: int) -> bytes:
+    info = purpose + context + b"".join(map(_NUMBER.pack, clients))
+    return HKDF(hashes.SHA256(), 32, None, b"sordino " + info).derive(secret)
+
+
+def _tag(secret: bytes, step: str, context: bytes, sender: int, receiver: int) -> bytes:
+    key = _derive(secret, b"vouch", context, sender, receiver)
+    return hmac.digest(key, step.encode() + context, "sha256")[:_TAG]
+
+
+def _seal(secret: bytes, context: bytes, sender: int, receiver: int, text: bytes) -> bytes:
+    nonce, about = os.urandom(_NONCE), _about(context, sender, receiver)
+    return nonce + ChaCha20Poly1305(_derive(secret, b"seal", context, sender, receiver)).encrypt(nonce, text, about)
+
+
+def _unseal(secret: bytes, context: bytes, sender: int, receiver: int, sealed: bytes) -> bytes:
+    cipher = ChaCha20Poly1305(_derive(secret, b"seal", context, sender, receiver))
+    try:
+        return cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], _about(context, sender, receiver))
+    except InvalidTag:
+        raise Refused(
+            f"the shares that client {sender} is said to have sealed are damaged, forged or of another round"
+        ) from None
+
+
+def _about(context: bytes, sender: int, receiver: int) -> bytes:
+    """Data that a seal is bound to: the context holds federation, round, sum and everybody's keys."""
+    return b"shares" + context + _NUMBER.pack(sender) + _NUMBER.pack(receiver)
+
+
+def _words(session: Session) -> np.dtype[Any]:
+    """The machine's words for numbers modulo 2^k: the smallest that hold k bits."""
+    return np.dtype(f"<u{next(size for size in (1, 2, 4, 8) if 8 * size >= session.bits)}")
+
+
+def _add_mask(total: Words, key: bytes, sign: int) -> None:
+    """Add or take off PRG(key): AES-256 in counter mode from zero on. Every key makes one mask."""
+    stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    step = TILE // total.itemsize
+    zeros, tile = bytes(TILE), np.empty(TILE + 15, np.uint8)
+    for first in range(0, total.size, step):
+        part = total[first : first + step]
+        stream.update_into(memoryview(zeros)[: part.nbytes], tile.data)
+        mask = tile[: part.nbytes].view(total.dtype)
+        (np.add if sign > 0 else np.subtract)(part, mask, out=part)
+
+
+def _packed(words: Words, session: Session) -> bytes:
+    """k bits of every word: what lies above has no meaning modulo 2^k."""
+    lanes = words.view(np.uint8).reshape(-1, words.itemsize)
+    return lanes[:, : session.bits // 8].tobytes()
+
+
+def _unpacked(sent: bytes, session: Session) -> Words:
+    width, form = session.bits // 8, _words(session)
+    if len(sent) != session.values * width:
+        raise Refused(f"a masked vector of {session.values} values has {session.values * width} bytes, got {len(sent)}")
+    lanes = np.zeros((session.values, form.itemsize), np.uint8)
+    lanes[:, :width] = np.frombuffer(sent, np.uint8).reshape(session.values, width)
+    return lanes.reshape(-1).view(form)
+
+
+# --- the client's side ------------------------------------------------------------------------------------------------
+
+
+class Client:
+    """One client in one sum. Every step is answered once; after anything that it refuses, it answers no more.
+
+    All its secrets are drawn here, from the operating system, and serve this session alone.
+    """
+
+    def __init__(self, session: Session, client: int, *, identity: Identity | None = None) -> None:
+        self.session, self.client = session, client
+        self._identity = identity
+        self._next = 0  # the step that may come
+        self._mask_key, self._seal_key = X25519PrivateKey.generate(), X25519PrivateKey.generate()
+        self._self_seed = os.urandom(shamir.SECRET_BYTES)
+        entry = _Entry(
+            client, self._mask_key.public_key().public_bytes_raw(), self._seal_key.public_key().public_bytes_raw()
+        )
+        signature = b"" if identity is None else identity.sign(entry.signed(session))
+        self._entry = _Entry(client, entry.mask, entry.seal, signature)
+        self._roster: dict[int, _Entry] = {}
+        self._secrets: dict[int, bytes] = {}  # agreed with each peer, for sealing and vouching
+        self._shares: dict[int, tuple[bytes, bytes]] = {}  # of everybody's self-mask seed and masking key
+        self._context = session.digest  # everything that this client has been told so far
+        self._masked: tuple[int, ...] = ()  # U3
+
+    def answer(self, step: str, request: bytes, vector: Int64s | None = None) -> bytes:
+        """The answer to a step's request; `vector` is what this client adds to the sum, in the step `masked`."""
+        if step not in STEPS:
+            raise Refused(f"unknown step {step!r}; allowed: {', '.join(STEPS)}")
+        expected, self._next = self._next, len(STEPS)  # fail closed: only a step that succeeds lets the next one come
+        if STEPS.index(step) != expected:
+            what = "is over for this client" if expected == len(STEPS) else f"is at the step {STEPS[expected]!r}"
+            raise Refused(f"a request for the step {step!r} came, but the sum {what}: nothing is answered twice")
+        reader = _Reader(request, step, self.session, self.client)
+        match step:
+            case "keys":
+                answer = self._keys(reader)
+            case "shares":
+                answer = self._share(reader)
+            case "masked":
+                answer = self._mask(reader, vector)
+            case "confirm":
+                answer = self._confirm(reader)
+            case _:
+                answer = self._unmask(reader)
+        self._next = expected + 1
+        return answer
+
+    def _say(self, step: str, *parts: bytes) -> bytes:
+        return _message(step, self.session, self.client, *parts)
+
+    def _keys(self, request: _Reader) -> bytes:
+        if request.rest() != self.session.encode():
+            raise Refused("the invitation is to another sum than the one this client agreed to")
+        return self._say("keys", self._entry.encode())
+
+    def _share(self, request: _Reader) -> bytes:
+        self._read_roster(request)
+        points = _points(self._roster)
+        threshold = self.session.threshold
+        split = [
+            shamir.split(int.from_bytes(secret, "big"), threshold, list(points.values()))
+            for secret in (self._self_seed, self._mask_key.private_bytes_raw())
+        ]
+        sealed = []
+        for client, seed, key in zip(points, *split, strict=True):
+            pair = seed.to_bytes(shamir.SHARE_BYTES, "big"), key.to_bytes(shamir.SHARE_BYTES, "big")
+            if client == self.client:
+                self._shares[client] = pair
+            else:
+                self._secrets[client] = _agree(self._seal_key, self._roster[client].seal)
+                text = b"".join(pair)
+                sealed.append(_seal(self._secrets[client], self._context, self.client, client, text))
+        return self._say("shares", *sealed)
+
+    def _read_roster(self, request: _Reader) -> None:
+        (count,) = request.read(_NUMBER)
+        entries = [request.entry() for _ in range(min(count, MOST_CLIENTS))]
+        request.end()
+        self._roster = {entry.client: entry for entry in entries}
+        self._check_crowd(tuple(entry.client for entry in entries), "sent keys")
+        if len(entries) > self.session.clients:
+            raise Refused(f"{len(entries)} clients sent keys, but {self.session.clients} were invited")
+        if self._roster[self.client] != self._entry:
+            raise Refused("the roster holds other keys for this client than it sent: the server is not to be trusted")
+        if len({key for entry in entries for key in (entry.mask, entry.seal)}) != 2 * len(entries):
+            raise Refused("the roster holds one key twice: the server is not to be trusted")
+        for entry in entries:
+            if self._identity is not None and not self._vouched(entry):
+                raise Refused(f"the keys of client {entry.client} are not signed by it: the server may have made them")
+        self._context = _extended(self._context, *(entry.encode() for entry in entries))
+
+    def _vouched(self, entry: _Entry) -> bool:
+        assert self._identity is not None
+        own = entry.client == self.client
+        return own or self._identity.verify(entry.client, entry.signed(self.session), entry.signature)
+
+    def _check_crowd(self, clients: Sequence[int], did: str) -> None:
+        """Refuse a list that is too short, strange, or without this client: a small sum tells of those in it."""
+        if list(clients) != sorted(set(clients)) or self.client not in clients:
+            raise Refused(f"those who {did} must be listed once each, in rising order, with this client among them")
+        if len(clients) < self.session.threshold:
+            raise Refused(f"{len(clients)} clients {did}, fewer than the threshold of {self.session.threshold}")
+
+    def _mask(self, request: _Reader, vector: Int64s | None) -> bytes:
+        members = request.clients()
+        self._check_crowd(members, "shared their secrets")
+        if strangers := set(members) - set(self._roster):
+            raise Refused(f"client {min(strangers)} shares a secret, but never sent keys")
+        peers = [client for client in members if client != self.client]
+        for client, sealed in zip(peers, request.pieces(len(peers), _SEALED), strict=True):
+            text = _unseal(self._secrets[client], self._context, client, self.client, sealed)
+            self._shares[client] = text[: shamir.SHARE_BYTES], text[shamir.SHARE_BYTES :]
+        request.end()
+        self._shares = {client: self._shares[client] for client in members}
+        self._context = _extended(self._context, _listed(members))
+        return self._say("masked", *self._tags("masked", peers), _packed(self._masks_on(vector, peers), self.session))
+
+    def _masks_on(self, vector: Int64s | None, peers: Sequence[int]) -> Words:
+        masked = _checked_vector(vector, self.session).astype(_words(self.session))
+        _add_mask(masked, _derive(self._self_seed, b"self", self._context), +1)
+        for client in peers:
+            secret = _agree(self._mask_key, self._roster[client].mask)
+            _add_mask(masked, _derive(secret, b"mask", self._context), +1 if client > self.client else -1)
+        return masked
+
+    def _tags(self, step: str, receivers: Iterable[int]) -> list[bytes]:
+        return [_tag(self._secrets[c], step, self._context, self.client, c) for c in receivers if c != self.client]
+
+    def _check_tags(self, step: str, senders: Sequence[int], request: _Reader) -> None:
+        peers = [client for client in senders if client != self.client]
+        for client, tag in zip(peers, request.pieces(len(peers), _TAG), strict=True):
+            expected = _tag(self._secrets[client], step, self._context, client, self.client)
+            if not hmac.compare_digest(tag, expected):
+                raise Refused(
+                    f"client {client} was told other names or keys than this client: the server's lists differ"
+                )
+        request.end()
+
+    def _confirm(self, request: _Reader) -> bytes:
+        members = request.clients()
+        self._check_crowd(members, "sent masked vectors")
+        if strangers := set(members) - set(self._shares):
+            raise Refused(f"client {min(strangers)} is said to have sent a vector, but shared no secrets")
+        self._check_tags("masked", members, request)
+        self._masked = members
+        self._context = _extended(self._context, _listed(members))
+        return self._say("confirm", *self._tags("confirm", members))
+
+    def _unmask(self, request: _Reader) -> bytes:
+        """Shares of the seeds of those in the sum and of the keys of all others: of nobody both."""
+        members = request.clients()
+        self._check_crowd(members, "confirmed the list")
+        if strangers := set(members) - set(self._masked):
+            raise Refused(f"client {min(strangers)} is said to have confirmed the list, but sent no vector")
+        self._check_tags("confirm", members, request)
+        survivors = frozenset(self._masked)
+        return self._say(
+            "unmask", *(seed if client in survivors else key for client, (seed, key) in sorted(self._shares.items()))
+        )
+
+
+def _points(clients: Iterable[int]) -> dict[int, int]:
+    """Where the shares of each client lie on the polynomials: 1, 2, ... in the order of the roster."""
+    return {client: point for point, client in enumerate(sorted(clients), 1)}
+
+
+def _checked_vector(vector: Int64s | None, session: Session) -> Int64s:
+    if vector is None or vector.shape != (session.values,) or vector.dtype != np.int64:
+        raise InvalidInput(f"this sum is of int64 vectors [{session.values}]")
+    if vector.min() < session.low or vector.max() > session.high:
+        raise InvalidInput(
+            f"this sum is of numbers from {session.low} to {session.high}, got {vector.min()} to {vector.max()}"
+        )
+    return vector
+
+
+# --- the server's side ------------------------------------------------------------------------------------------------
+
+
+class Server:
+    """The server in one sum: `requests(step)` for those still there, `receive` for each answer, in turn; then `total`.
+
+    It keeps one running sum of masked vectors: memory does not grow with clients, save for their keys and shares.
+    """
+
+    def __init__(self, session: Session, clients: Iterable[int]) -> None:
+        self.session = session
+        self._asked = tuple(sorted(clients))
+        if len(set(self._asked)) != session.clients or len(self._asked) != session.clients:
+            raise InvalidInput(f"the session is of {session.clients} clients: name as many, each once")
+        self._step = -1
+        self._heard: dict[int, Any] = {}  # what each client sent in this step
+        self._roster: dict[int, _Entry] = {}  # U1
+        self._sealed: dict[int, list[bytes]] = {}  # by sender, in the order of the others in U1; U2
+        self._context = session.digest
+        self._sum: Words = np.zeros(session.values, _words(session))
+        self._masked: tuple[int, ...] = ()  # U3
+
+    @property
+    def summed(self) -> tuple[int, ...]:
+        """U3: whose vectors are in the sum."""
+        return self._masked
+
+    def requests(self, step: str) -> dict[int, bytes]:
+        """Close the step before, and say what is sent to each client in this one; refused if too few are left."""
+        if step not in STEPS or STEPS.index(step) != self._step + 1:
+            raise InvalidInput(f"the steps of a sum are {', '.join(STEPS)}, in this order; got {step!r}")
+        self._close()
+        self._step += 1
+        bodies = {
+            "keys": self._invitations, "shares": self._rosters, "masked": self._deliveries, "confirm": self._lists,
+            "unmask": self._confirmations,
+        }[step]()  # fmt: skip
+        self._asked, self._heard = tuple(bodies), {}
+        return {client: _message(step, self.session, client, body) for client, body in bodies.items()}
+
+    def receive(self, step: str, client: int, message: bytes) -> None:
+        """Take one client's answer; a client whose answer is refused counts as gone."""
+        if self._step < 0 or step != STEPS[self._step]:
+            raise Refused(f"an answer to the step {step!r} came out of turn")
+        if client not in self._asked:
+            raise Refused(f"client {client} was not asked in the step {step!r}")
+        if client in self._heard:
+            raise Refused(f"client {client} answered the step {step!r} twice")
+        reader = _Reader(message, step, self.session, client)
+        self._heard[client] = getattr(self, f"_read_{step}")(client, reader)
+
+    def _close(self) -> None:
+        if self._step >= 0 and len(self._heard) < self.session.threshold:
+            raise SumLost(
+                f"{len(self._heard)} of {self.session.clients} clients answered the step {STEPS[self._step]!r}, and "
+                f"{self.session.threshold} are needed: nothing of their values was revealed. Ask more clients, give "
+                "them more time, or set a lower threshold"
+            )
+
+    # --- what is sent
+
+    def _invitations(self) -> dict[int, bytes]:
+        return dict.fromkeys(self._asked, self.session.encode())
+
+    def _rosters(self) -> dict[int, bytes]:
+        self._roster = dict(sorted(self._heard.items()))
+        entries = [entry.encode() for entry in self._roster.values()]
+        self._context = _extended(self._context, *entries)
+        return dict.fromkeys(self._roster, _NUMBER.pack(len(entries)) + b"".join(entries))
+
+    def _deliveries(self) -> dict[int, bytes]:
+        self._sealed = dict(sorted(self._heard.items()))
+        self._context = _extended(self._context, _listed(self._sealed))
+        return self._forwarded(self._sealed, self._roster)
+
+    def _lists(self) -> dict[int, bytes]:
+        self._masked = tuple(sorted(self._heard))
+        return self._forwarded(self._heard, self._sealed)
+
+    def _confirmations(self) -> dict[int, bytes]:
+        return self._forwarded(self._heard, self._masked)
+
+    @staticmethod
+    def _forwarded(sent: Mapping[int, list[bytes]], receivers: Iterable[int]) -> dict[int, bytes]:
+        """For each sender, what the others sent to it; every sender wrote to all other receivers, in their order."""
+        place = {client: k for k, client in enumerate(sorted(receivers))}
+        senders = sorted(sent)
+        listed = _listed(senders)
+        return {to: listed + b"".join(sent[by][place[to] - (by < to)] for by in senders if by != to) for to in senders}
+
+    # --- what comes back
+
+    def _read_keys(self, client: int, reader: _Reader) -> _Entry:
+        entry = reader.entry()
+        reader.end()
+        taken = {key for other in self._heard.values() for key in (other.mask, other.seal)}
+        if entry.client != client or entry.mask == entry.seal or {entry.mask, entry.seal} & taken:
+            raise Refused(f"client {client} sent keys that are not its own")
+        return entry
+
+    def _read_shares(self, client: int, reader: _Reader) -> list[bytes]:
+        return self._pieces(reader, len(self._roster) - 1, _SEALED)
+
+    def _read_masked(self, client: int, reader: _Reader) -> list[bytes]:
+        tags = reader.pieces(len(self._sealed) - 1, _TAG)
+        self._sum += _unpacked(reader.rest(), self.session)
+        return tags
+
+    def _read_confirm(self, client: int, reader: _Reader) -> list[bytes]:
+        return self._pieces(reader, len(self._masked) - 1, _TAG)
+
+    def _read_unmask(self, client: int, reader: _Reader) -> list[int]:
+        shares = [int.from_bytes(s, "big") for s in self._pieces(reader, len(self._sealed), shamir.SHARE_BYTES)]
+        if max(shares) >= shamir.PRIME:
+            raise Refused(f"client {client} sent a share outside the field")
+        return shares
+
+    @staticmethod
+    def _pieces(reader: _Reader, count: int, length: int) -> list[bytes]:
+        found = reader.pieces(count, length)
+        reader.end()
+        return found
+
+    # --- the sum
+
+    def total(self) -> Int64s:
+        """The exact sum over `summed`, without masks."""
+        if self._step != len(STEPS) - 1:
+            raise InvalidInput(f"a sum is known after its last step, {STEPS[-1]!r}")
+        self._close()
+        points = _points(self._roster)
+        helpers = sorted(self._heard)[: self.session.threshold]
+        weights = shamir.weights([points[client] for client in helpers])
+        total = self._sum.copy()
+        for k, client in enumerate(self._sealed):
+            shares = (self._heard[helper][k] for helper in helpers)
+            secret = sum(w * share for w, share in zip(weights, shares, strict=True)) % shamir.PRIME
+            if secret >= 2 ** (8 * shamir.SECRET_BYTES):
+                raise SumLost(f"the shares of client {client}'s secret do not fit together: a client sent a false one")
+            self._take_off(total, client, secret.to_bytes(shamir.SECRET_BYTES, "big"))
+        return self._decoded(total)
+
+    def _take_off(self, total: Words, client: int, secret: bytes) -> None:
+        """The self-mask of a client in the sum, or all masks that others made with one that dropped out."""
+        if client in self._masked:
+            _add_mask(total, _derive(secret, b"self", self._context), -1)
+            return
+        private = X25519PrivateKey.from_private_bytes(secret)
+        if private.public_key().public_bytes_raw() != self._roster[client].mask:
+            raise SumLost(f"the shares of client {client}'s key do not give its key: a client sent a false one")
+        for other in self._masked:
+            mask = _derive(_agree(private, self._roster[other].mask), b"mask", self._context)
+            _add_mask(total, mask, -1 if client > other else +1)
+
+    def _decoded(self, total: Words) -> Int64s:
+        """Numbers modulo 2^k as the only sums of so many clients that they can be."""
+        count, session = len(self._masked), self.session
+        lowest = count * session.low
+        above = total.astype(np.uint64) - np.uint64(lowest % 2**64)
+        above &= np.uint64(2**session.bits - 1)
+        if int(above.max()) > count * (session.high - session.low):
+            raise SumLost(
+                f"the sum holds a number that {count} clients cannot have made: one of them sent a value out of range "
+                "or a false share"
+            )
+        return above.astype(np.int64) + lowest
+
+
+__all__ = ["STEPS", "Client", "Ed25519Identity", "Identity", "Refused", "Server", "Session", "SumLost", "invitation"]
