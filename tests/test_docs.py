@@ -10,7 +10,15 @@ from sordino import Gaussian, L2Ball, Piecewise, PrivUnitG, TwoPoint
 from sordino.privacy import amplification
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["README.md", "docs/tour.md", "docs/mechanisms.md", "docs/accounting.md", "docs/audit.md"]
+PAGES = [
+    "README.md",
+    "docs/tour.md",
+    "docs/mechanisms.md",
+    "docs/accounting.md",
+    "docs/audit.md",
+    "docs/planning.md",
+    "docs/reports.md",
+]
 
 
 @pytest.mark.parametrize("page", PAGES)

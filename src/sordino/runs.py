@@ -15,12 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sordino import preflight
-from sordino.channels.direct import Direct
+from sordino import channels, preflight
 from sordino.checkpoint import Checkpoint, Saved
 from sordino.coordinator import Coordinator, NobodyLeft, Rules
 from sordino.coordinator import Round as Held
-from sordino.errors import InvalidInput
+from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.simulated import Population, SimulatedFleet, Work
 from sordino.learning import models
 from sordino.learning.evaluation import Scores
@@ -120,7 +119,10 @@ def run(
             own = _Run(federation, fleet, ledger, target, checkpoint, execution, observer or Observer())
             if resume:
                 own.restore(saved)
-            return own.go()
+                return own.go(own.preflight())
+            with _empty_if_refused(target):
+                expected = own.preflight()
+            return own.go(expected)
         finally:
             fleet.close()
 
@@ -146,6 +148,18 @@ def _folder(recipe: Recipe, folder: str | Path | None, resume: bool, device: str
     if before.fingerprint != recipe.fingerprint:
         raise InvalidInput(f"{folder} was run with another recipe: resume takes the recipe that lies there")
     return found
+
+
+@contextmanager
+def _empty_if_refused(folder: RunFolder | None) -> Iterator[None]:
+    """A run that is refused before its first round leaves its folder free for the next attempt."""
+    try:
+        yield
+    except SordinoError:
+        if folder is not None:
+            for name in ("recipe.toml", "environment.json"):
+                (folder.path / name).unlink(missing_ok=True)
+        raise
 
 
 def _execution(federation: Federation, device: torch.device, saved: Saved | None) -> Execution:
@@ -198,13 +212,13 @@ class _Run:
         self._unwilling: set[int] = set()  # clients whose last answer was to decline
         self._whole = self._snapshot(federation.method.init())
 
-    def go(self) -> Outcome:
+    def go(self, expected: Sequence[str]) -> Outcome:
         """All rounds, from the start or from a checkpoint; Ctrl-C leaves a checkpoint of the last whole one behind."""
         method, state = self._federation.method, self._whole.state
-        expected = self._preflight()
         self._observer.started(self._federation, expected, state.round + 1)
         rules = Rules(self._recipe.rounds.quorum, self._recipe.rounds.deadline or None)
-        coordinator = Coordinator(method, self._fleet, Direct(), self._recipe.name, rules)
+        channel = channels.build(self._recipe, method)
+        coordinator = Coordinator(method, self._fleet, channel, self._recipe.name, rules)
         stopped = self._why_over(state)
         try:
             while stopped is None:
@@ -305,17 +319,21 @@ class _Run:
         rounds = self._recipe.rounds
         if state.round % self._recipe.evaluation.every and state.round < rounds.count:
             return {}
-        view = self._federation.method.view(state)
-        self._scores = self._fleet.grade(view, "test")
+        self._scores = self._scored(state, "test")
         found: dict[str, Any] = {"accuracy": self._scores.accuracy, "loss": _finite(self._scores.loss)}
         if "validation" in self._federation.exams:
-            found["validation_accuracy"] = self._fleet.grade(view, "validation").accuracy
+            found["validation_accuracy"] = self._scored(state, "validation").accuracy
         watched = found["accuracy"] if rounds.stop_on == "test" else found.get("validation_accuracy", 0.0)
         if watched > self._memory.best:
             self._memory.best, self._memory.since_best = watched, 0
         else:
             self._memory.since_best += 1
         return found
+
+    def _scored(self, state: State, exam: str) -> Scores:
+        """All models that count, on the same examples: together their accuracy is the mean of theirs."""
+        views = self._federation.method.views(state, self._fleet.states)
+        return Scores.together([self._fleet.grade(view, exam) for view in views])
 
     def _record(self, held: Held) -> Round:
         attendance, seen = held.attendance, self._fleet.seen
@@ -362,7 +380,7 @@ class _Run:
         if memory.lost >= LOST_ROUNDS:
             return f"{memory.lost} rounds in a row did not count, the last of them because {memory.why_lost}"
         if state.round >= rounds.count:
-            return f"all {rounds.count} rounds are done"
+            return f"all {rounds.count} rounds are done" if rounds.count > 1 else "its one round is done"
         return self._too_few_willing(state)
 
     def _too_few_willing(self, state: State) -> str | None:
@@ -384,7 +402,7 @@ class _Run:
         federation, recipe = self._federation, self._recipe
         view = federation.method.view(state)
         if self._scores is None or not self._records or self._records[-1].accuracy is None:
-            self._scores = self._fleet.grade(view, "test")
+            self._scores = self._scored(state, "test")
         statement = history.statement(
             self._fleet.spent, federation.clients, delta=federation.delta, title=f"Privacy statement of {recipe.name}"
         )
@@ -452,12 +470,14 @@ class _Run:
 
     # --- before the first round
 
-    def _preflight(self) -> tuple[str, ...]:
+    def preflight(self) -> tuple[str, ...]:
         """What to expect; a few clients rehearse the first round, so that the size of an update is known."""
         federation = self._federation
         some = [client for client, part in enumerate(federation.parts) if len(part)][:REHEARSING]
         plan = federation.method.plan(federation.method.init(), self._recipe.name)
         local = self._fleet.rehearse(plan, some)
+        if not any(federation.method.releases(plan)):
+            return (*_failures(local, len(some)), "Clients send nothing.")
         norm, largest = float(np.mean(local.update)), float(np.max(local.largest))
         expected = preflight.of_federation(federation, update_norm=norm or None, largest_value=largest or None)
         return (*_failures(local, len(some)), *expected.sentences)

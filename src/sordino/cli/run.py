@@ -322,7 +322,7 @@ def _carry_out(todo: Sequence[Point], done: int, workers: int | None, device: st
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, or folders that hold some.")],
     out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Where compare.html and compare.csv are written.")
+        Path, typer.Option(metavar="FOLDER", help="Where comparison.html and comparison.csv are written.")
     ] = Path(),
     as_json: AsJson = False,
 ) -> None:

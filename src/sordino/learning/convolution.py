@@ -1,10 +1,11 @@
-"""Convolution, pooling and batch norm for many clients at once, where PyTorch's own rules are slow or mix clients.
+"""Layers and a loss for many clients at once, where PyTorch's own rules under `vmap` are slow or mix clients.
 
 Under `vmap` PyTorch turns the convolutions of K clients into one convolution of K groups, which its processor kernels
 compute at half the speed of an ordinary one, and its 2x2 max pooling takes a third of a small network's time. Here a
 convolution is unfolded into one batched matrix product, on arrays whose fastest axis is the batch, so that every copy
 and comparison runs over long stretches of memory. Batch norm of K clients would become one of K times the channels,
-whose sums are rounded differently with K: here clients stay the slowest axis.
+whose sums are rounded differently with K: here clients stay the slowest axis. Cross-entropy would be written out in
+Python on every step, after half a second for loading what that needs.
 
 Results are those of PyTorch's own operators up to rounding (pooling: exactly). What these kernels do not cover
 (groups, dilation, other pooling windows) is left to PyTorch.
@@ -193,7 +194,7 @@ def _padding(given: Any, kernel: Pair, stride: Pair) -> Pair | None:
 
 
 class ClientKernels(TorchFunctionMode):
-    """Inside it, and under `vmap`, batch norm and (if `unfolded`) convolutions and pooling are those of this module.
+    """Inside it, and under `vmap`, batch norm, cross-entropy and (if `unfolded`) convolutions and pooling are ours.
 
     One gradient is computed at a time: its backward pass ends before the next forward pass begins.
     """
@@ -201,7 +202,10 @@ class ClientKernels(TorchFunctionMode):
     def __init__(self, unfolded: bool = True) -> None:
         super().__init__()
         self._space = _Workspace()
-        self._rules: dict[Any, Callable[..., Tensor | None]] = {functional.batch_norm: self._batch_norm}
+        self._rules: dict[Any, Callable[..., Tensor | None]] = {
+            functional.batch_norm: self._batch_norm,
+            functional.cross_entropy: self._cross_entropy,
+        }
         if unfolded:
             self._rules |= {
                 torch.conv2d: self._convolution,
@@ -241,6 +245,24 @@ class ClientKernels(TorchFunctionMode):
         if weight is not None:
             result = result * weight.reshape(channels)
         return result if bias is None else result + bias.reshape(channels)
+
+    @staticmethod
+    def _cross_entropy(
+        input: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> Tensor | None:
+        """The mean over records `[B, classes]` with labels `[B]`, all of which are known to be classes."""
+        settings = (weight, size_average, ignore_index, reduce, reduction, label_smoothing)
+        if settings != (None, None, -100, None, "mean", 0.0) or input.ndim != 2 or target.dtype != torch.int64:
+            return None
+        picked = torch.log_softmax(input, 1).gather(1, target.unsqueeze(1)).squeeze(1)
+        return picked.neg().sum() / len(picked)
 
     def _convolution(
         self,

@@ -15,6 +15,7 @@ METHODS = {
     "fedavg": "fedavg",
     "silo-dp": "silo_dp",
     "ldp-fed": "ldp_fed",
+    "local-only": "local_only",
 }
 
 

@@ -123,6 +123,13 @@ class Method(ABC):
     def view(self, state: State) -> View:
         """The model to evaluate and to hand out."""
 
+    def views(self, state: State, kept: Mapping[int, ClientState]) -> Sequence[View]:
+        """The models that are scored, of which the mean is reported: the common one, unless clients have their own.
+
+        `kept` is what each client has kept so far; only a simulation, in which the researcher is all of them, has it.
+        """
+        return (self.view(state),)
+
     @abstractmethod
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         """What a report on this plan tells of its client: one list for every class of clients."""

@@ -937,7 +937,19 @@ class CentralDp(Part):
     aggregation: Annotated[Mean, _said("kind")] = Field(default=Mean(), description="how reports are put together")
 
 
-Method = Annotated[FedAvg | SiloDp | LdpFed | LdpFl | CentralDp, Field(discriminator="name")]
+
+class LocalOnly(Part):
+    """Every client learns alone for as many rounds, and sends nothing: what federated learning must beat."""
+
+    name: Literal["local-only"] = Field(default="local-only", description="every client learns alone; nothing is sent")
+    server_lr: ClassVar[float] = 1.0
+    selection: ClassVar[SelectAll] = SelectAll()
+    mechanism: ClassVar[NoMechanism] = NoMechanism()
+    channel: ClassVar[DirectChannel] = DirectChannel()
+    aggregation: ClassVar[Mean] = Mean()
+
+
+Method = Annotated[FedAvg | SiloDp | LdpFed | LdpFl | CentralDp | LocalOnly, Field(discriminator="name")]
 
 
 # --- rounds, evaluation, and the whole --------------------------------------------------------------------------------
