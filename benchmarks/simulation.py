@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -32,6 +33,7 @@ from benchmarks.rivals.job import PARAMETERS, Job
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENTS = ROOT / "build" / "rivals"
 RESULTS = Path(__file__).parent / "results" / "simulation.json"
+GPU_RESULTS = RESULTS.with_name("simulation-gpu.json")
 PAGE = ROOT / "docs" / "performance.md"
 TORCH = "torch==2.13.0"  # exactly: anything else pulls gigabytes of GPU libraries
 PATIENCE = 1800.0  #: seconds after which a candidate is given up
@@ -317,6 +319,7 @@ def tables(plan: Plan) -> dict[str, Rows]:
         "speed": _speed(plan),
         "networks": _networks(plan),
         "scale": _scale(plan),
+        "gpu": gpu_table(json.loads(GPU_RESULTS.read_text(encoding="utf-8"))),
         "goals": [
             ["goal", "measured", "wanted", ""],
             *([g.name, f"{g.measured:.2f}", f">= {g.wanted:g}", g.verdict] for g in goals(plan)),
@@ -370,6 +373,19 @@ def _scale(plan: Plan) -> Rows:
         each = figure.round_seconds / section.job.clients * 1e6
         memory = (f"{size / 2**20:,.0f} MiB" for size in (figure.memory, figure.data_bytes))
         rows.append([f"{section.job.clients:,}", f"{figure.round_seconds:.2f}", f"{each:,.0f}", *memory])
+    return rows
+
+
+def gpu_table(kept: dict[str, Any]) -> Rows:
+    """What `benchmarks.simulation_gpu` measured, wherever that was."""
+    rows: Rows = [
+        ["network", "clients", "records a client", "at a time", "samples/s, recorded before", "from nothing", "apart"]
+    ]
+    for job in kept["jobs"]:
+        rates = (f"{job[what]:,.0f}" for what in ("recorded before", "from nothing"))
+        width = str(job.get("width", 128))
+        apart = f"{kept['apart'][job['network']]:.0e}" if job["records"] == 60 and "width" not in job else ""
+        rows.append([job["network"], f"{job['clients']:,}", str(job["records"]), width, *rates, apart])
     return rows
 
 

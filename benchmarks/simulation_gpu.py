@@ -1,11 +1,11 @@
 """Samples per second of local training on one GPU: 100 clients, batch 10, one epoch of SGD, MNIST-shaped records.
 
-    python -m benchmarks.simulation_gpu [--json FILE]
+    python -m benchmarks.simulation_gpu [--json benchmarks/results/simulation-gpu.json]
 
 It needs PyTorch, numpy and this package's own dependencies alone. Records lie on the GPU; every figure is the best of
 several calls and includes the drawing of orders, all checks and the copy of results. "recorded before" is a
 `CohortTrainer` that has trained these shapes before; "from nothing" is one call of `train_cohort`, which makes its own
-recordings.
+recordings. `python -m benchmarks.simulation` shows the kept figures in `docs/performance.md`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ import numpy as np
 
 from benchmarks.rivals.job import CLASSES, MEAN, STD, Job, pixels, say
 from sordino import Recipe, run
-from sordino.runs import run
 
 OPTIONS = {"ldp-fed": {"norm": "group"}}
 

@@ -17,7 +17,7 @@ from typing import Protocol
 from sordino.errors import InvalidInput, SordinoError
 from sordino.messages import Answer, Kind, Plan
 from sordino.methods.interface import Method, State
-from sordino.methods.upload import ROWS, Tally
+from sordino.methods.upload import ROWS, Lost, Sum, Tally
 
 REASONS_KEPT = 20  #: refused reports whose reason is kept in the record of a round
 BATCH_BYTES = 2**25  #: reports waiting to be added, at most
@@ -44,8 +44,8 @@ class Channel(Protocol):
         exchange: Callable[[str, Mapping[int, bytes]], Iterator[tuple[int, bytes]]],
         plan: bytes,
         clients: Sequence[int],
-    ) -> Iterator[tuple[int, bytes]]:
-        """The bodies of the reports on this plan, with their clients, as they arrive."""
+    ) -> Iterator[tuple[int, bytes]] | Iterator[Sum | Lost]:
+        """The bodies of the reports on this plan with their clients, as they arrive; or sums in their place."""
         ...  # fmt: skip
 
 
@@ -55,7 +55,11 @@ class NobodyLeft(SordinoError):
 
 @dataclass(frozen=True)
 class Rules:
-    """When a round counts: at least `quorum` reports within `deadline` seconds (None: wait for all)."""
+    """When a round counts: at least `quorum` reports within `deadline` seconds (None: wait for all).
+
+    A channel of several steps may wait so long in each of them: what comes too late for one of them is not waited for,
+    and the others can still finish.
+    """
 
     quorum: int = 1
     deadline: float | None = None
@@ -137,16 +141,19 @@ class Coordinator:
         return f"{came}: lower rounds.quorum, or raise rounds.deadline"
 
     def _collect(self, plan: Plan, clients: list[int], tally: Tally, attendance: Attendance) -> None:
-        deadline = None if self._rules.deadline is None else time.monotonic() + self._rules.deadline
-
         def exchange(step: str, messages: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+            deadline = None if self._rules.deadline is None else time.monotonic() + self._rules.deadline
             attendance.bytes_down += sum(map(len, messages.values()))
             with closing(self._fleet.exchange(step, messages, deadline)) as answers:
                 yield from _checked(answers, plan, frozenset(messages), attendance, deadline)
 
         waiting: dict[int, bytes] = {}
         size = 0
-        for client, body in self._channel.collect(exchange, plan.encode(), clients):
+        for arrived in self._channel.collect(exchange, plan.encode(), clients):
+            if isinstance(arrived, Sum | Lost):
+                _add_sum(tally, arrived, attendance)
+                continue
+            client, body = arrived
             waiting[client] = body
             size += len(body)
             if len(waiting) >= ROWS or size >= BATCH_BYTES:
@@ -161,6 +168,14 @@ def _add(tally: Tally, reports: Mapping[int, bytes], attendance: Attendance) -> 
     refused = tally.add(list(reports), list(reports.values()))
     attendance.refused.update(refused)
     attendance.reported += [client for client in reports if client not in refused]
+
+
+def _add_sum(tally: Tally, found: Sum | Lost, attendance: Attendance) -> None:
+    if isinstance(found, Lost):
+        attendance.refused.update(dict.fromkeys(found.clients, found.why))
+    else:
+        tally.add_sum(found)
+        attendance.reported += found.clients
 
 
 def _checked(

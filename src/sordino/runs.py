@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sordino import channels, preflight
 from sordino.checkpoint import Checkpoint, Saved
-from sordino.coordinator import Coordinator, NobodyLeft, Rules
+from sordino.coordinator import Channel, Coordinator, NobodyLeft, Rules
 from sordino.coordinator import Round as Held
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.simulated import Population, SimulatedFleet, Work
@@ -107,16 +107,17 @@ def run(
         federation = wire(recipe)
         count = workers_for(workers, place, federation.effort, federation.clients)
         ledger = federation.ledger()
+        channel, members = channels.build(recipe, federation.method), channels.members(recipe, federation.method)
         target = _folder(recipe, folder, resume, device)  # after all that may be refused: a refusal leaves no folder
         checkpoint = None if target is None else Checkpoint(target.checkpoint)
         saved = checkpoint.load() if resume and checkpoint is not None else None
         execution = _execution(federation, place, saved)
         bench = Bench(execution, place)
         fleet = SimulatedFleet(
-            _work(federation, bench), ledger, workers=count, report_bytes=4 * federation.upload.values
+            _work(federation, bench), ledger, workers=count, report_bytes=4 * federation.upload.values, members=members
         )
         try:
-            own = _Run(federation, fleet, ledger, target, checkpoint, execution, observer or Observer())
+            own = _Run(federation, fleet, channel, ledger, target, checkpoint, execution, observer or Observer())
             if resume:
                 own.restore(saved)
                 return own.go(own.preflight())
@@ -195,13 +196,14 @@ class _Run:
         self,
         federation: Federation,
         fleet: SimulatedFleet,
+        channel: Channel,
         ledger: MemoryLedger | None,
         folder: RunFolder | None,
         checkpoint: Checkpoint | None,
         execution: Execution,
         observer: Observer,
     ) -> None:
-        self._federation, self._fleet, self._ledger = federation, fleet, ledger
+        self._federation, self._fleet, self._channel, self._ledger = federation, fleet, channel, ledger
         self._recipe = federation.recipe
         self._folder, self._checkpoint, self._execution, self._observer = folder, checkpoint, execution, observer
         self._memory = _Memory()
@@ -217,8 +219,7 @@ class _Run:
         method, state = self._federation.method, self._whole.state
         self._observer.started(self._federation, expected, state.round + 1)
         rules = Rules(self._recipe.rounds.quorum, self._recipe.rounds.deadline or None)
-        channel = channels.build(self._recipe, method)
-        coordinator = Coordinator(method, self._fleet, channel, self._recipe.name, rules)
+        coordinator = Coordinator(method, self._fleet, self._channel, self._recipe.name, rules)
         stopped = self._why_over(state)
         try:
             while stopped is None:
@@ -351,10 +352,10 @@ class _Run:
             spent_max=max(spent) if spent else None,
             spent_median=statistics.median(spent) if spent else None,
             simulation=Simulation(
-                train_loss=seen.loss_sum / seen.trained if seen.trained else None,
+                train_loss=seen.mean(seen.losses),
                 failed=len(seen.failed),
-                clipped=seen.clipped_sum / seen.clients if seen.clients else None,
-                update_norm=seen.update_sum / seen.clients if seen.clients else None,
+                clipped=seen.mean(seen.clipped),
+                update_norm=seen.mean(seen.updates),
                 noise_norm=held.noise,
             ),
         )

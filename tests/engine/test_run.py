@@ -13,7 +13,6 @@ from safetensors.numpy import load_file
 
 import sordino
 from sordino.errors import InvalidInput
-from sordino.learning import models
 from sordino.mechanisms import (
     Box,
     Exponential,
@@ -35,7 +34,7 @@ from sordino.privacy.accountant import epsilon as epsilon_of
 from sordino.privacy.guarantee import Adjacency
 from sordino.recipe import Recipe
 from sordino.runs import Outcome
-from tests.engine.tiny import TWO_POINT, VALUES, left, recipe
+from tests.engine.tiny import BATCH_NORM, TWO_POINT, VALUES, left, recipe
 
 DELTA = 1e-5  #: at which a statement gives its figures where the recipe names none
 
@@ -126,7 +125,432 @@ def test_every_mechanism_runs_and_states_its_own_guarantee_composed_over_the_rou
         assert client["epsilon"] == coordinate["epsilon"] == "infinity" and client["unproven"]
         return
     guarantees = [mechanism.guarantee(Adjacency.CLIENT, values=VALUES)] * ROUNDS
-    assert client["epsilon"] == pytest.approx(compose([g.loss for g in guarantees], DELTA).epsilon, rel=1e-6)
+    assert client["epsilon"] == pytest.approx(compose(g.loss for g in guarantees).epsilon(DELTA), rel=1e-6)
     one_value = mechanism.guarantee(Adjacency.COORDINATE, values=VALUES)
     assert coordinate["epsilon"] == pytest.approx(epsilon_of(one_value.loss, DELTA), rel=1e-6)
     assert client["unproven"] == []
+
+
+def test_figures_that_follow_from_a_closed_form():
+    """Pure losses add up; two Gaussian releases of sensitivity 2 and deviation 1.5 have mu = sqrt(2) 2 / 1.5."""
+    laplace = sordino.run(with_mechanism("laplace l1"))
+    (proven,) = figures(laplace, "client")
+    assert 3.99 < proven["epsilon"] <= 2 * 2.0
+    gaussian = sordino.run(with_mechanism("gaussian sigma"))
+    (proven,) = figures(gaussian, "client")
+    mu = math.sqrt(ROUNDS) * 2 / 1.5
+    assert delta_of_gaussian(mu, proven["epsilon"]) == pytest.approx(DELTA, rel=1e-3)
+
+
+def delta_of_gaussian(mu: float, epsilon: float) -> float:
+    def phi(x: float) -> float:
+        return math.erfc(-x / math.sqrt(2)) / 2
+
+    return phi(mu / 2 - epsilon / mu) - math.exp(epsilon) * phi(-mu / 2 - epsilon / mu)
+
+
+def test_three_rounds_cost_more_than_two_and_who_is_asked_less_pays_less():
+    two, three = (sordino.run(with_mechanism("laplace l1", **{"rounds.count": n})) for n in (2, 3))
+    assert figures(three, "client")[0]["epsilon"] == pytest.approx(1.5 * figures(two, "client")[0]["epsilon"], rel=1e-4)
+    some = sordino.run(with_mechanism("laplace l1", **{"method.selection": {"kind": "count", "k": 1}}))
+    spent = [row["proven"]["epsilon"] for row in some.statement.to_json()["rows"] if row["adjacency"] == "client"]
+    assert all(figure <= 4.0 for figure in spent) and min(spent) <= 2.0
+    assert sum(budget.reports for budget in some.result.budgets) == 2
+
+
+# --- aggregation and selection ----------------------------------------------------------------------------------------
+
+
+def test_weights_by_samples_are_the_mean_of_all_records_under_one_full_step():
+    """One full-batch step: averaging by sample counts is the step on all records; a plain mean is not."""
+    changes = {
+        "split": {"kind": "sizes", "sizes": [5, 10, 25]},
+        "training": {"steps": 1, "batch_size": 0, "optimizer": {"name": "sgd", "lr": 0.5}},
+        "rounds.count": 1,
+    }
+    weighed = sordino.run(recipe(changes, **{"method.aggregation": {"kind": "samples"}}))
+    mean = sordino.run(recipe(changes))
+    together = sordino.run(recipe(changes, split={"kind": "sizes", "sizes": [40]}))
+    assert np.allclose(weighed.parameters, together.parameters, atol=1e-6)
+    assert not np.allclose(mean.parameters, together.parameters, atol=1e-4)
+    whats = json.dumps(weighed.statement.to_json())
+    assert "number of samples is sent as it is" in whats
+
+
+def test_weights_by_budget_and_by_inverse_variance_listen_to_the_strong():
+    """Client 0 has epsilon 8, the others 0.01: with weights, the model follows client 0."""
+    strengths = {**TWO_POINT, "clients.epsilon": [8.0, 0.01, 0.01, 0.01], "rounds.count": 1}
+    noise = {}
+    for kind in ("mean", "budget", "inverse-variance"):
+        outcome = sordino.run(recipe(strengths, **{"method.aggregation": {"kind": kind}}))
+        simulation = outcome.rounds[0].simulation
+        assert simulation is not None and simulation.noise_norm is not None
+        noise[kind] = simulation.noise_norm
+    # K(eps) = (e^eps + 1)/(e^eps - 1): 1.0007 at 8, 200 at 0.01; each value's deviation is r K
+    strong, weak = ((math.e**e + 1) / (math.e**e - 1) for e in (8.0, 0.01))
+    by_hand = {
+        "mean": math.sqrt(strong**2 + 3 * weak**2) / 4,
+        "budget": math.sqrt((8 * strong) ** 2 + 3 * (0.01 * weak) ** 2) / 8.03,
+        "inverse-variance": 1 / math.sqrt(1 / strong**2 + 3 / weak**2),
+    }
+    for kind, expected in by_hand.items():
+        assert noise[kind] == pytest.approx(0.1 * math.sqrt(VALUES) * expected, rel=1e-3), kind
+
+
+def test_sign_aggregation_moves_every_value_by_one_step():
+    voted = sordino.run(
+        with_mechanism("sign", **{"method.aggregation": {"kind": "sign", "step": 0.03}, "rounds.count": 1})
+    )
+    start = sordino.run(with_mechanism("sign", **{"method.server_lr": 1e-30, "rounds.count": 1}))
+    moved = np.abs(voted.parameters.astype(np.float64) - start.parameters)
+    assert ((np.abs(moved - 0.03) < 1e-6) | (moved < 1e-6)).all()  # four votes may be even
+    assert (moved > 0.02).mean() > 0.5
+
+
+@pytest.mark.parametrize(
+    ("selection", "asked"),
+    [
+        ({"kind": "all"}, {4}),
+        ({"kind": "count", "k": 3}, {3}),
+        ({"kind": "fraction", "p": 0.4}, {2}),  # 1.6 is rounded
+        ({"kind": "fraction", "p": 0.01}, {1}),
+        ({"kind": "probability", "p": 0.5}, {0, 1, 2, 3, 4}),
+        ({"kind": "probability", "p": 1.0}, {4}),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_a_selection_asks_so_many(selection, asked):
+    outcome = sordino.run(recipe({"method.selection": selection, "rounds.count": 6}))
+    assert {record.asked for record in outcome.rounds} <= asked
+    assert sum(budget.reports for budget in outcome.result.budgets) == sum(r.reported for r in outcome.rounds)
+
+
+def test_a_round_that_asks_nobody_is_recorded_as_such_and_releases_nothing(tmp_path):
+    """With probability 0.1 and four clients two rounds in three are empty, the first of them too."""
+    changes = {"method.selection": {"kind": "probability", "p": 0.1}, "rounds.count": 8}
+    outcome = sordino.run(recipe(changes), folder=tmp_path / "run")
+    assert outcome.result.stopped == "all 8 rounds are done"
+    empty = [record for record in outcome.rounds if record.asked == 0]
+    assert empty and outcome.rounds[0] in empty
+    assert all(not r.counted and r.simulation.train_loss is None for r in empty)  # type: ignore[union-attr]
+    lines = (tmp_path / "run/checkpoint/releases.jsonl").read_text().splitlines()
+    released = [sum(map(bool, json.loads(line)["clients"])) for line in lines]
+    assert [bool(n) for n in released] == [record.reported > 0 for record in outcome.rounds]
+
+
+# --- silos ------------------------------------------------------------------------------------------------------------
+
+
+def test_silos_state_what_hides_a_record_and_nothing_about_the_silo():
+    from sordino.privacy.guarantee import PoissonGaussian
+
+    silo = {
+        "method": {
+            "name": "silo-dp",
+            "clip": 1.0,
+            "sampling_rate": 0.2,
+            "steps": 3,
+            "noise_multiplier": 1.5,
+        },
+        "training": {"optimizer": {"name": "sgd", "lr": 0.5}},
+        "rounds.count": 2,
+    }
+    outcome = sordino.run(recipe(silo))
+    loss = PoissonGaussian(0.2, 1.5, 3)
+    (proven,) = figures(outcome, "record (add/remove)")
+    expected = compose([loss, loss], adjacency=Adjacency.RECORD_ADD_REMOVE).epsilon(DELTA)
+    assert proven["epsilon"] == pytest.approx(expected, rel=1e-6)
+    assert not figures(outcome, "client") or figures(outcome, "client")[0]["epsilon"] == "infinity"
+    assert np.isfinite(outcome.parameters).all()
+
+
+def test_a_silos_target_holds_for_the_whole_run():
+    silo = {
+        "method": {"name": "silo-dp", "sampling_rate": 0.2, "steps": 2, "target": {"epsilon": 3.0, "delta": 1e-6}},
+        "training": {"optimizer": {"name": "sgd", "lr": 0.5}},
+        "clients.budget": {"limit": 3.0, "delta": 1e-6, "adjacency": "record-add-remove"},
+        "rounds.count": 4,
+    }
+    outcome = sordino.run(recipe(silo))
+    assert outcome.result.rounds == 4 and not any(record.declined for record in outcome.rounds)
+    (proven,) = figures(outcome, "record (add/remove)")
+    assert 1.0 < proven["epsilon"] <= 3.0
+    last = outcome.rounds[-1].spent_max
+    assert last is not None and 2.5 < last <= 3.0
+
+
+# --- batch norm -------------------------------------------------------------------------------------------------------
+
+
+def test_batch_norm_is_refused_unless_the_recipe_says_what_becomes_of_its_statistics():
+    with pytest.raises(InvalidInput, match=r"running statistics.*model\.buffers=local"):
+        sordino.run(recipe(BATCH_NORM, **{"model.buffers": "refuse"}))
+
+
+def test_local_statistics_never_leave_and_released_ones_are_part_of_the_upload_and_of_the_model(tmp_path):
+    local = sordino.run(recipe(BATCH_NORM))
+    assert not any("running" in name for name in local.tensors)
+    assert "statistics" not in json.dumps(local.statement.to_json())
+    released = sordino.run(recipe(BATCH_NORM, **{"model.buffers": "release"}), folder=tmp_path / "run")
+    statistics = {name: array for name, array in released.tensors.items() if "running" in name}
+    assert sorted(statistics) == [f"{a}.running_{b}" for a in ("after", "second") for b in ("mean", "var")]
+    assert np.abs(statistics["second.running_mean"]).max() > 0
+    more = sum(array.size for array in statistics.values())
+    assert released.result.bytes_up - local.result.bytes_up == 3 * 4 * 4 * more  # rounds, clients, bytes
+    assert "model update and batch-norm statistics" in (tmp_path / "run/checkpoint/releases.jsonl").read_text()
+
+
+def test_noise_on_released_variances_leaves_a_model_that_can_be_evaluated():
+    """The deviation of four reports' mean is sqrt(2) 2 20 / 8 / 2 = 3.5, of variances that lie around 1."""
+    layers = {"first": 0.1, "second": 0.1, "beyond": 0.1, "after": 0.1, "last": 0.1, "statistics": 20.0}
+    noisy = {
+        "model.buffers": "release",
+        "method.mechanism": {"name": "laplace"},
+        "method.range": {"kind": "fixed", "radius": layers},
+        "clients.epsilon": 8.0,
+    }
+    outcome = sordino.run(recipe(BATCH_NORM, **noisy))
+    variances = np.concatenate([v for n, v in outcome.tensors.items() if n.endswith("running_var")])
+    assert (variances >= 0).all() and (variances == 0).any()
+    assert outcome.result.loss is not None and math.isfinite(outcome.result.loss)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory) -> Path:
+    """Three classes of 12 x 12 pictures, told apart by where they are bright."""
+    rng = np.random.default_rng(5)
+    y = np.arange(60) % 3
+    x = rng.integers(0, 60, (60, 12, 12)).astype(np.uint8)
+    for k in range(60):
+        x[k, 4 * y[k] : 4 * y[k] + 4] += 150
+    path = tmp_path_factory.mktemp("data") / "pictures.npz"
+    np.savez(path, x_train=x[:30], y_train=y[:30], x_test=x[30:], y_test=y[30:])
+    return path
+
+
+def picture_recipe(path: Path, **more: Any) -> Recipe:
+    return recipe(
+        {
+            "data": {"source": str(path), "classes": ["a", "b", "c"], "mean": [80.0], "std": [75.0]},
+            "split": {"kind": "iid", "clients": 3},
+            **more,
+        }
+    )
+
+
+@pytest.mark.parametrize("buffers", ["local", "release"])
+def test_a_paper_s_network_with_batch_norm_learns_pictures_of_ones_own(pictures, buffers):
+    model = {"name": "ldp-fed", "options": {"norm": "batch"}, "buffers": buffers}
+    outcome = sordino.run(picture_recipe(pictures, model=model, **{"rounds.count": 4, "training.epochs": 2}))
+    assert outcome.accuracy is not None and outcome.accuracy > 0.9
+
+
+# --- data and models of one's own -------------------------------------------------------------------------------------
+
+
+def test_a_table_of_ones_own(tmp_path):
+    rng = np.random.default_rng(1)
+    lines = ["height,weight,kind"]
+    for k in range(80):
+        kind = k % 2
+        lines.append(f"{rng.normal(kind, 0.3):.3f},{rng.normal(-kind, 0.3):.3f},{'cat' if kind else 'dog'}")
+    (tmp_path / "animals.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "mine.toml").write_text(
+        """
+        name = "animals"
+        [data]
+        source = "animals.csv"
+        label = "kind"
+        classes = ["dog", "cat"]
+        test = 0.25
+        mean = [0.5, -0.5]
+        std = [0.5, 0.5]
+        [split]
+        kind = "iid"
+        clients = 3
+        [model]
+        name = "logistic"
+        [training.optimizer]
+        name = "sgd"
+        lr = 1.0
+        [method]
+        name = "fedavg"
+        mechanism = { name = "none" }
+        [rounds]
+        count = 5
+        """
+    )
+    outcome = sordino.run(Recipe.load(tmp_path / "mine.toml"))
+    assert outcome.accuracy is not None and outcome.accuracy > 0.9
+    assert outcome.result.classes == ("dog", "cat") and outcome.result.parameters == 6
+
+
+def test_a_folder_of_pictures_of_ones_own(tmp_path):
+    rng = np.random.default_rng(2)
+    for part, count in (("train", 12), ("test", 6)):
+        for k, name in enumerate(["dark", "light"]):
+            folder = tmp_path / part / name
+            folder.mkdir(parents=True)
+            for number in range(count):
+                np.save(folder / f"{number}.npy", rng.integers(100 * k, 100 * k + 100, (8, 8)).astype(np.uint8))
+    own = {
+        "data": {
+            "source": str(tmp_path / "train"), "test": str(tmp_path / "test"), "classes": ["dark", "light"],
+            "channels": 1, "mean": [100.0], "std": [60.0],
+        },
+        "rounds.count": 4,
+    }  # fmt: skip
+    outcome = sordino.run(recipe(own))
+    assert outcome.accuracy == 1.0
+    assert np.sum(outcome.result.label_counts, axis=0).tolist() == [12, 12]
+
+
+OWN_CODE = """
+import numpy as np
+import torch
+from torch import nn
+
+from sordino.learning.datasets import Dataset, Examples, Normalisation
+
+
+def stripes(count):
+    rng = np.random.default_rng(3)
+    y = np.arange(count) % 2
+    x = rng.normal(0, 0.3, (count, 1, 6, 6)).astype(np.float32)
+    x[y == 1, :, ::2] += 1
+    half = count // 2
+    return Dataset("stripes", Examples(x[:half], y[:half]), Examples(x[half:], y[half:]), ("plain", "striped"),
+                   Normalisation(), "made here", "none")
+
+
+class Narrow(nn.Module):
+    def __init__(self, classes, width=4):
+        super().__init__()
+        self.first = nn.Conv2d(1, width, 3)
+        self.last = nn.Linear(16 * width, classes)
+
+    def forward(self, x):
+        return self.last(torch.relu(self.first(x)).flatten(1))
+"""
+
+
+def test_own_code_runs_in_any_number_of_processes_to_the_same_bits(tmp_path, monkeypatch):
+    """A convolution on clients of several sizes, one of them of a single record and one empty."""
+    (tmp_path / "own_code.py").write_text(OWN_CODE)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    own = {
+        "data": {"source": "own_code:stripes", "arguments": {"count": 80}},
+        "model": {"name": "own_code:Narrow", "options": {"width": 3}},
+        "split": {"kind": "sizes", "sizes": [7, 1, 20, 0, 12], "at_least": 0},
+        "rounds.count": 4,
+    }
+    one = sordino.run(recipe(own), workers=1)
+    assert one.result.parameters == (9 * 3 + 3) + (16 * 3 * 2 + 2)
+    assert one.accuracy is not None and one.accuracy > 0.9
+    for workers in (2, 3):
+        again = sordino.run(recipe(own), workers=workers, folder=tmp_path / str(workers))
+        assert np.array_equal(again.parameters, one.parameters)
+        assert (again.result.accuracy, again.result.loss) == (one.result.accuracy, one.result.loss)
+        assert [r.simulation for r in again.rounds] == [r.simulation for r in one.rounds]
+    other = sordino.run(recipe(own, seed=8), workers=1)
+    assert not np.array_equal(other.parameters, one.parameters)
+
+
+def test_a_range_may_differ_from_layer_to_layer():
+    radius = {"first": 0.001, "second": 0.002, "beyond": 0.003, "after": 0.004, "last": 0.005}
+    changes = {
+        "method.mechanism": {"name": "clip-only"},
+        "method.range": {"kind": "fixed", "radius": radius},
+        "training.optimizer": {"name": "sgd", "lr": 5.0},
+        "split.clients": 1,
+        "rounds.count": 1,
+    }
+    start = sordino.run(recipe(BATCH_NORM, **changes, **{"method.server_lr": 1e-30}))
+    moved = sordino.run(recipe(BATCH_NORM, **changes))
+    for name, limit in radius.items():
+        steps = [np.abs(moved.tensors[n] - start.tensors[n]).max() for n in moved.tensors if n.startswith(f"{name}.")]
+        assert max(steps) == pytest.approx(limit, rel=1e-3)
+
+
+# --- the folder -------------------------------------------------------------------------------------------------------
+
+
+class Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag not in {"meta", "br", "hr", "img", "input", "link", "line", "circle", "rect", "path", "polyline"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self.open:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def test_a_folder_holds_everything_and_it_agrees(tmp_path):
+    given = recipe({**TWO_POINT, "clients.budget": {"limit": 5000.0, "basis": "claimed"}})
+    outcome = sordino.run(given, folder=tmp_path / "run")
+    folder = tmp_path / "run"
+    assert outcome.folder == folder
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "checkpoint", "environment.json", "metrics.jsonl", "model.safetensors", "recipe.toml", "report.html",
+        "result.json", "statement.json", "statement.txt",
+    ]  # fmt: skip
+    assert Recipe.from_toml((folder / "recipe.toml").read_text()) == given
+    tensors = load_file(folder / "model.safetensors")
+    assert {name: array.shape for name, array in tensors.items()} == {"fc.weight": (10, 64), "fc.bias": (10,)}
+    assert np.array_equal(np.concatenate([tensors["fc.weight"].ravel(), tensors["fc.bias"]]), outcome.parameters)
+    found = left(folder)
+    assert [line["accuracy"] for line in found["rounds"]] == [record.accuracy for record in outcome.rounds]
+    assert found["result"]["accuracy"] == outcome.accuracy == found["rounds"][-1]["accuracy"]
+    assert json.loads(found["statement"]) == json.loads(json.dumps(outcome.statement.to_json()))
+    assert [b["spent"] for b in found["result"]["budgets"]] == [pytest.approx(3 * VALUES * 1.0)] * 4
+    assert (folder / "statement.txt").read_text() == outcome.statement.to_text()
+    page = Page()
+    page.feed((folder / "report.html").read_text())
+    words = " ".join("".join(page.text).split())
+    assert page.open == [] and "all 3 rounds are done" in words and f"{outcome.accuracy:.1%}"[:-3] in words
+
+
+def test_an_observer_is_told_everything_in_order():
+    told: list[Any] = []
+
+    class Listening(Observer):
+        def started(self, federation, preflight, first):
+            told.append((federation.clients, len(preflight) > 0, first))
+
+        def round(self, record):
+            told.append(record)
+
+    outcome = sordino.run(recipe(), observer=Listening())
+    assert told == [(4, True, 1), *outcome.rounds]
+    assert outcome.folder is None and outcome.to_json()["files"] == []
+
+
+def test_accuracy_is_counted_right():
+    outcome = sordino.run(recipe({"data.test_limit": 297, "data.train_limit": 0, "rounds.count": 5}))
+    confusion = np.array(outcome.result.confusion)
+    assert confusion.sum() == 297
+    assert outcome.accuracy == np.trace(confusion) / 297 and outcome.accuracy > 0.6
+
+
+def test_evaluation_every_second_round_and_after_the_last():
+    outcome = sordino.run(recipe({"evaluation.every": 2, "rounds.count": 5}))
+    assert [record.accuracy is not None for record in outcome.rounds] == [False, True, False, True, True]
+
+
+def test_a_run_stops_at_its_target_or_out_of_patience():
+    base = {"data": {"source": "digits", "train_limit": 200, "test_limit": 30, "validation": 0.2}, "rounds.count": 30}
+    reached = sordino.run(recipe(base, **{"rounds.target_accuracy": 0.5}))
+    accuracies = [record.validation_accuracy for record in reached.rounds]
+    assert accuracies[-1] >= 0.5 > max(accuracies[:-1]) and len(accuracies) < 30  # type: ignore[operator]
+    assert f"round {len(accuracies)}" in reached.result.stopped
+    still = sordino.run(recipe(base, **{"rounds.patience": 3, "training.optimizer": {"name": "sgd", "lr": 1e-12}}))
+    assert still.result.rounds == 4 and "3 evaluations" in still.result.stopped

@@ -4,6 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
 from sordino.recipe import Recipe
 
 TINY: dict[str, Any] = {
@@ -23,6 +26,22 @@ TWO_POINT: dict[str, Any] = {
     "method.range": {"kind": "fixed", "radius": 0.1},
     "clients.epsilon": 1.0,
 }
+
+BATCH_NORM: dict[str, Any] = {"model": {"name": "tests.engine.tiny:Normed", "buffers": "local"}}
+
+
+class Normed(nn.Module):
+    """Batch norm after dense layers, under names whose order is not the alphabet's."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 6), nn.BatchNorm1d(6)
+        self.beyond, self.after, self.last = nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.relu(self.second(self.first(x.flatten(1))))
+        scores: Tensor = self.last(torch.relu(self.after(self.beyond(hidden))))
+        return scores
 
 
 def recipe(changes: dict[str, Any] | None = None, **more: Any) -> Recipe:

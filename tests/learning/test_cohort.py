@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -922,3 +924,34 @@ def test_smaller_last_batches_wait_for_each_other_where_the_number_of_a_step_say
     together = train(model, clients, training).parameters
     assert seen == batches
     assert relative(together, alone(model, clients, training)) < 1e-6
+
+
+# --- the loss --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"label_smoothing": 0.1}, {"reduction": "sum"}, {"weight": torch.linspace(0.5, 2.0, 10)}, {"ignore_index": 3}],
+    ids=["plain", "smoothed", "sum", "weighted", "one class ignored"],
+)
+def test_cross_entropy_is_pytorchs_with_whatever_settings(settings: dict[str, object]) -> None:
+    model, clients = logistic(), data((20,), [12, 12, 7])
+    loss = lambda scores, y: functional.cross_entropy(scores, y, **settings)  # noqa: E731
+    training = LocalTraining(SGD(0.01), epochs=2, batch_size=5, loss=loss)
+    assert relative(train(model, clients, training).parameters, alone(model, clients, training)) < 1e-6
+
+
+def test_training_loads_no_more_of_pytorch_than_it_needs() -> None:
+    """Half a second of every worker's start: cross-entropy under vmap would load a computer algebra system."""
+    code = """
+import sys, numpy as np, torch
+from sordino.learning.cohort import ClientData, LocalTraining, train_cohort
+from sordino.learning.optimizers import SGD
+from sordino.randomness import Keystream
+clients = [ClientData(torch.zeros(4, 3), torch.zeros(4, dtype=torch.long))] * 2
+stream = Keystream.simulation(1, [0, 1], 0)
+train_cohort(torch.nn.Linear(3, 2), torch.zeros(8), clients, LocalTraining(SGD(0.1), epochs=1), stream)
+print([name for name in ("sympy", "torch._dynamo", "scipy.optimize") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -13,7 +13,7 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.rdp import RdpAccountant, rdp_privacy_accountant
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import integrate, special
 
@@ -317,6 +317,8 @@ def test_more_releases_never_cost_less(each: list[float], extra: float, at: floa
 
 
 @given(positive, st.integers(1, 300), st.floats(0.0, 0.9))
+@example(1.25, 202, 0.125)
+@example(2.0, 300, 0.0)
 @settings(max_examples=60, deadline=None)
 def test_epsilon_and_delta_are_inverse_for_bits(each: float, count: int, share: float) -> None:
     target = share * each * count

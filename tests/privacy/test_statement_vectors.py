@@ -160,8 +160,8 @@ def test_an_audit_is_told_once() -> None:
 def test_classes_behind_shufflers_of_their_own_share_a_view() -> None:
     def own(crowd: int) -> list[Release]:
         guarantees = (
-            Guarantee(SERVER, CLIENT, RandomizedBit(2**30, 3), "sum"),
-            Guarantee(shuffled(crowd), CLIENT, RandomizedBit(2**30, 3), "a shuffler"),
+            Guarantee(SERVER, CLIENT, RandomizedBit(2**30, 1), "sum"),
+            Guarantee(shuffled(crowd), CLIENT, RandomizedBit(2**30, 1), "a shuffler"),
         )
         return [Release("r", "data", "bits", guarantees)]
 

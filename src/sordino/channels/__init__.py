@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sordino.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from sordino.channels.summed import Members
     from sordino.methods.interface import Method
     from sordino.recipe import Recipe
 
@@ -23,7 +24,28 @@ def build(recipe: Recipe, method: Method) -> Any:
             from sordino.channels.relay import Relay
 
             return Relay.simulated(given.k, [method.class_of(k) for k in range(method.clients)], recipe.seed)
+        case "shuffled":
+            from sordino.channels.shuffle import Shuffled
+
+            return Shuffled.of(recipe, method)
+        case "summed":
+            from sordino.channels.summed import Rule, Summed
+
+            rule = Rule(given.threshold, given.digits)
+            rule.check(method, recipe.method.selection)
+            return Summed(method, rule)
     raise InvalidInput(f"unknown channel {given.kind!r}")
 
 
-__all__ = ["build"]
+def members(recipe: Recipe, method: Method) -> Members | None:
+    """The clients' side of the channel, where it has one beyond sending a report."""
+    given: Any = recipe.method.channel
+    if given.kind != "summed":
+        return None
+    from sordino.channels.summed import Members, Rule
+
+    rule = Rule(given.threshold, given.digits)
+    return Members(method, rule, rule.honest_clients(method, recipe.method.selection))
+
+
+__all__ = ["build", "members"]

@@ -47,6 +47,7 @@ Words = NDArray[np.unsignedinteger[Any]]
 
 VERSION = 1
 STEPS = ("keys", "shares", "masked", "confirm", "unmask")
+COMMON = ("keys", "shares")  #: steps in which all clients are sent the same
 MOST_CLIENTS = 2**16
 MOST_BITS = 64
 TILE = 2**17  #: bytes of a mask made at a time: they stay in the processor's cache
@@ -55,6 +56,7 @@ _HEAD = struct.Struct("<2sBB16sI")  # magic, version, step, session, client
 _NUMBER = struct.Struct("<I")
 _ENTRY = struct.Struct("<I32s32sH")  # client, public keys, length of the signature
 _NONCE, _TAG = 12, 16
+_EVERYBODY = 2**32 - 1  # in the place of the client that a message is sent to
 _SEALED = _NONCE + 2 * shamir.SHARE_BYTES + 16
 
 
@@ -358,7 +360,7 @@ class Client:
         if STEPS.index(step) != expected:
             what = "is over for this client" if expected == len(STEPS) else f"is at the step {STEPS[expected]!r}"
             raise Refused(f"a request for the step {step!r} came, but the sum {what}: nothing is answered twice")
-        reader = _Reader(request, step, self.session, self.client)
+        reader = _Reader(request, step, self.session, _EVERYBODY if step in COMMON else self.client)
         match step:
             case "keys":
                 answer = self._keys(reader)
@@ -516,6 +518,8 @@ class Server:
         self._asked = tuple(sorted(clients))
         if len(set(self._asked)) != session.clients or len(self._asked) != session.clients:
             raise InvalidInput(f"the session is of {session.clients} clients: name as many, each once")
+        if self._asked[0] < 0 or self._asked[-1] >= _EVERYBODY:
+            raise InvalidInput(f"clients have numbers from 0 to {_EVERYBODY - 1}")
         self._step = -1
         self._heard: dict[int, Any] = {}  # what each client sent in this step
         self._roster: dict[int, _Entry] = {}  # U1
@@ -523,6 +527,11 @@ class Server:
         self._context = session.digest
         self._sum: Words = np.zeros(session.values, _words(session))
         self._masked: tuple[int, ...] = ()  # U3
+
+    @property
+    def there(self) -> tuple[int, ...]:
+        """Who has answered the step at hand."""
+        return tuple(sorted(self._heard))
 
     @property
     def summed(self) -> tuple[int, ...]:
@@ -535,12 +544,19 @@ class Server:
             raise InvalidInput(f"the steps of a sum are {', '.join(STEPS)}, in this order; got {step!r}")
         self._close()
         self._step += 1
-        bodies = {
-            "keys": self._invitations, "shares": self._rosters, "masked": self._deliveries, "confirm": self._lists,
-            "unmask": self._confirmations,
-        }[step]()  # fmt: skip
-        self._asked, self._heard = tuple(bodies), {}
-        return {client: _message(step, self.session, client, body) for client, body in bodies.items()}
+        match step:
+            case "keys":
+                requests = self._to_all(step, self._asked, self.session.encode())
+            case "shares":
+                requests = self._to_all(step, sorted(self._heard), self._roster_of_keys())
+            case "masked":
+                requests = self._to_each(step, self._deliveries())
+            case "confirm":
+                requests = self._to_each(step, self._lists())
+            case _:
+                requests = self._to_each(step, self._forwarded(self._heard, self._masked))
+        self._asked, self._heard = tuple(requests), {}
+        return requests
 
     def receive(self, step: str, client: int, message: bytes) -> None:
         """Take one client's answer; a client whose answer is refused counts as gone."""
@@ -563,14 +579,17 @@ class Server:
 
     # --- what is sent
 
-    def _invitations(self) -> dict[int, bytes]:
-        return dict.fromkeys(self._asked, self.session.encode())
+    def _to_all(self, step: str, clients: Iterable[int], body: bytes) -> dict[int, bytes]:
+        return dict.fromkeys(clients, _message(step, self.session, _EVERYBODY, body))
 
-    def _rosters(self) -> dict[int, bytes]:
+    def _to_each(self, step: str, bodies: Mapping[int, bytes]) -> dict[int, bytes]:
+        return {client: _message(step, self.session, client, body) for client, body in bodies.items()}
+
+    def _roster_of_keys(self) -> bytes:
         self._roster = dict(sorted(self._heard.items()))
         entries = [entry.encode() for entry in self._roster.values()]
         self._context = _extended(self._context, *entries)
-        return dict.fromkeys(self._roster, _NUMBER.pack(len(entries)) + b"".join(entries))
+        return _NUMBER.pack(len(entries)) + b"".join(entries)
 
     def _deliveries(self) -> dict[int, bytes]:
         self._sealed = dict(sorted(self._heard.items()))
@@ -580,9 +599,6 @@ class Server:
     def _lists(self) -> dict[int, bytes]:
         self._masked = tuple(sorted(self._heard))
         return self._forwarded(self._heard, self._sealed)
-
-    def _confirmations(self) -> dict[int, bytes]:
-        return self._forwarded(self._heard, self._masked)
 
     @staticmethod
     def _forwarded(sent: Mapping[int, list[bytes]], receivers: Iterable[int]) -> dict[int, bytes]:

@@ -7,6 +7,7 @@ Workers are plain child processes that are handed tasks over a socket; data lie 
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import signal
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing import connection
@@ -28,12 +29,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from sordino.channels.summed import Members
 from sordino.errors import InvalidInput, SordinoError
 from sordino.learning.cohort import ClientData
 from sordino.learning.datasets import Examples, Normalisation
 from sordino.learning.evaluation import Exam, Scores, score
 from sordino.learning.models import Loss
-from sordino.messages import Plan, answer_to
+from sordino.messages import Answer, Plan, answer_to
 from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, View
 from sordino.privacy.history import Spent
 from sordino.privacy.ledger import MemoryLedger
@@ -128,7 +130,7 @@ class _MappedExamples:
     def load(self) -> Examples:
         examples = object.__new__(_Shared)  # checked once already, when they were read
         for part in ("x", "y"):
-            array = np.load(Path(self.folder) / f"{self.name}-{part}.npy", mmap_mode="r")
+            array = np.load(Path(self.folder) / f"{self.name}-{part}.npy", mmap_mode="c")
             object.__setattr__(examples, part, array)
         object.__setattr__(examples, "origin", self)
         return examples
@@ -371,21 +373,22 @@ def _attempt(work: Work, plan: Plan, job: Job) -> Any:
 class Seen:
     """What only a simulation can see of one round."""
 
-    loss_sum: float = 0.0
-    trained: int = 0
     failed: list[int] = field(default_factory=list)
-    clipped_sum: float = 0.0
-    update_sum: float = 0.0
-    clients: int = 0
+    losses: list[float] = field(default_factory=list)  #: of clients that trained
+    clipped: list[float] = field(default_factory=list)
+    updates: list[float] = field(default_factory=list)
 
     def add(self, done: Done) -> None:
-        there = np.isfinite(done.local.loss)
-        self.loss_sum += float(done.local.loss[there].sum())
-        self.trained += int(there.sum())
-        self.failed += [done.clients[k] for k in np.flatnonzero(done.local.failed)]
-        self.clipped_sum += float(done.local.clipped.sum())
-        self.update_sum += float(done.local.update.sum())
-        self.clients += len(done.clients)
+        local = done.local
+        self.failed += [done.clients[k] for k in np.flatnonzero(local.failed)]
+        self.losses += local.loss[np.isfinite(local.loss)].tolist()
+        self.clipped += local.clipped.tolist()
+        self.updates += local.update.tolist()
+
+    @staticmethod
+    def mean(values: Sequence[float]) -> float | None:
+        """The same in whatever order clients came: fsum rounds once, at the end."""
+        return math.fsum(values) / len(values) if values else None
 
 
 class SimulatedFleet:
@@ -398,12 +401,14 @@ class SimulatedFleet:
         *,
         workers: int = 1,
         report_bytes: int = 0,
+        members: Members | None = None,
     ) -> None:
         if workers > 1 and work.bench.device.type != "cpu":
             raise InvalidInput(f"{workers} workers cannot share one GPU: take --workers 1 with --device cuda")
         self._work = work
         self._ledger = ledger
         self._report_bytes = report_bytes
+        self._members = members  # the clients' side of secure sums, where reports travel in these
         self._hands: Here | Workers = Here(work) if workers == 1 else Workers(work, workers)
         self.states: dict[int, ClientState] = {}
         self.seen = Seen()
@@ -418,6 +423,9 @@ class SimulatedFleet:
         self, step: str, messages: Mapping[int, bytes], deadline: float | None
     ) -> Generator[tuple[int, bytes]]:
         """The clients' answers to a plan, as they are computed; declines come first."""
+        if self._members is not None and step in self._members.steps:
+            yield from self._sum(self._members, step, messages, deadline)
+            return
         if step != "report":
             raise InvalidInput(f"simulated clients know the step 'report', not {step!r}")
         self.seen = Seen()
@@ -430,6 +438,35 @@ class SimulatedFleet:
         for client in clients:
             if client in self.spent[-1].declined:
                 yield client, answer_to(plan, None)
+        yield from self._reports(plan, willing, deadline)
+
+    def _sum(
+        self, members: Members, step: str, messages: Mapping[int, bytes], deadline: float | None
+    ) -> Iterator[tuple[int, bytes]]:
+        """The clients' answers to a step of a secure sum; a client that refuses to go on declines."""
+        if step == "keys":
+            self.seen = Seen()
+            plan = members.begin(next(iter(messages.values())))
+            willing = self.charge(plan, list(messages))
+            yield from ((client, answer_to(plan, None)) for client in self.spent[-1].declined)
+        else:
+            plan, willing = members.plan, list(messages)
+        reports: Iterable[tuple[int, bytes | None]] = ((client, None) for client in willing)
+        if step == "masked":
+            reports = self._reports(plan, willing, deadline)
+        for client, report in reports:
+            if deadline is not None and time.monotonic() > deadline:
+                return
+            body = None if report is None else Answer.decode(report).body
+            try:
+                answer = members.answer(step, client, messages[client], body)
+            except SordinoError:
+                yield client, answer_to(plan, None)
+            else:
+                yield client, answer_to(plan, answer)
+
+    def _reports(self, plan: Plan, willing: Sequence[int], deadline: float | None) -> Iterator[tuple[int, bytes]]:
+        """What clients send on a plan, as it is computed."""
         for done in self._hands.run(plan, self._tasks(willing), deadline):
             for client, kept in zip(done.clients, done.states, strict=True):
                 if kept:
@@ -439,7 +476,8 @@ class SimulatedFleet:
 
     def charge(self, plan: Plan, clients: Sequence[int]) -> list[int]:
         """Ask the clients' ledgers; those with budget left are charged and come back, the others decline."""
-        releases = tuple(tuple(own) for own in self._work.method.releases(plan))
+        source = self._work.method if self._members is None else self._members
+        releases = tuple(tuple(own) for own in source.releases(plan))
         classes = [self._work.method.class_of(client) for client in clients]
         asked = {client: releases[c] for client, c in zip(clients, classes, strict=True)}
         refused = self._ledger.record(asked) if self._ledger is not None else {}

@@ -13,9 +13,12 @@ if TYPE_CHECKING:
 #: The name in a recipe, and the file that holds the method.
 METHODS = {
     "fedavg": "fedavg",
+    "central-dp": "central_dp",
     "silo-dp": "silo_dp",
     "ldp-fed": "ldp_fed",
     "local-only": "local_only",
+    "hybrid-one": "hybrid_one",
+    "ldp-fl": "ldp_fl",
 }
 
 

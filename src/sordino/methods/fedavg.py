@@ -190,6 +190,8 @@ def _split(flat: NDArray[Any], like: Mapping[str, NDArray[np.float32]]) -> dict[
     arrays, first = {}, 0
     for name, array in like.items():
         arrays[name] = flat[first : first + array.size].reshape(array.shape).astype(np.float32)
+        if name.endswith("running_var"):
+            arrays[name] = np.maximum(arrays[name], 0)  # noise can make a variance negative, and nothing computes then
         first += array.size
     return arrays
 

@@ -11,11 +11,11 @@
 
     CLDP-Basic          theta_i = theta in every round, alpha_i = alpha / E
     CLDP-Single-Layer   E / l rounds for each layer, the output layer first, then backwards; alpha_i = alpha / E
-    alpha-CLDP-Fed      E_j = E |theta_j| / |theta| rounds for layer j, at least one, in the same order; the layer's rounds
-                        share alpha |theta_j| / |theta|.  With c' cycles all of this c' times, with E/c' and alpha/c'
+    alpha-CLDP-Fed      E_j = E |theta_j| / |theta| rounds for layer j, at least one, in the same order; they share
+                        alpha |theta_j| / |theta|.   With c' cycles all of this c' times, with E/c' and alpha/c'
 
-Rounds must be whole numbers and add up to E, which rounding each E_j to at least 1 does not achieve: in every cycle each
-layer first gets one round, and the others are dealt in proportion to size, by largest remainders.
+Rounds must be whole numbers and add up to E, which rounding each E_j up to at least 1 does not achieve: in every cycle
+each layer first gets one round, and the others are dealt in proportion to size, by largest remainders.
 
 In its "sampling amplification" the paper takes alpha = sum of q alpha_i with q = k/N, so that each alpha_i may be 1/q
 larger (`sampling = "claimed"`). No proof supports that: q eps is below even the bound ln(1 + q (e^eps - 1)) for secret
@@ -222,7 +222,8 @@ class LdpFed(FedAvg):
         """What a plan asks for: it must be what the recipe foresees for its round, whoever sent it."""
         asked = plan.settings
         try:
-            turn = Turn(str(asked["what"]), *map(int, asked["columns"]), Fraction(*map(int, asked["share"])))
+            start, stop = map(int, asked["columns"])
+            turn = Turn(str(asked["what"]), start, stop, Fraction(*map(int, asked["share"])))
         except (KeyError, TypeError, ValueError, ZeroDivisionError):
             raise InvalidInput("the plan does not say which layer it asks for: it is not one of LDP-Fed") from None
         if not 1 <= plan.round <= len(self._schedule) or turn != self._schedule[plan.round - 1]:

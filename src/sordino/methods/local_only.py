@@ -31,7 +31,8 @@ class Presence(Tally):
     """Counts the clients that have done their round; whoever sends anything is refused."""
 
     def add(self, clients: Sequence[int], bodies: Sequence[bytes]) -> dict[int, str]:
-        refused = {client: "clients that learn alone send nothing" for client, body in zip(clients, bodies, strict=True) if body}
+        loud = [client for client, body in zip(clients, bodies, strict=True) if body]
+        refused = dict.fromkeys(loud, "clients that learn alone send nothing")
         self.reports += len(clients) - len(refused)
         return refused
 

@@ -146,6 +146,43 @@ def samples_release(name: str, dataset: str) -> Release:
     return Release(f"{name}/sample count", dataset, "sample count", (nothing,))
 
 
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """All that a secure sum reveals of one class: the sum of its clients' outputs as whole numbers, and whose they are.
+
+    Where sample counts weigh, every output was multiplied by its client's, and the sum of the counts comes last.
+    """
+
+    group: int
+    clients: tuple[int, ...]
+    total: Int64s
+    digits: int  #: decimals that were kept of real outputs
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A class of which nothing was revealed: who had taken part, and why there is no sum."""
+
+    group: int
+    clients: tuple[int, ...]
+    why: str
+
+
+@dataclass(frozen=True)
+class _Affine:
+    """The estimate of an output x is offset + slope * x; outputs lie in low .. high, and are whole numbers or reals."""
+
+    offset: Float64s | float
+    slope: Float64s | float
+    low: float
+    high: float
+    whole: bool
+
+    @property
+    def largest(self) -> float:
+        return max(-self.low, self.high)
+
+
 @dataclass(frozen=True)
 class _Scale:
     """How a class's outputs enter the sum: estimate = offset + slope * output, the factor being a whole number."""
@@ -169,25 +206,25 @@ class Tally:
         self.reports = 0
 
     @cached_property
-    def _affine(self) -> tuple[tuple[Float64s | float, Float64s | float, float], ...]:
-        """Offset, slope and largest absolute output of every class."""
+    def _affine(self) -> tuple[_Affine, ...]:
+        """How the outputs of every class stand for estimates."""
         return tuple(_affine(m, self._upload.values) for m in self._upload.mechanisms)
 
     @cached_property
     def _shift(self) -> int:
         """Bits after the binary point: as many as the largest possible contribution leaves room for."""
         reach = max(
-            w * float(np.max(np.abs(slope))) * largest
-            for w, (_, slope, largest) in zip(self._weights, self._affine, strict=True)
+            w * float(np.max(np.abs(affine.slope))) * affine.largest
+            for w, affine in zip(self._weights, self._affine, strict=True)
         )
         return math.floor(math.log2(REPORT_LIMIT / reach)) - 1
 
     @cached_property
     def _scales(self) -> tuple[_Scale, ...]:
         scales = []
-        for weight, (offset, slope, _) in zip(self._weights, self._affine, strict=True):
-            exact = np.ldexp(weight * np.asarray(slope, np.float64), self._shift)
-            scales.append(_Scale(offset, np.rint(exact).astype(np.int64), exact))
+        for weight, affine in zip(self._weights, self._affine, strict=True):
+            exact = np.ldexp(weight * np.asarray(affine.slope, np.float64), self._shift)
+            scales.append(_Scale(affine.offset, np.rint(exact).astype(np.int64), exact))
         return tuple(scales)
 
     def add(self, clients: Sequence[int], bodies: Sequence[bytes]) -> dict[int, str]:
@@ -229,7 +266,7 @@ class Tally:
 
     def _checked(self, c: int, output: Output) -> Output:
         """Plain values may be any float32: refuse those that no sensible model has and the sum has no room for."""
-        limit = self._affine[c][2]
+        limit = self._affine[c].largest
         if isinstance(output, RealOutput) and not np.abs(output.array).max() <= limit:
             raise InvalidInput(f"a report holds a value beyond {limit:g}: training has diverged, or it was forged")
         return output
@@ -254,6 +291,61 @@ class Tally:
             self._low += samples @ low
             self._high += samples @ high
 
+    # --- sums of reports in the place of reports
+
+    @property
+    def upload(self) -> Upload:
+        """How the values that are added up leave their clients."""
+        return self._upload
+
+    def classes(self, clients: Sequence[int]) -> dict[int, tuple[int, ...]]:
+        """These clients by class: only outputs of one mechanism can be added to each other."""
+        return {c: tuple(clients[k] for k in where) for c, where in self._upload._groups(clients)}
+
+    @property
+    def summands(self) -> int:
+        """How many whole numbers a client adds to a sum."""
+        return self._upload.values + self._upload.samples
+
+    def span(self, c: int, digits: int) -> tuple[int, int]:
+        """The smallest and the largest whole number that a client of this class may add to a sum."""
+        affine, unit = self._affine[c], 10**digits
+        scale, weight = (1 if affine.whole else unit), (MAX_SAMPLES if self._upload.samples else 1)
+        low, high = math.floor(affine.low * scale) * weight, math.ceil(affine.high * scale) * weight
+        return (min(low, 0), max(high, weight)) if self._upload.samples else (low, high)
+
+    def summand(self, client: int, body: bytes, digits: int) -> Int64s:
+        """A client's own report as the whole numbers that it adds to a sum; reals keep so many decimals."""
+        c = int(self._upload.class_of[client])
+        samples, output = self._read(c, [body])
+        match output:
+            case BitOutput():
+                whole = output.bits()[0].astype(np.int64)
+            case IntegerOutput():
+                whole = output.array[0].astype(np.int64)
+            case RealOutput():
+                whole = np.rint(output.array[0].astype(np.float64) * 10.0**digits).astype(np.int64)
+        return whole if samples is None else np.append(whole * samples[0], samples[0])
+
+    def add_sum(self, found: Sum) -> None:
+        """Add the reports of some clients of one class, of which nothing but the sum is known."""
+        total, scale = found.total, self._scales[found.group]
+        if total.shape != (self.summands,):
+            raise InvalidInput(f"a sum of this upload has {self.summands} whole numbers, got {total.shape}")
+        weight = len(found.clients)
+        if self._upload.samples:
+            total, weight = total[:-1], int(total[-1])
+        if self._affine[found.group].whole:
+            high, low = _product(total, scale.factor)
+        else:
+            exact = total.astype(np.float64) * (scale.exact / 10.0**found.digits)
+            high = np.floor(exact * 2.0**-27).astype(np.int64)
+            low = np.rint(exact - high * 2.0**27).astype(np.int64)
+        self._high += high
+        self._low += low
+        self._counts[found.group] += weight
+        self.reports += len(found.clients)
+
     @property
     def weight(self) -> float:
         """The sum of all weights so far."""
@@ -275,14 +367,14 @@ class Tally:
         return math.sqrt(float(spread.sum()) * self._upload.values)
 
 
-def _affine(mechanism: Mechanism, values: int) -> tuple[Float64s | float, Float64s | float, float]:
-    """The estimate of an output x is offset + slope * x: found by asking for the estimates of 0 and 1."""
+def _affine(mechanism: Mechanism, values: int) -> _Affine:
+    """Offset and slope are found by asking for the estimates of two outputs."""
     probe = mechanism.randomize(centre(mechanism, values), _NO_RANDOMNESS).output
     match probe:
         case BitOutput():
             low = mechanism.estimate(BitOutput.pack(np.zeros((1, values), np.bool_)))[0].astype(np.float64)
             high = mechanism.estimate(BitOutput.pack(np.ones((1, values), np.bool_)))[0].astype(np.float64)
-            return _collapse(low), _collapse(high - low), 1.0
+            return _Affine(_collapse(low), _collapse(high - low), 0.0, 1.0, whole=True)
         case IntegerOutput():
             limit = int(max(-probe.low.min(), probe.high.max()))
             at_zero, at_limit = (
@@ -290,14 +382,21 @@ def _affine(mechanism: Mechanism, values: int) -> tuple[Float64s | float, Float6
                 for v in (0, limit)
             )
             slope = (at_limit.astype(np.float64) - at_zero) / limit
-            return _collapse(at_zero.astype(np.float64)), _collapse(slope), float(limit)
+            return _Affine(_collapse(at_zero.astype(np.float64)), _collapse(slope), -limit, limit, whole=True)
         case RealOutput():
             at_zero, at_one = (
                 mechanism.estimate(RealOutput(np.full((1, values), v, np.float32), probe.bound))[0].astype(np.float64)
                 for v in (0, 1)
             )
             bound = PLAIN_LIMIT if isinstance(mechanism, NoPrivacy) else float(probe.bound.max())
-            return _collapse(at_zero), _collapse(at_one - at_zero), bound
+            return _Affine(_collapse(at_zero), _collapse(at_one - at_zero), -bound, bound, whole=False)
+
+
+def _product(total: Int64s, factor: Int64s) -> tuple[Int64s, Int64s]:
+    """total * factor as high * 2^27 + low: sums of many clients have products that do not fit 64 bits."""
+    (t_high, t_low), (f_high, f_low) = ((x >> 27, x & (2**27 - 1)) for x in (total, factor))
+    low = t_low * f_low
+    return ((t_high * f_high) << 27) + t_high * f_low + t_low * f_high + (low >> 27), low & (2**27 - 1)
 
 
 def _collapse(array: Float64s) -> Float64s | float:
@@ -316,4 +415,4 @@ class _Zeros:
 
 _NO_RANDOMNESS = _Zeros()
 
-__all__ = ["Draw", "Sent", "Tally", "Upload", "centre", "samples_release"]
+__all__ = ["Draw", "Lost", "Sent", "Sum", "Tally", "Upload", "centre", "samples_release"]

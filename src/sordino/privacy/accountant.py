@@ -161,6 +161,18 @@ def _bisect(condition: Callable[[float], bool], *, holds: float, fails: float) -
     return holds
 
 
+def _bisect_near(guess: float, condition: Callable[[float], bool], *, holds: float, fails: float) -> float:
+    """`_bisect` for a condition that holds above its border, begun close around a guess of it."""
+    step = 1e-14 * holds
+    if condition(guess):
+        while (tried := guess - step) > fails and condition(tried):
+            guess, step = tried, 2 * step
+        return _bisect(condition, holds=guess, fails=max(tried, fails))
+    while (tried := guess + step) < holds and not condition(tried):
+        guess, step = tried, 2 * step
+    return _bisect(condition, holds=min(tried, holds), fails=guess)
+
+
 def _check_epsilon(epsilon: float) -> None:
     if math.isnan(epsilon) or epsilon < 0:
         raise InvalidInput(f"epsilon must be a number >= 0, got {epsilon!r}")
@@ -379,15 +391,11 @@ class _EqualBits:
             return 0.0
         above = self._losses_above(delta)
         loss = -float(self.gains[above - 1])
+        low = max(0.0, -float(self.gains[above])) if above < self.gains.size else 0.0
         weight = math.exp(self.rounding) * float((self.masses[:above] * np.exp(self.gains[:above] + loss)).sum())
         rise = (delta - self.delta(loss)) / weight
-        found = max(0.0, loss + math.log1p(-rise)) if rise < 1 else 0.0
-        if above < self.gains.size:
-            found = max(found, -float(self.gains[above]))
-        step = 1e-15 * max(found, 1e-300)
-        while self.delta(found) > delta:
-            found, step = found + step, 2 * step
-        return found
+        guess = max(low, loss + math.log1p(-rise)) if rise < 1 else low
+        return _bisect_near(guess, lambda e: self.delta(e) <= delta, holds=loss, fails=low)
 
     def _losses_above(self, delta: float) -> int:
         """How many losses lie above the epsilon that belongs to delta, if that is positive."""

@@ -20,6 +20,7 @@ from sordino.errors import InvalidInput, UnsupportedLoss
 from sordino.privacy.guarantee import Derived, Release, from_json, to_json
 from sordino.privacy.statement import Clients, Counted, Statement
 
+_LARGEST = 2**32 - 1  #: number of a client
 _LONGEST_NAME = 30  #: letters of a group's name that list its clients; longer lists are cut short
 
 
@@ -93,10 +94,10 @@ def members(text: str) -> list[int]:
     """The numbers that `ranges` wrote."""
     found: list[int] = []
     for run in text.split(", ") if text else []:
-        first, _, last = run.partition("-")
-        numbers = range(int(first), int(last or first) + 1)
-        if not numbers or (found and numbers[0] <= found[-1]):
-            raise ValueError(f"{text!r} does not list rising numbers")
+        first, dash, last = run.partition("-")
+        numbers = range(int(first), int(last if dash else first) + 1)
+        if not numbers or numbers[-1] > _LARGEST or (found and numbers[0] <= found[-1]):
+            raise ValueError(f"{run!r} in a list of rising numbers up to 2^32 - 1")
         found += numbers
     return found
 

@@ -8,7 +8,8 @@ Where clients have guarantees of their own the figures are a vector: every group
 them are in `to_json`, and people read spans with the names of those who have the least and the most.
 
 A guarantee of `RandomizedBit` against `shuffled(n)` says that each of these bits is mixed among those of n clients: the
-statement computes the amplification from it, and gives what an attacker surely reaches beside what is proven.
+statement computes the amplification from it, and gives what an attacker surely reaches beside what is proven. Against
+`summed(h)` it says that each bit is counted among those of at least h honest clients, which reveals as much.
 """
 
 from __future__ import annotations
@@ -608,7 +609,7 @@ def _row(
         proven_as_claimed=math.inf if claim is None else proof.epsilon(claim.delta),
         audited=audited,
         who=who,
-        reached=proof.reached(reckoner.delta),
+        reached=proof.reached(reckoner.delta) if adversary.kind == "shuffled" else None,
     )
     if audited is not None and audited.epsilon > (bound := proof.epsilon(audited.delta)):
         raise ProofContradicted(
@@ -708,11 +709,14 @@ def _composed(group: Sequence[tuple[Guarantee, int]]) -> Composed:
 def _shuffled_bits(
     chosen: Sequence[tuple[Guarantee, int]], largest: Sequence[tuple[Guarantee, int]]
 ) -> tuple[float, int, int] | None:
-    """Amplification applies where every release is of equal bits that pass through one and the same shuffler."""
+    """Amplification applies where every release is of equal bits that pass through one and the same shuffler or sum.
+
+    Of single bits that are mixed, nothing but the number of ones is seen, and that is what a sum of them is.
+    """
     adversaries = {g.adversary for g, _ in chosen}
     thresholds = {g.loss.t_min if isinstance(g.loss, RandomizedBit) else None for g, _ in chosen}
     (adversary, *others), (t_min, *mixed) = adversaries, thresholds
-    if others or mixed or t_min is None or adversary.kind != "shuffled" or adversary.parties is None:
+    if others or mixed or t_min is None or adversary.parties is None:
         return None
     return bit_epsilon(t_min), adversary.parties, _bit_count(largest)
 
@@ -786,7 +790,8 @@ def _trust(fewest: Adversary, most: Adversary) -> str:
             )
         case "summed":
             return (
-                "Behind the secure sum: the server is not trusted; the secure sum is, with at least "
+                "Behind the secure sum: the server sees sums of reports and no single one, and is not trusted; the "
+                "secure sum is (that clients hold each other's true keys), with at least "
                 f"{_parties(fewest, most)} honest clients in it."
             )
         case _:

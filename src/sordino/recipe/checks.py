@@ -20,6 +20,7 @@ from sordino.recipe.grammar import (
     DirichletSplit,
     FedAvg,
     GaussianSpec,
+    HybridOne,
     IidSplit,
     InverseVariance,
     LaplaceSpec,
@@ -38,6 +39,7 @@ from sordino.recipe.grammar import (
     SignSpec,
     SiloDp,
     SizesSplit,
+    SummedChannel,
 )
 from sordino.recipe.problems import Problem, nearest
 from sordino.recipe.toml import shown
@@ -423,6 +425,26 @@ def _silos_know_their_size(recipe: Sections) -> Found:
         yield _at(
             "method.announced_size",
             "missing; the number of your own examples is private: announce a public size of a silo, such as 1000",
+        )
+
+
+@_reads("method", "split")
+def _honest_silos_are_in_every_secure_sum(recipe: Sections) -> Found:
+    method = recipe.method
+    if not isinstance(method, HybridOne):
+        return
+    channel, asked = method.channel, method.selection.asked(recipe.number_of_clients)
+    if not isinstance(channel, SummedChannel):
+        yield _at(
+            "method.channel.kind",
+            f"got {channel.kind}; each silo of hybrid-one adds a part of the noise only, which hides little unless "
+            "sums alone are seen: take summed, or the method silo-dp",
+        )
+    elif method.honest > channel.least(asked):
+        yield _at(
+            "method.honest",
+            f"got {method.honest}; allowed: at most {channel.least(asked)}, the fewest that a sum of {asked} silos has "
+            "in it: raise method.channel.threshold, or ask more silos",
         )
 
 

@@ -513,7 +513,7 @@ class ScopeProportional(Part):
     cycles: Count = Field(default=1, description="how often all layers are gone through; rounds.count is a multiple")
 
 
-LayerScope = Annotated[ScopeAll | ScopeLayers | ScopeProportional, Field(discriminator="kind")]
+LayerScope = Annotated[ScopeProportional | ScopeLayers | ScopeAll, Field(discriminator="kind")]
 
 
 class FixedRange(Part):
@@ -560,7 +560,23 @@ class RelayChannel(Part):
     k: Count = Field(description="how many are handed on; those asked spend their budget all the same")
 
 
-Channel = Annotated[DirectChannel | RelayChannel, Field(discriminator="kind")]
+class SummedChannel(Part):
+    """Secure aggregation: the server learns the sum of the reports of each epsilon, and no report by itself."""
+
+    kind: Literal["summed"] = Field(default="summed", description="in secure sums: the server sees no single report")
+    threshold: Annotated[float, Ge(0.5), Lt(1), Says("a share from 0.5 to below 1")] = Field(
+        default=2 / 3,
+        description="more than this share of those asked must stay to the end, or nothing is revealed; two thirds "
+        "withstand a lying server that a third of them helps",
+    )
+    digits: Annotated[int, Ge(0), Le(18)] = Field(default=10, description="decimals kept of values that are reals")
+
+    def least(self, asked: int) -> int:
+        """How many of so many that are asked are in a sum, at least: with fewer, nothing is revealed."""
+        return math.floor(self.threshold * asked + 1e-9) + 1
+
+
+Channel = Annotated[DirectChannel | RelayChannel | SummedChannel, Field(discriminator="kind")]
 
 
 class Delay(Part):
@@ -588,7 +604,7 @@ class ShuffledChannel(Part):
     delay: Delay | None = Field(default=None, description="delays to simulate; none if left out")
 
 
-BitChannel = Annotated[DirectChannel | ShuffledChannel, Field(discriminator="kind")]
+BitChannel = Annotated[DirectChannel | ShuffledChannel | SummedChannel, Field(discriminator="kind")]
 
 
 class Mean(Part):
@@ -885,7 +901,7 @@ class SiloDp(Part):
     aggregation: Aggregation = Field(default=Mean(), description="how reports are put together")
 
 
-CodedMechanism = Annotated[NoMechanism | ClipOnlySpec | ExponentialSpec, Field(discriminator="name")]
+CodedMechanism = Annotated[ExponentialSpec | ClipOnlySpec | NoMechanism, Field(discriminator="name")]
 
 
 class LdpFed(Part):
@@ -937,7 +953,6 @@ class CentralDp(Part):
     aggregation: Annotated[Mean, _said("kind")] = Field(default=Mean(), description="how reports are put together")
 
 
-
 class LocalOnly(Part):
     """Every client learns alone for as many rounds, and sends nothing: what federated learning must beat."""
 
@@ -949,7 +964,19 @@ class LocalOnly(Part):
     aggregation: ClassVar[Mean] = Mean()
 
 
-Method = Annotated[FedAvg | SiloDp | LdpFed | LdpFl | CentralDp | LocalOnly, Field(discriminator="name")]
+class HybridOne(SiloDp):
+    """Hybrid-One: silos that train by DP-SGD under a secure sum, each adding the part of the noise that it needs."""
+
+    name: Literal["hybrid-one"] = Field(  # type: ignore[assignment]
+        default="hybrid-one", description="record-level DP-SGD in every silo, the noise shared under a secure sum"
+    )
+    honest: Count = Field(
+        description="how many silos in every sum are trusted to add their noise: each adds 1/sqrt(honest) of it"
+    )
+    aggregation: Annotated[Mean, _said("kind")] = Field(default=Mean(), description="how reports are put together")
+
+
+Method = Annotated[FedAvg | SiloDp | LdpFed | LdpFl | CentralDp | LocalOnly | HybridOne, Field(discriminator="name")]
 
 
 # --- rounds, evaluation, and the whole --------------------------------------------------------------------------------

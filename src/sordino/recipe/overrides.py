@@ -96,11 +96,13 @@ def overridden(data: Mapping[str, Any], changes: Mapping[Keys, Any], root: type[
 
 def _set(result: Overridden, keys: Keys, value: Any, root: type[BaseModel]) -> None:
     nodes = [(Node(root), None)]
+    said: Any = result.data
     for depth, name in enumerate(keys):
         if problem := _unknown(nodes[-1][0], keys[: depth + 1], root):
             result.problems.append(problem)
             return
-        nodes.append(_step(*nodes[-1], name))
+        nodes.append(_step(*nodes[-1], name, said))
+        said = said.get(name) if isinstance(said, Mapping) else None
     if value is UNSET:
         _take_away(result.data, keys)
         return
@@ -136,9 +138,9 @@ def _unknown(node: Node, keys: Keys, root: type[BaseModel]) -> Problem | None:
     return Problem(keys, unknown_key(keys[-1], known, root))
 
 
-def _step(node: Node, default: Any, name: str) -> tuple[Node, Any]:
-    """What is below a key in any form of its table, and what holds there if nothing is said."""
-    for form in node.forms:
+def _step(node: Node, default: Any, name: str, said: Any) -> tuple[Node, Any]:
+    """What is below a key in the form that its table has, or else in any, and what holds there if nothing is said."""
+    for form in _likeliest_first(node, default, said):
         model = form.model
         if model and name in model.model_fields:
             info = model.model_fields[name]
@@ -146,6 +148,13 @@ def _step(node: Node, default: Any, name: str) -> tuple[Node, Any]:
             return Node.of_field(info), info.default if own is PydanticUndefined else own
     inside = next((form.inside(name) for form in node.forms if not form.model), None)
     return inside or Node(Any), None
+
+
+def _likeliest_first(node: Node, default: Any, said: Any) -> tuple[Node, ...]:
+    """The forms of a table, beginning with the one that it names, or has by default: forms may share a key's name."""
+    named = said if isinstance(said, Mapping) else given(default) if isinstance(default, BaseModel) else {}
+    own = next((form for tag in TAGS if tag in named and (form := node.form(str(named[tag])))), None)
+    return node.forms if own is None else (own, *(form for form in node.forms if form is not own))
 
 
 def _opened(table: dict[str, Any], name: str, default: Any) -> dict[str, Any]:
@@ -178,7 +187,7 @@ def _drop_stale(
         old: Any = before
         new: Any = result.data
         for name in keys[:-1]:
-            node, _ = _step(node, None, name)
+            node, _ = _step(node, None, name, new)
             old = old.get(name) if isinstance(old, Mapping) else None
             new = new.get(name) if isinstance(new, dict) else None
         forms = tags_of(node.models)

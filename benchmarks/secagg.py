@@ -1,0 +1,121 @@
+"""What a secure sum costs: processor time and bytes of every step, for one client and for the server, all on one core.
+
+    python -m benchmarks.secagg [--clients N] [--values D] [--quick] [--json FILE]
+
+Every client's steps are run, one client after the other; a client's figures are means over all of them. The server's
+last step is measured with everybody there and with as many dropouts as the threshold allows, which is its worst case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import cryptography
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from sordino.channels.secagg import STEPS, Client, Server, Session
+
+KINDS = {"bits": (0, 1), "ten decimals": (-(10**10) * 2**14, 10**10 * 2**14)}  #: name -> range of one client's values
+
+
+@dataclass
+class Cost:
+    client_seconds: dict[str, float] = field(default_factory=dict)
+    server_seconds: dict[str, float] = field(default_factory=dict)
+    bytes_up: dict[str, float] = field(default_factory=dict)
+    bytes_down: dict[str, float] = field(default_factory=dict)
+
+
+def timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    began = time.process_time()
+    found = call()
+    return found, time.process_time() - began
+
+
+def measure(session: Session, dropouts: int) -> Cost:
+    """One round; the last `dropouts` clients send their shares and are not heard of again."""
+    rng = np.random.default_rng(1)
+    cost = Cost()
+    server = Server(session, range(session.clients))
+    own, making = timed(lambda: {c: Client(session, c) for c in range(session.clients)})
+    total = np.zeros(session.values, np.int64)
+    for step in STEPS:
+        requests, cost.server_seconds[step] = timed(lambda step=step: server.requests(step))
+        spent, up = making if step == "keys" else 0.0, 0
+        staying = [c for c in requests if STEPS.index(step) < 2 or c < session.clients - dropouts]
+        for c in staying:
+            vector = None
+            if step == "masked":
+                vector = rng.integers(session.low, session.high, session.values, endpoint=True)
+                total += vector
+            answer, seconds = timed(lambda c=c, v=vector, step=step, r=requests: own[c].answer(step, r[c], v))
+            spent, up = spent + seconds, up + len(answer)
+            _, seconds = timed(lambda c=c, a=answer, step=step: server.receive(step, c, a))
+            cost.server_seconds[step] += seconds
+        cost.client_seconds[step] = spent / len(staying)
+        cost.bytes_up[step] = up / len(staying)
+        cost.bytes_down[step] = sum(map(len, requests.values())) / len(requests)
+    found, seconds = timed(server.total)
+    cost.server_seconds["unmask"] += seconds
+    assert np.array_equal(found, total), "the sum is wrong"
+    return cost
+
+
+def shown(console: Console, title: str, cost: Cost) -> None:
+    table = Table("step", "client, ms", "server, ms", "client sends", "client gets", title=title, title_justify="left")
+    for step in (*STEPS, "all"):
+        columns = (cost.client_seconds, cost.server_seconds, cost.bytes_up, cost.bytes_down)
+        client, server, up, down = (c[step] if step in c else sum(c.values()) for c in columns)
+        table.add_row(step, f"{1e3 * client:,.1f}", f"{1e3 * server:,.0f}", f"{up:,.0f}", f"{down:,.0f}")
+    console.print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, default=100)
+    parser.add_argument("--values", type=int, default=10**6)
+    parser.add_argument("--quick", action="store_true", help="a hundredth of the values")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    options = parser.parse_args()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    console = Console(width=None if sys.stdout.isatty() else 100)
+    values = options.values // 100 if options.quick else options.values
+    threshold = 2 * options.clients // 3 + 1
+    results: dict[str, Any] = {}
+    for kind, (low, high) in KINDS.items():
+        session = Session("benchmark", 1, 0, "", values, low, high, options.clients, threshold)
+        for dropouts in (0, options.clients - threshold):
+            cost = measure(session, dropouts)
+            name = f"{kind}, {session.bits} bits, {dropouts} dropouts"
+            shown(console, f"{options.clients} clients, {values:,} values: {name}", cost)
+            results[name] = {**vars(cost), "word_bits": session.bits}
+    if options.json:
+        figures = {
+            "machine": f"{platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}, "
+            f"cryptography {cryptography.__version__}",
+            "clients": options.clients,
+            "threshold": threshold,
+            "values": values,
+            "results": results,
+            "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        }
+        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,258 @@
+"""The shuffled channel of LDP-FL (Sun, Qian, Chen 2021, Figure 2): a trusted shuffler between clients and coordinator.
+
+It holds the one-bit reports of a round until all are there, takes the names off and mixes those of equal epsilon, which
+is as much anonymity as there is: reports of another strength look different. What is mixed is
+
+    model       whole reports: which came from whom is hidden, but a report stays together
+    parameter   every single parameter by itself: the reports of the coordinator are then made of bits of anybody, and
+                nothing but the number of ones for each parameter means anything
+
+Either way the sum is the same to the last bit, so nothing that is learnt depends on the shuffler's randomness, which is
+its own: no seed of a simulation and no message of the server chooses it. In a simulation the shuffler is a part of this
+process; that it is trusted, and sees every client's bits, is what the statement's "shuffled(n)" stands for.
+
+Algorithm 3 of the paper has no shuffler. Clients send each parameter after a delay drawn from U(0, T), and hope to be
+mixed by the clock. `Delays` says how long that takes. It hides nothing from whoever sees addresses or sessions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sordino.channels.direct import Exchange
+from sordino.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from sordino.recipe import Recipe
+
+Granularity = Literal["parameter", "model"]
+Float64s = NDArray[np.float64]
+Bytes = NDArray[np.uint8]
+
+PIECE = 4096  #: bytes of each report mixed at a time: 32,768 parameters
+
+
+# --- the channel ------------------------------------------------------------------------------------------------------
+
+
+class Shuffled:
+    """One step, `report`: the plan out; the reports back without names, mixed within each class of clients.
+
+    `class_of [N]` are the clients' classes, `crowds` how many reports of each class there must be: fewer hide less than
+    was promised, and are withheld. `values` bits make a report.
+    """
+
+    steps = ("report",)
+
+    def __init__(
+        self,
+        class_of: Sequence[int] | NDArray[np.intp],
+        values: int,
+        crowds: Sequence[int],
+        granularity: Granularity,
+        *,
+        delays: Delays | None = None,
+        randomness: np.random.Generator | None = None,
+    ) -> None:
+        if granularity not in ("parameter", "model"):
+            raise InvalidInput(f"unknown granularity {granularity!r}; allowed: parameter, model")
+        self._class_of, self._values, self._crowds = np.asarray(class_of, np.intp), values, tuple(crowds)
+        self._granularity, self._delays = granularity, delays
+        self._randomness = randomness or np.random.default_rng()  # from the operating system
+        self.withheld = 0  #: reports of the last round whose class was too small
+        self.timing: Timing | None = None  #: of the last round, where delays are simulated
+
+    @classmethod
+    def of(cls, recipe: Recipe, method: Any) -> Shuffled:
+        """The shuffler that a recipe asks for; the method says how many bits it sends and what crowds it needs."""
+        channel: Any = recipe.method.channel
+        delays = None if channel.delay is None else Delays.of(channel.delay, method.clients, recipe.seed)
+        classes = [method.class_of(client) for client in range(method.clients)]
+        return cls(classes, method.values, method.crowds, channel.granularity, delays=delays)
+
+    def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        """The reports on this plan, once all have arrived.
+
+        Behind the shuffler a number tells a report's class and nothing else: numbers are handed out in rising order to
+        reports in random order.
+        """
+        held: dict[int, dict[int, bytes]] = {}
+        for client, body in exchange("report", dict.fromkeys(clients, plan)):
+            held.setdefault(int(self._class_of[client]), {})[client] = body
+        self.withheld = 0
+        if self._delays is not None and clients:
+            self.timing = self._delays.round(clients, self._values, self._randomness)
+        for number, reports in sorted(held.items()):
+            yield from self._passed_on(reports, self._crowds[number])
+
+    def _passed_on(self, reports: dict[int, bytes], crowd: int) -> Iterator[tuple[int, bytes]]:
+        """Mixed reports; what is not made of bits is handed on as it is, for the coordinator to refuse."""
+        good = sorted(client for client, body in reports.items() if self._is_bits(body))
+        yield from ((client, body) for client, body in reports.items() if client not in set(good))
+        if len(good) < crowd:
+            self.withheld += len(good)
+            return
+        bodies = np.frombuffer(b"".join(reports[client] for client in good), np.uint8).reshape(len(good), -1)
+        mix = mixed_models if self._granularity == "model" else mixed_parameters
+        for client, row in zip(good, mix(bodies, self._randomness), strict=True):
+            yield client, row.tobytes()
+
+    def _is_bits(self, body: bytes) -> bool:
+        padding = -self._values % 8
+        return len(body) == -(-self._values // 8) and body[-1] >> (8 - padding) == 0
+
+
+def mixed_models(reports: Bytes, randomness: np.random.Generator) -> Bytes:
+    """Rows `[n, bytes]` in random order."""
+    return randomness.permutation(reports, axis=0)
+
+
+def mixed_parameters(reports: Bytes, randomness: np.random.Generator) -> Bytes:
+    """Rows `[n, bytes]` of packed bits, every column of bits in a random order of its own.
+
+    Bits are told apart by nothing but their value, so an order of n bits with k ones is a choice of k places. They are
+    dealt row by row: with m rows to go and k ones left, the next is a one with probability k/m. That is faster than
+    permuting n places for each of a million parameters, and as random, to n * 2^-32.
+    """
+    dealt = np.empty_like(reports)
+    for first in range(0, reports.shape[1], PIECE):
+        piece = slice(first, first + PIECE)
+        bits = np.unpackbits(reports[:, piece], axis=1, bitorder="little")
+        left = bits.sum(axis=0, dtype=np.uint64)
+        for row in range(len(bits)):
+            words = randomness.integers(2**32, size=left.size, dtype=np.uint32).astype(np.uint64)
+            words *= np.uint64(len(bits) - row)
+            words >>= np.uint64(32)
+            bits[row] = words < left
+            left -= bits[row]
+        dealt[:, piece] = np.packbits(bits, axis=1, bitorder="little")
+    return dealt
+
+
+# --- the delays of Algorithm 3 ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long one round takes, in seconds."""
+
+    slowest: float  #: T_S = max_i (t_LC^i + t_C^i): until the last report is there, without any delay
+    finished: float  #: until the last parameter is there, everybody waiting for the slowest before its delays
+    unpadded: float  #: the same where nobody waits
+    exposed: float  #: share of parameters that then come at a time at which a single client only can have sent them
+
+    @property
+    def overhead(self) -> float:
+        """What the delays cost: at most T."""
+        return self.finished - self.slowest
+
+
+class Delays:
+    """The clients' delays: each parameter is sent after T_W^i + U(0, T), with T_W^i = T_S - t_LC^i - t_C^i.
+
+    T is the median of the clients' proposals, so that no single one of them decides it.
+    """
+
+    def __init__(self, proposals: ArrayLike, computing: ArrayLike, communication: ArrayLike) -> None:
+        proposed, t_lc, t_c = (_seconds(x) for x in (proposals, computing, communication))
+        self.latency = float(median(proposed.tolist()))  #: T
+        self._responses: Float64s = t_lc + t_c
+
+    @classmethod
+    def of(cls, given: Any, clients: int, seed: int) -> Delays:
+        """Those of a recipe, resolved to one number per client."""
+        from sordino.recipe.strengths import resolved
+
+        parts = (given.latency, given.computing, given.communication)
+        return cls(*(resolved(part, clients, seed, _STREAM + k) for k, part in enumerate(parts)))
+
+    def round(self, clients: Sequence[int], values: int, randomness: np.random.Generator) -> Timing:
+        """One round of these clients with so many parameters each.
+
+        The last of d draws from U(0, T) is T * U^(1/d): there is no need to draw them all.
+        """
+        responses = self._responses[np.asarray(clients, np.intp)]
+        slowest = float(responses.max())
+        last = self.latency * randomness.random(len(responses)) ** (1 / values)
+        return Timing(
+            slowest,
+            finished=slowest + float(last.max()),
+            unpadded=float((responses + last).max()),
+            exposed=exposed_share(responses, self.latency),
+        )
+
+
+_STREAM = 0x110  # of the split's streams, beside those of epsilons and limits
+
+
+def _seconds(given: ArrayLike) -> Float64s:
+    array = np.atleast_1d(np.asarray(given, np.float64))
+    if array.ndim != 1 or array.size == 0 or not (np.isfinite(array).all() and (array >= 0).all()):
+        raise InvalidInput(f"delays are seconds >= 0, one number for each client, got {given!r}")
+    return array
+
+
+def exposed_share(responses: ArrayLike, latency: float) -> float:
+    """Share of parameters that reveal their sender by their time, where client i sends evenly over [t_i, t_i + T].
+
+    That is the total length of time that lies in a single one of the n windows, over the length n T of all of them.
+    """
+    starts = np.sort(_seconds(responses))
+    if latency == 0:
+        return float(np.mean([np.count_nonzero(starts == t) == 1 for t in starts]))
+    edges = np.concatenate([starts, starts + latency])
+    steps = np.concatenate([np.ones_like(starts), -np.ones_like(starts)])
+    order = np.argsort(edges, kind="stable")
+    open_windows = np.cumsum(steps[order])[:-1]
+    return float(np.diff(edges[order])[open_windows == 1].sum() / (starts.size * latency))
+
+
+def expected_finish(slowest: float, latency: float, clients: int, values: int) -> float:
+    """T_S + T nd/(nd + 1): when the last of n*d parameters arrives on average, everybody having waited."""
+    draws = clients * values
+    return slowest + latency * draws / (draws + 1)
+
+
+def completion_times(
+    latencies: Sequence[float],
+    clients: Sequence[int],
+    *,
+    values: int,
+    computing: tuple[float, float],
+    communication: tuple[float, float],
+    rounds: int = 20,
+    seed: int = 1,
+) -> list[dict[str, float]]:
+    """Time to complete a round against T and the number of clients: the rows of one plot, each a mean over rounds.
+
+    Computing and communication times are drawn evenly between two bounds, anew for every round.
+    """
+    randomness = np.random.default_rng(seed)
+    rows = []
+    for latency in latencies:
+        for n in clients:
+            timings = [
+                Delays(latency, randomness.uniform(*computing, n), randomness.uniform(*communication, n)).round(
+                    range(n), values, randomness
+                )
+                for _ in range(rounds)
+            ]
+            means = {
+                name: math.fsum(getattr(timing, name) for timing in timings) / rounds
+                for name in ("slowest", "finished", "unpadded", "exposed")
+            }
+            rows.append({"latency": float(latency), "clients": float(n), **means})
+    return rows
+
+
+__all__ = [
+    "Delays", "Granularity", "Shuffled", "Timing", "completion_times", "expected_finish", "exposed_share",
+    "mixed_models", "mixed_parameters",
+]  # fmt: skip

@@ -1,0 +1,257 @@
+"""Client-level differential privacy by a trusted server (Geyer, Klein, Nabi, "Differentially private federated
+learning: a client level perspective", 2017): the baseline that local methods are compared with.
+
+    each round t:   Z_t <- clients, each with probability q  (the paper: m_t = q K of them, drawn without replacement)
+        each client k in Z_t:   dw_k <- local training from w_t, less w_t;   sends dw_k and its norm z_k
+        server:   S <- a constant, or median{z_k}
+                  w_{t+1} <- w_t + 1/m * (sum_k dw_k / max(1, z_k/S) + N(0, sigma^2 S^2 I)),      m = q K
+
+The server sees every update: against it nothing is proven. Against whoever sees the models, what is proven is a sum
+over a secret Poisson sample with Gaussian noise of sigma S, for a constant S, and divided by the public q K instead of
+the number of those who came. With the median nothing is proven: S follows from the private norms, and the noise shows
+its size; the paper's figure is given as its claim.
+
+A client tosses its own coin, which only the server gets to know: all are asked, and those who sit out send an empty
+report. That way everyone's account counts every round, as amplification by sampling needs: a client that counted only
+the rounds it was drawn in would have given the sample away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sordino.learning.draws import normals
+from sordino.mechanisms import Mechanism, NoPrivacy
+from sordino.mechanisms.interface import Float64s, as_matrix
+from sordino.messages import Plan
+from sordino.methods.fedavg import DATASET, FedAvg
+from sordino.methods.interface import Bench, Cohort, LocalView, Reported, State
+from sordino.methods.setting import Built, Setting, plainly_built
+from sordino.methods.upload import Draw, Int64s, Tally, Upload
+from sordino.privacy.accountant import compose
+from sordino.privacy.guarantee import (
+    MODEL_READER,
+    SERVER,
+    Adjacency,
+    Claim,
+    Guarantee,
+    Infinite,
+    Loss,
+    PoissonGaussian,
+    Release,
+)
+from sordino.privacy.planning import noise_multiplier_for
+from sordino.randomness import Keystream, Purpose
+
+WHAT = "model update, to a trusted server"
+SERVER_STREAM = 2**32 - 1  #: the number under which the server draws its noise, where clients have theirs
+COIN = 1  #: the tensor number of a client's coin; the server's own selection has 0
+
+BASIS = (
+    "Gaussian noise of multiplier {sigma:g} on a sum of updates clipped in L2 norm, over a secret Poisson sample of "
+    "rate {q:g}, by a trusted server; proven in real arithmetic"
+)
+TRUSTED = "updates reach the server as they are: it is trusted to clip them, to add the noise and to forget them"
+MEDIAN = "updates are clipped to the median of their own norms, which is private and which the noise gives away"
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What the server does: clip to `clip` (None: the median), add noise of `sigma` clips, divide by `expected`."""
+
+    clip: float | None
+    sigma: float
+    rate: float
+    expected: float  #: m = q K
+    seed: int
+
+    def draw(self, round: int, values: int) -> Float64s:
+        """Standard normal values of one round, from the server's own stream."""
+        stream = Keystream.simulation(self.seed, [SERVER_STREAM], round)
+        return np.asarray(normals(stream, np.zeros(1, np.intp), 0, values)[0])
+
+
+class ClippedTally(Tally):
+    """The sum of clipped updates; its mean is noisy. With the median as bound it must hold all updates of a round."""
+
+    def __init__(self, upload: Upload, noise: Noise, round: int) -> None:
+        super().__init__(upload, np.ones(1))
+        self._noise, self._round = noise, round
+        self._held: list[Int64s] = []
+
+    def add(self, clients: Sequence[int], bodies: Sequence[bytes]) -> dict[int, str]:
+        there = [(client, body) for client, body in zip(clients, bodies, strict=True) if body]
+        self.reports += len(clients) - len(there)
+        return super().add([client for client, _ in there], [body for _, body in there]) if there else {}
+
+    def _accumulate(self, fixed: Int64s, samples: Int64s | None) -> None:
+        if self._noise.clip is None:
+            self._held.append(fixed)
+        else:
+            super()._accumulate(self._clipped(fixed, self._noise.clip), None)
+
+    def _clipped(self, fixed: Int64s, bound: float) -> Int64s:
+        """Rows `[K, d]` of fixed-point numbers, none of them longer than the bound."""
+        limit = math.ldexp(bound, self._shift)
+        norms = np.linalg.norm(fixed.astype(np.float64), axis=1, keepdims=True)
+        shorter = np.trunc(fixed * np.minimum(1.0, limit / np.maximum(norms, 1.0)))
+        return np.asarray(shorter, np.int64)
+
+    @cached_property
+    def bound(self) -> float:
+        """S of this round; with the median, everything held is clipped and added now."""
+        if self._noise.clip is not None:
+            return self._noise.clip
+        norms = [np.linalg.norm(row.astype(np.float64)) for rows in self._held for row in rows]
+        median = math.ldexp(float(np.median(norms)), -self._shift) if norms else 0.0
+        for rows in self._held:
+            super()._accumulate(self._clipped(rows, median), None)
+        self._held = []
+        return median
+
+    @property
+    def weight(self) -> float:
+        """m: the public number that the sum is divided by, whoever came."""
+        return self._noise.expected
+
+    def mean(self) -> Float64s:
+        """(sum of clipped updates + noise) / m."""
+        scale = self._noise.sigma * self.bound / self._noise.expected
+        return super().mean() + scale * self._noise.draw(self._round, self._upload.values)
+
+    def noise(self) -> float:
+        """The L2 norm to expect of the noise in the mean."""
+        return self._noise.sigma * self.bound * math.sqrt(self._upload.values) / self._noise.expected
+
+
+class Unprotected(NoPrivacy):
+    """Values as they are, for a server that will add noise: each report stands for its share of that noise."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+
+    def variance(self, values: ArrayLike) -> Float64s:
+        """Of m shares the mean has the variance (sigma S / m)^2; 0 where S is not known beforehand."""
+        return np.full(as_matrix(values).shape, self._share)
+
+
+class CentralDp(FedAvg):
+    """Federated averaging by a server that clips and adds noise."""
+
+    def __init__(self, setting: Setting, upload: Upload, noise: Noise) -> None:
+        super().__init__(setting, setting.local_training, upload, sends="update")
+        self._noise = noise
+        self._claim = claim(setting, noise) if noise.clip is None else None
+
+    def select(self, state: State) -> Sequence[int]:
+        return range(self.clients)
+
+    def tally(self, plan: Plan) -> Tally:
+        return ClippedTally(self._upload, self._noise, plan.round)
+
+    def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
+        proven = Guarantee(SERVER, Adjacency.CLIENT, Infinite(TRUSTED), "none")
+        seen = Guarantee(MODEL_READER, Adjacency.CLIENT, *self._loss())
+        return [[Release(f"{plan.federation}/{plan.round}/{WHAT}", DATASET, WHAT, (proven, seen), self._claim)]]
+
+    def _loss(self) -> tuple[Loss, str]:
+        if self._noise.clip is None:
+            return Infinite(MEDIAN), "none"
+        basis = BASIS.format(sigma=self._noise.sigma, q=self._noise.rate)
+        return PoissonGaussian(self._noise.rate, self._noise.sigma, 1), basis
+
+    def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
+        rows = np.flatnonzero(self._coins(draw, cohort.clients))
+        if rows.size == len(cohort.clients):
+            return super().report(plan, cohort, draw, bench)
+        bodies, states, local = [b""] * len(cohort.clients), list(cohort.states), _idle(len(cohort.clients))
+        if rows.size:
+            some = Cohort(*(tuple(part[k] for k in rows) for part in _parts(cohort)))
+            reported = super().report(plan, some, draw, bench)
+            for k, body, state in zip(rows.tolist(), reported.bodies, reported.states, strict=True):
+                bodies[k], states[k] = body, state
+            for name, values in vars(local).items():
+                values[rows] = getattr(reported.local, name)
+        return Reported(bodies, tuple(states), local)
+
+    def rehearse(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> LocalView:
+        return super().report(plan, cohort, draw, bench).local
+
+    def _coins(self, draw: Draw, clients: Sequence[int]) -> NDArray[np.bool_]:
+        """Who takes part: a coin of each client's own, never above the rate."""
+        words = draw(clients).words(np.arange(len(clients)), Purpose.SELECT, COIN, 0, 1)[:, 0]
+        return words.astype(np.uint64) < np.uint64(int(self._noise.rate * 2**32))
+
+
+def _parts(cohort: Cohort) -> tuple[tuple[Any, ...], ...]:
+    return cohort.clients, cohort.data, cohort.states, cohort.sizes
+
+
+def _idle(clients: int) -> LocalView:
+    """What owners see of a round in which they sit out."""
+    zeros = np.zeros(clients)
+    return LocalView(np.full(clients, np.nan), np.zeros(clients, np.bool_), zeros, zeros.copy(), zeros.copy())
+
+
+def claim(setting: Setting, noise: Noise) -> Claim:
+    """What the paper's accountant says of the whole run: a client more or less, the median taken for a constant."""
+    delta = _delta(setting)
+    loss = PoissonGaussian(noise.rate, noise.sigma, setting.recipe.rounds.count)
+    epsilon = compose([loss], adjacency=Adjacency.RECORD_ADD_REMOVE).epsilon(delta)
+    formula = "sampled Gaussian noise on updates clipped to their median, for one client more or less (Geyer et al.)"
+    return Claim(epsilon, delta, formula, adversary=MODEL_READER, covers="schedule")
+
+
+def _delta(setting: Setting) -> float:
+    given: Any = setting.recipe.method
+    budget = setting.recipe.clients.budget
+    if given.target is not None:
+        return float(given.target.delta)
+    return float(budget.delta) if budget is not None and budget.delta > 0 else 1e-5
+
+
+def noise_of(setting: Setting) -> Noise:
+    """The recipe's noise; the multiplier follows from its target where it names one, for a client exchanged."""
+    given: Any = setting.recipe.method
+    sigma, rate = given.noise_multiplier, given.selection.p
+    if given.target is not None:
+        sigma = noise_multiplier_for(
+            given.target.epsilon,
+            given.target.delta,
+            sampling_rate=rate,
+            steps=1,
+            rounds=setting.recipe.rounds.count,
+            adjacency=Adjacency.RECORD_REPLACE,  # counted as an exchanged client is: two updates' worth
+        )
+    clip = None if given.clip == "median" else float(given.clip)
+    return Noise(clip, float(sigma), rate, rate * setting.clients, setting.recipe.seed)
+
+
+@dataclass(frozen=True)
+class _Trusting:
+    """No strength -> what a client does: nothing."""
+
+    share: float
+
+    def __call__(self, _: float | None) -> Mechanism:
+        return Unprotected(self.share)
+
+
+def build(setting: Setting) -> Built:
+    """Central differential privacy as a recipe asks for it."""
+    noise = noise_of(setting)
+    share = (noise.sigma * (noise.clip or 0.0)) ** 2 / noise.expected
+    upload = Upload(_Trusting(share), None, setting.values, clients=setting.clients, what=WHAT)
+    method = CentralDp(setting, upload, noise)
+    built = plainly_built(setting, method, upload, setting.local_training)
+    return Built(method, upload, built.batch, built.records * noise.rate)
+
+
+__all__ = ["WHAT", "CentralDp", "ClippedTally", "Noise", "build", "claim", "noise_of"]

@@ -1,0 +1,236 @@
+"""LDP-FL (Sun, Qian, Chen, "LDP-FL: Practical Private Aggregation in Federated Learning with Local Differential
+Privacy", IJCAI 2021): weights, not updates, each as one of two points within a range by layer.
+
+    CloudUpdate (Algorithm 1)
+        W_0 at random;  (C_0, R_0) for the layers of W_0
+        each round l = 1, 2, ...:
+            select k_l <= n clients at random, send them W, C, R
+            w <- 1/k_l * sum of the w*_id received, for every position id
+            update C and R of every layer from W_l
+
+    LocalUpdate
+        W^s <- E epochs of SGD from W
+        DataPerturbation (Algorithm 2), for every w of a layer with range (c, r):                               (Eq. 2)
+            w* = c + r K  with probability 1/2 + (w - c)/(2 r K),  else c - r K;      K = (e^eps + 1)/(e^eps - 1)
+        ParameterShuffling (Algorithm 3): (id, w*) travels alone, after a delay of U(0, T), under no name
+
+How C and R follow from W_l is not said: here c = (max + min)/2 and r = (max - min)/2 of a layer's noisy means. They are
+computed from what was released, so they cost nothing. What Corollary 1 allows, clients that choose ranges of their own,
+is not offered: c +- r K tells any two ranges apart with certainty.
+
+The paper claims d*T*eps without a shuffler, d*eps for the whole training where whole models are shuffled, and eps where
+single parameters are (section 4). A shuffler hides whose bit is whose, not how many ones there are: each of the d*T
+counts is one more view of the same client, and the statement adds them up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.learning.models import Layout
+from sordino.mechanisms import TwoPoint
+from sordino.messages import Plan
+from sordino.methods.fedavg import DATASET, FedAvg
+from sordino.methods.interface import State, View
+from sordino.methods.parts import MechanismBuilder, per_layer
+from sordino.methods.setting import Built, Setting, plainly_built
+from sordino.methods.upload import Tally, Upload
+from sordino.privacy.guarantee import Adjacency, Claim, Guarantee, RandomizedBit, Release, shuffled
+
+Floats = NDArray[np.float32]
+
+RANGE = "range"  #: the array of plan and state with centres and radii `[2, layers]`
+SMALLEST_RADIUS = 1e-3  #: a layer whose weights are all alike still needs an interval
+
+
+# --- ranges (Algorithm 1, lines 3, 12 and 13) -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """From values `[d]` to the centre and radius of every layer."""
+
+    layout: Layout
+    slack: float = 1.0  #: factor on every radius
+    quantile: float = 1.0  #: share of a layer's values that lie within; 1 is from the smallest to the largest
+
+    def of(self, values: NDArray[Any]) -> Floats:
+        """Centres and radii `[2, layers]`."""
+        tail = (1 - self.quantile) / 2
+        with np.errstate(invalid="ignore", over="ignore"):  # of a model that diverged: its round does not count
+            ends = [np.quantile(values[layer.start : layer.stop], (tail, 1 - tail)) for layer in self.layout.layers]
+            low, high = np.array(ends, np.float64).T
+            radius = np.maximum(self.slack * (high - low) / 2, SMALLEST_RADIUS)
+            return np.stack([(high + low) / 2, radius]).astype(np.float32)
+
+    def given(self, centre: float | Mapping[str, float], radius: float | Mapping[str, float]) -> Floats:
+        """The same form for numbers that a recipe states, for all layers or by layer."""
+        rows = [per_layer("centre", centre, self.layout), per_layer("radius", radius, self.layout)]
+        return np.array(rows, np.float32)
+
+
+class Uploads:
+    """The upload of every range: server and clients compute the same from the plan."""
+
+    def __init__(self, setting: Setting, what: str) -> None:
+        self._setting, self._what = setting, what
+        self._epsilons = setting.recipe.epsilons()
+        self._last: dict[bytes, Upload] = {}
+
+    def fixed(self) -> Upload:
+        """For the recipe's own range, in every round."""
+        return self._upload(self._method.range)
+
+    def within(self, ranges: Floats) -> Upload:
+        """For the centres and radii of one round; the last one is kept."""
+        key = np.asarray(ranges, "<f4").tobytes()
+        if key not in self._last:
+            centre, radius = (
+                {layer.name: float(x) for layer, x in zip(self._setting.sent_layout.layers, row, strict=True)}
+                for row in ranges
+            )
+            self._last = {key: self._upload(self._method.range.model_copy(update={"centre": centre, "radius": radius}))}
+        return self._last[key]
+
+    @property
+    def _method(self) -> Any:
+        return self._setting.recipe.method
+
+    def _upload(self, range_: Any) -> Upload:
+        setting = self._setting
+        return Upload(
+            MechanismBuilder(self._method.mechanism, range_, setting.sent_layout, setting.values),
+            self._epsilons,
+            setting.values,
+            clients=setting.clients,
+            what=self._what,
+            samples=self._method.aggregation.kind == "samples",
+        )
+
+
+# --- what a shuffler changes (section 4) ------------------------------------------------------------------------------
+
+
+def crowds(channel: Any, selection: Any, upload: Upload) -> tuple[int, ...]:
+    """Among how many reports each class's own are mixed in every round: those of equal epsilon, and no others."""
+    sizes = np.bincount(upload.class_of, minlength=len(upload.strengths))
+    if channel.at_least:
+        return tuple(min(channel.at_least, int(size)) for size in sizes)
+    if selection.kind == "all":
+        return tuple(sizes.tolist())
+    steady = len(sizes) == 1 and selection.kind in ("count", "fraction")
+    return (selection.asked(upload.clients),) if steady else (1,) * len(sizes)
+
+
+def behind_shuffler(release: Release, mechanism: TwoPoint, values: int, granularity: str, crowd: int) -> Release:
+    """The same release with what the paper claims behind a shuffler of `crowd` clients, and what is proven there.
+
+    Whole models stay linked, and no theorem amplifies d*eps for the crowds at hand: against that server the guarantee
+    is the direct one's.
+    """
+    if granularity == "model":
+        formula = "d * eps, with no growth in rounds, where whole models are shuffled (LDP-FL, section 4)"
+        claim = Claim(float(mechanism.epsilon[0]) * values, 0.0, formula, adversary=shuffled(crowd), covers="schedule")
+        return replace(release, claimed=claim)
+    t_min = int(mechanism.t_min[0])
+    basis = (
+        f"bits with probabilities in [{t_min}, 2^32 - {t_min}]/2^32, each value's bits of {crowd} clients in an order "
+        "of their own, which a trusted shuffler draws: amplification computed numerically"
+    )
+    mixed = [
+        Guarantee(shuffled(crowd), adjacency, RandomizedBit(t_min, count), basis)
+        for adjacency, count in ((Adjacency.CLIENT, values), (Adjacency.COORDINATE, 1))
+    ]
+    return replace(release, guarantees=(*release.guarantees, *mixed), claimed=mechanism.shuffled_claim(crowd))
+
+
+# --- the method -------------------------------------------------------------------------------------------------------
+
+
+class LdpFl(FedAvg):
+    """Federated averaging of weights that arrive as bits, with ranges that may follow the noisy means."""
+
+    def __init__(self, setting: Setting, uploads: Uploads, first: Upload, ranges: Floats | None) -> None:
+        super().__init__(setting, setting.local_training, first, sends="weights")
+        given: Any = setting.recipe.method
+        self._uploads, self._first_range, self._channel = uploads, ranges, given.channel
+        self._adaptive = None
+        if ranges is not None:
+            self._adaptive = Ranges(setting.sent_layout, given.range.slack, given.range.quantile)
+        self.values = first.values  #: bits of a report
+        shuffles = given.channel.kind == "shuffled"
+        #: among how many reports those of each class are mixed; empty where there is no shuffler
+        self.crowds = crowds(given.channel, given.selection, first) if shuffles else ()
+
+    def upload(self, plan: Plan) -> Upload:
+        return self._upload if self._adaptive is None else self._uploads.within(plan.arrays[RANGE])
+
+    # --- CloudUpdate
+
+    def init(self) -> State:
+        state = super().init()
+        if self._first_range is None:
+            return state
+        return replace(state, arrays={**state.arrays, RANGE: self._first_range})
+
+    def update(self, state: State, plan: Plan, tally: Tally) -> State:
+        after = super().update(_without_range(state), plan, tally)
+        if self._adaptive is None:
+            return after
+        w = np.concatenate([after.parameters, *(array.reshape(-1) for array in after.arrays.values())])
+        return replace(after, arrays={**after.arrays, RANGE: self._adaptive.of(w)})
+
+    def view(self, state: State) -> View:
+        return super().view(_without_range(state))
+
+    # --- LocalUpdate
+
+    def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
+        upload = self.upload(plan)
+        found = upload.releases(f"{plan.federation}/{plan.round}", DATASET)
+        if not self.crowds:
+            return found
+        return [
+            [behind_shuffler(bits, mechanism, upload.values, self._channel.granularity, crowd)]
+            for (bits,), mechanism, crowd in zip(found, _two_points(upload), self.crowds, strict=True)
+        ]
+
+
+def _without_range(state: State) -> State:
+    return replace(state, arrays={name: array for name, array in state.arrays.items() if name != RANGE})
+
+
+def _two_points(upload: Upload) -> list[TwoPoint]:
+    return [mechanism for mechanism in upload.mechanisms if isinstance(mechanism, TwoPoint)]
+
+
+def build(setting: Setting) -> Built:
+    """LDP-FL as a recipe asks for it."""
+    given: Any = setting.recipe.method
+    statistics = " and batch-norm statistics" if setting.statistics.size else ""
+    uploads = Uploads(setting, f"model weights{statistics}")
+    ranges = first_range(setting) if getattr(given.range, "kind", None) == "adaptive" else None
+    upload = uploads.fixed() if ranges is None else uploads.within(ranges)
+    upload.mechanisms  # noqa: B018 (refuses now what the range or the strengths do not allow)
+    return plainly_built(setting, LdpFl(setting, uploads, upload, ranges), upload, setting.local_training)
+
+
+def first_range(setting: Setting) -> Floats:
+    """(C_0, R_0): as the recipe states them, else those of the initial weights, which are public."""
+    given: Any = setting.recipe.method
+    ranges = Ranges(setting.sent_layout, given.range.slack, given.range.quantile)
+    if given.range.radius is not None:
+        return ranges.given(given.range.centre, given.range.radius)
+    start = setting.statistics
+    values = [setting.initial, *(start.start[name].numpy().reshape(-1) for name in start.released)]
+    return ranges.of(np.concatenate(values))
+
+
+__all__ = [
+    "RANGE", "LdpFl", "Ranges", "Uploads", "behind_shuffler", "build", "crowds", "first_range",
+]  # fmt: skip

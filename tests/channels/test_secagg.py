@@ -1,0 +1,695 @@
+"""Secure sums: exact, with whoever drops out; nothing but the sum can be had, and no forged message counts."""
+
+import itertools
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from sordino.channels import secagg, shamir
+from sordino.channels.secagg import STEPS, Client, Ed25519Identity, Refused, Server, Session, SumLost, invitation
+from sordino.errors import InvalidInput
+
+LAST = len(STEPS)
+
+
+def session(**changes) -> Session:
+    given = {
+        "federation": "f", "round": 3, "group": 0, "subject": "plan", "values": 20, "low": -50, "high": 50,
+        "clients": 9, "threshold": 5,
+    }  # fmt: skip
+    return Session(**(given | changes))
+
+
+def vectors(agreed: Session, seed: int = 0) -> dict[int, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {
+        7 * k + 2: rng.integers(agreed.low, agreed.high, agreed.values, endpoint=True) for k in range(agreed.clients)
+    }
+
+
+class Round:
+    """A server and its clients on one machine; whoever is in `gone[step]` does not answer that step or any later."""
+
+    def __init__(self, agreed: Session, given: dict[int, np.ndarray] | None = None, identities=None):
+        self.session = agreed
+        self.vectors = vectors(agreed) if given is None else given
+        self.server = Server(agreed, self.vectors)
+        self.clients = {
+            c: Client(agreed, c, identity=identities[c] if identities is not None else None) for c in self.vectors
+        }
+        self.requests: dict[int, bytes] = {}
+
+    def step(self, step: str, gone=(), change=lambda requests: requests, forge=lambda client, answer: answer):
+        self.requests = change(self.server.requests(step))
+        for client, request in self.requests.items():
+            if client not in gone:
+                vector = self.vectors[client] if step == "masked" else None
+                self.server.receive(step, client, forge(client, self.clients[client].answer(step, request, vector)))
+        return self
+
+    def to(self, step: str, gone: dict[str, set[int]] | None = None):
+        """All steps before this one."""
+        away: set[int] = set()
+        for name in STEPS[: STEPS.index(step) if step in STEPS else LAST]:
+            away |= (gone or {}).get(name, set())
+            self.step(name, away)
+        return self
+
+    def total(self, gone: dict[str, set[int]] | None = None) -> np.ndarray:
+        self.to("the end", gone)
+        return self.server.total()
+
+
+# --- sums -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_sum_is_the_plain_sum():
+    held = Round(session())
+    assert np.array_equal(held.total(), sum(held.vectors.values()))
+    assert held.server.summed == tuple(held.vectors)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_third_may_drop_out_at_any_step(step):
+    """Who drops out before its masked vector arrives is not in the sum; who drops out later still is."""
+    held = Round(session())
+    gone = set(list(held.vectors)[2:5])
+    there = [c for c in held.vectors if c not in gone or STEPS.index(step) > STEPS.index("masked")]
+    assert np.array_equal(held.total({step: gone}), sum(held.vectors[c] for c in there))
+    assert held.server.summed == tuple(there)
+
+
+def test_clients_may_drop_out_at_every_step_as_long_as_the_threshold_is_met():
+    held = Round(session(clients=12, threshold=7))
+    names = list(held.vectors)
+    gone = {step: {names[2 * k]} for k, step in enumerate(STEPS)}
+    expected = sum(held.vectors[c] for c in names if c not in (names[0], names[2], names[4]))
+    assert np.array_equal(held.total(gone), expected)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_size_any_range_any_dropouts(data):
+    clients = data.draw(st.integers(2, 9), "clients")
+    threshold = data.draw(st.integers(clients // 2 + 1, clients), "threshold")
+    low = data.draw(st.one_of(st.integers(-3, 0), st.integers(-(2**40), 2**40)), "low")
+    width = data.draw(st.one_of(st.just(1), st.integers(1, 300), st.integers(2**13, 2**59)), "width")
+    agreed = session(
+        clients=clients, threshold=threshold, low=low, high=low + width, values=data.draw(st.integers(1, 40), "values")
+    )
+    held = Round(agreed, vectors(agreed, data.draw(st.integers(0, 99), "seed")))
+    leaving = data.draw(st.permutations(list(held.vectors)), "order")[: clients - threshold]
+    gone: dict[str, set[int]] = {}
+    for client in leaving:
+        gone.setdefault(data.draw(st.sampled_from(STEPS), "when"), set()).add(client)
+    out = set().union(*(gone.get(step, set()) for step in STEPS[:3]))
+    expected = sum(vector.astype(object) for client, vector in held.vectors.items() if client not in out)
+    assert held.total(gone).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "clients", "bits"),
+    [
+        (0, 1, 255, 8), (0, 1, 256, 16), (-1, 1, 127, 8), (-1, 1, 128, 16), (0, 2**24, 200, 32),
+        (-(10**14), 10**14, 100, 56),
+    ],
+)  # fmt: skip
+def test_sums_have_just_the_bytes_that_they_need(low, high, clients, bits):
+    assert session(low=low, high=high, clients=clients, threshold=clients).bits == bits
+
+
+@pytest.mark.parametrize("extreme", ["low", "high"])
+@pytest.mark.parametrize("span", [(0, 1), (-1, 1), (-(2**31), 2**31), (-(2**60), 2**60)], ids=str)
+def test_extreme_values_do_not_wrap_around(span, extreme):
+    """7 times 2^60 needs all 64 bits of a signed sum."""
+    agreed = session(low=span[0], high=span[1], clients=7, threshold=4)
+    value = getattr(agreed, extreme)
+    held = Round(agreed, {c: np.full(agreed.values, value, np.int64) for c in range(7)})
+    assert held.total().tolist() == [7 * value] * agreed.values
+
+
+def test_a_sum_beyond_64_bits_is_refused_before_anything_is_sent():
+    with pytest.raises(InvalidInput, match=r"more than 64 bits: keep fewer decimals"):
+        session(low=0, high=2**61, clients=9)
+
+
+def test_many_values_are_masked_in_tiles_as_in_one(monkeypatch):
+    agreed = session(values=1000)
+    monkeypatch.setattr(secagg, "TILE", 96)
+    held = Round(agreed)
+    held.to("confirm", {"masked": {2}})
+    monkeypatch.undo()
+    held.step("confirm", {2}).step("unmask", {2})
+    assert np.array_equal(held.server.total(), sum(v for c, v in held.vectors.items() if c != 2))
+
+
+# --- too few ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_below_the_threshold_there_is_no_sum_and_the_error_says_so(step):
+    held = Round(session())
+    gone = {step: set(list(held.vectors)[:5])}
+    with pytest.raises(SumLost, match=rf"4 of 9 clients answered the step '{step}', and 5 are needed: nothing"):
+        held.total(gone)
+
+
+def test_below_the_threshold_the_shares_say_nothing_of_the_secrets():
+    """With one share less than t, every secret fits: the server's view of the last step is consistent with any b."""
+    held = Round(session())
+    held.to("unmask").step("unmask", gone=set(list(held.vectors)[:5]))
+    points = secagg._points(held.vectors)
+    shares = {points[helper]: own[0] for helper, own in held.server._heard.items()}
+    assert len(shares) == held.session.threshold - 1
+    for secret in (0, 1, 2**255):
+        fitted = shamir.join({**shares, 77: 0})  # any further share is possible, and each gives another secret
+        shift = shamir.weights([*shares, 77])[-1]
+        further = (secret - fitted) * pow(shift, -1, shamir.PRIME) % shamir.PRIME
+        assert shamir.join({**shares, 77: further}) == secret
+
+
+@pytest.mark.parametrize("step", ["shares", "masked", "confirm", "unmask"])
+def test_a_client_refuses_a_list_below_the_threshold(step):
+    """The server goes on although too few are left: it lowers its own threshold, but not the clients'."""
+    held = Round(session())
+    few = set(list(held.vectors)[:5])
+    held.to(STEPS[STEPS.index(step) - 1]).step(STEPS[STEPS.index(step) - 1], gone=few)
+    object.__setattr__(held.server.session, "threshold", 4)
+    requests = held.server.requests(step)
+    object.__setattr__(held.server.session, "threshold", 5)
+    client = min(requests)
+    with pytest.raises(Refused, match=r"4 clients .* fewer than the threshold of 5"):
+        held.clients[client].answer(step, requests[client], held.vectors[client])
+
+
+# --- what the server sees ---------------------------------------------------------------------------------------------
+
+FALSE_ALARM = 1e-6  #: of each chi-square test below
+
+
+def looks_uniform(agreed: Session, words: np.ndarray) -> bool:
+    """Bytes in equal shares, by a chi-square test that errs about truly uniform ones once in a million times."""
+    counts = np.bincount(np.frombuffer(secagg._packed(words, agreed), np.uint8), minlength=256)
+    return stats.chisquare(counts).pvalue > FALSE_ALARM
+
+
+def masked_vector(held: Round, client: int) -> np.ndarray:
+    """What the server gets of one client in the step `masked`."""
+    held.to("masked")
+    requests = held.server.requests("masked")
+    sent = held.clients[client].answer("masked", requests[client], held.vectors[client])
+    return secagg._unpacked(sent[-held.session.values * held.session.bits // 8 :], held.session).copy()
+
+
+def take_off_pairwise(held: Round, client: int, masked: np.ndarray) -> np.ndarray:
+    """What remains for a server that knows all keys that the client agreed on with others."""
+    own = held.clients[client]
+    for peer in own._shares:
+        if peer != client:
+            secret = secagg._agree(own._mask_key, own._roster[peer].mask)
+            secagg._add_mask(masked, secagg._derive(secret, b"mask", own._context), -1 if peer > client else +1)
+    return masked
+
+
+@pytest.mark.parametrize("high", [1, 2**30, 2**60], ids=["bits", "thirty bits", "sixty bits"])
+def test_a_masked_vector_looks_uniform(high):
+    agreed = session(values=30_000, low=0, high=high, clients=4, threshold=3)
+    constant = {c: np.full(agreed.values, agreed.high, np.int64) for c in range(4)}
+    assert looks_uniform(agreed, masked_vector(Round(agreed, constant), 1))
+
+
+def test_a_masked_vector_looks_uniform_even_to_one_who_knows_all_pairwise_keys():
+    agreed = session(values=30_000, low=0, high=1, clients=4, threshold=3)
+    held = Round(agreed)
+    client = next(iter(held.vectors))
+    remaining = take_off_pairwise(held, client, masked_vector(held, client))
+    assert looks_uniform(agreed, remaining)
+    assert not np.array_equal(remaining, held.vectors[client])
+
+
+def test_without_the_self_mask_it_would_not(monkeypatch):
+    agreed = session(values=30_000, low=0, high=1, clients=4, threshold=3)
+    held = Round(agreed)
+    client = next(iter(held.vectors))
+    derive = secagg._derive
+    seeds = {own._self_seed for own in held.clients.values()}
+    unmasked = []
+
+    def forget(total, key, sign, real=secagg._add_mask):
+        if key not in unmasked:
+            real(total, key, sign)
+
+    def watch(secret, purpose, *rest):
+        key = derive(secret, purpose, *rest)
+        if secret in seeds:
+            unmasked.append(key)
+        return key
+
+    monkeypatch.setattr(secagg, "_derive", watch)
+    monkeypatch.setattr(secagg, "_add_mask", forget)
+    remaining = take_off_pairwise(held, client, masked_vector(held, client))
+    assert not looks_uniform(agreed, remaining)
+    assert np.array_equal(remaining, held.vectors[client])
+
+
+def test_masks_are_fresh_in_every_session():
+    """The same vectors, the same names: the difference of two masked vectors is as uniform as each."""
+    agreed = session(values=30_000, low=0, high=2**30, clients=4, threshold=3)
+    one, two = (masked_vector(Round(agreed, vectors(agreed)), 2) for _ in range(2))
+    assert looks_uniform(agreed, one - two)
+
+
+def test_the_masks_of_all_cancel_but_for_the_self_masks():
+    agreed = session(clients=5, threshold=3)
+    held = Round(agreed)
+    held.to("masked").step("masked")
+    total = held.server._sum.copy()
+    for own in held.clients.values():
+        secagg._add_mask(total, secagg._derive(own._self_seed, b"self", own._context), -1)
+    assert agreed.bits == 16
+    assert np.array_equal(total.astype(np.int16), sum(held.vectors.values()))
+
+
+# --- never both shares ------------------------------------------------------------------------------------------------
+
+
+def unmask_answer(held: Round, client: int) -> list[int]:
+    return held.server._heard[client]
+
+
+def test_an_answer_holds_one_share_for_each_client_and_never_the_other():
+    held = Round(session())
+    dropped = list(held.vectors)[3]
+    held.to("the end", {"masked": {dropped}})
+    for client in held.server._heard:
+        own = held.clients[client]
+        for share, (peer, (seed, key)) in zip(unmask_answer(held, client), sorted(own._shares.items()), strict=True):
+            assert share == int.from_bytes(key if peer == dropped else seed, "big")
+
+
+def test_a_client_unmasks_once_and_refuses_every_further_request():
+    held = Round(session())
+    held.to("the end")
+    for client, step in itertools.product(held.vectors, ("confirm", "unmask")):
+        with pytest.raises(Refused, match="is over for this client: nothing is answered twice"):
+            held.clients[client].answer(step, held.requests[client])
+
+
+def told(held: Round, step: str, client: int, sent: dict[int, list[bytes]], receivers) -> bytes:
+    """The request that the server would make of these messages."""
+    return secagg._message(step, held.session, client, Server._forwarded(sent, receivers)[client])
+
+
+def parts(message: bytes, length: int, end: int = 0) -> list[bytes]:
+    return [message[i : i + length] for i in range(secagg._HEAD.size, len(message) - end, length)]
+
+
+def test_a_server_that_tells_clients_of_different_survivors_gets_no_shares():
+    """Half of the clients hear that one of them dropped out, the others that all are there: both seem plausible."""
+    held = Round(session())
+    held.to("masked")
+    requests = held.server.requests("masked")
+    size = held.session.values * held.session.bits // 8
+    sent = {c: parts(held.clients[c].answer("masked", requests[c], held.vectors[c]), 16, size) for c in held.vectors}
+    victim, *others = held.vectors
+    without = {c: tags for c, tags in sent.items() if c != victim}
+    lied_to = others[:4]
+    confirmed = {}
+    for c in held.vectors:
+        heard = without if c in lied_to else sent
+        answer = parts(held.clients[c].answer("confirm", told(held, "confirm", c, heard, held.vectors)), 16)
+        confirmed[c] = answer if c not in lied_to else [b"?" * 16, *answer]  # in the place of the victim
+    for c in held.vectors:
+        heard = {k: v for k, v in confirmed.items() if k != victim} if c in lied_to else confirmed
+        with pytest.raises(Refused, match="the server's lists differ"):
+            held.clients[c].answer("unmask", told(held, "unmask", c, heard, held.vectors))
+
+
+def test_a_server_that_tells_clients_of_different_sharers_gets_no_confirmation():
+    """One client hears that all but two shared secrets, the others that all did: their masks would not cancel."""
+    held = Round(session())
+    held.to("masked")
+    client, *others = held.vectors
+    requests = held.server.requests("masked")
+    fewer = {c: sealed for c, sealed in held.server._sealed.items() if c not in others[:2]}
+    requests[client] = told(held, "masked", client, fewer, held.vectors)
+    size = held.session.values * held.session.bits // 8
+    sent = {c: parts(held.clients[c].answer("masked", requests[c], held.vectors[c]), 16, size) for c in held.vectors}
+    sent[client] = [b"?" * 16, b"?" * 16, *sent[client]]  # in the places of those left out
+    for c in others:
+        with pytest.raises(Refused, match=rf"client {client} was told other names.*the server's lists differ"):
+            held.clients[c].answer("confirm", told(held, "confirm", c, sent, held.vectors))
+    with pytest.raises(Refused, match="is said to have sent a vector, but shared no secrets"):
+        held.clients[client].answer("confirm", told(held, "confirm", client, sent, held.vectors))
+
+
+# --- messages that are refused ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_tampered_request_is_refused_by_the_client(step):
+    """Any bit of any request: it is recognised at once, or (in keys and lists of others) by the next step's tags."""
+    rng = np.random.default_rng(STEPS.index(step))
+    for _ in range(12):
+        held = Round(session(clients=4, threshold=3))
+        client = list(held.vectors)[1]
+        held.to(step)
+
+        def change(requests, client=client):
+            spoilt = bytearray(requests[client])
+            spoilt[rng.integers(len(spoilt))] ^= 1 << rng.integers(8)
+            return {**requests, client: bytes(spoilt)}
+
+        with pytest.raises((Refused, SumLost)):
+            for at in STEPS[STEPS.index(step) :]:
+                held.step(at, change=change if at == step else lambda requests: requests)
+            held.server.total()
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("spoil", [lambda m: m[:-1], lambda m: m + b"x", lambda m: b"", lambda m: m[:9]],
+                         ids=["cut", "longer", "empty", "head cut"])  # fmt: skip
+def test_a_message_of_another_length_is_refused_on_both_sides(step, spoil):
+    held = Round(session(clients=4, threshold=3))
+    client = next(iter(held.vectors))
+    held.to(step)
+    requests = held.server.requests(step)
+    answer = held.clients[client].answer(step, requests[client], held.vectors[client])
+    with pytest.raises(Refused):
+        held.server.receive(step, client, spoil(answer))
+    other = list(held.vectors)[1]
+    with pytest.raises(Refused):
+        held.clients[other].answer(step, spoil(requests[other]), held.vectors[other])
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_duplicate_answer_does_not_count_twice(step):
+    held = Round(session())
+    held.to(step)
+    client = next(iter(held.vectors))
+    requests = held.server.requests(step)
+    answer = held.clients[client].answer(step, requests[client], held.vectors[client])
+    held.server.receive(step, client, answer)
+    before = held.server._sum.copy()
+    with pytest.raises(Refused, match=f"client {client} answered the step '{step}' twice"):
+        held.server.receive(step, client, answer)
+    assert np.array_equal(before, held.server._sum)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_messages_of_another_round_federation_sum_or_client_are_refused(step):
+    for other in ({"round": 4}, {"federation": "g"}, {"group": 1}, {"subject": "another plan"}, {"threshold": 6}):
+        held, elsewhere = Round(session()), Round(session(**other))
+        held.to(step), elsewhere.to(step)
+        client = next(iter(held.vectors))
+        requests, foreign = held.server.requests(step), elsewhere.server.requests(step)
+        with pytest.raises(Refused, match="of another round or another sum"):
+            held.clients[client].answer(step, foreign[client], held.vectors[client])
+        answer = elsewhere.clients[client].answer(step, foreign[client], held.vectors[client])
+        with pytest.raises(Refused, match="of another round or another sum"):
+            held.server.receive(step, client, answer)
+        second, third = list(held.vectors)[1:3]
+        if step not in secagg.COMMON:
+            with pytest.raises(Refused, match=f"client {third} came in the place of client {second}"):
+                held.clients[second].answer(step, requests[third], held.vectors[second])
+        honest = held.clients[third].answer(step, requests[third], held.vectors[third])
+        with pytest.raises(Refused, match=f"client {third} came in the place of client {second}"):
+            held.server.receive(step, second, honest)
+
+
+def test_a_seal_from_another_session_is_refused_even_under_a_new_head():
+    """The server replays what was sealed in the last round."""
+    last, held = Round(session(round=2)), Round(session())
+    last.to("masked"), held.to("masked")
+    client = next(iter(held.vectors))
+    old = last.server.requests("masked")[client]
+    replayed = secagg._message("masked", held.session, client, old[secagg._HEAD.size :])
+    with pytest.raises(Refused, match="damaged, forged or of another round"):
+        held.clients[client].answer("masked", replayed, held.vectors[client])
+
+
+def test_steps_come_in_turn_on_both_sides():
+    held = Round(session())
+    client = next(iter(held.vectors))
+    with pytest.raises(InvalidInput, match="in this order"):
+        held.server.requests("masked")
+    with pytest.raises(Refused, match="out of turn"):
+        held.server.receive("keys", client, b"")
+    held.step("keys")
+    with pytest.raises(Refused, match="out of turn"):
+        held.server.receive("shares", client, b"")
+    with pytest.raises(Refused, match="at the step 'shares'"):
+        held.clients[client].answer("unmask", b"")
+    with pytest.raises(Refused, match="is over"):
+        held.clients[client].answer("shares", b"")
+    with pytest.raises(InvalidInput, match="after its last step"):
+        held.server.total()
+
+
+def test_strangers_are_not_heard():
+    held = Round(session())
+    held.server.requests("keys")
+    with pytest.raises(Refused, match="client 1 was not asked"):
+        held.server.receive("keys", 1, b"")
+
+
+def test_a_client_that_takes_anothers_keys_is_refused():
+    held = Round(session())
+    one, two = list(held.vectors)[:2]
+    requests = held.server.requests("keys")
+    held.server.receive("keys", one, held.clients[one].answer("keys", requests[one]))
+    copied = replace(held.clients[one]._entry, client=two).encode()
+    with pytest.raises(Refused, match="not its own"):
+        held.server.receive("keys", two, secagg._message("keys", held.session, two, copied))
+
+
+def test_a_key_that_agrees_with_everybody_is_refused():
+    """Zero is a point of small order: the agreed secret would be zero whatever the other key is."""
+    held = Round(session())
+    held.step("keys")
+    requests = held.server.requests("shares")
+    client, weak = list(held.vectors)[:2]
+    spoilt = requests[client].replace(held.clients[weak]._entry.seal, bytes(32))
+    with pytest.raises(Refused, match="the same secret with everybody"):
+        held.clients[client].answer("shares", spoilt)
+
+
+@pytest.mark.parametrize(
+    "vector",
+    [None, np.zeros(19, np.int64), np.zeros(20, np.float64), np.full(20, 51), np.full(20, -51)],
+    ids=["none", "short", "floats", "above", "below"],
+)
+def test_a_vector_that_the_sum_has_no_room_for_does_not_leave(vector):
+    held = Round(session())
+    held.to("masked")
+    client = next(iter(held.vectors))
+    with pytest.raises(InvalidInput, match="this sum is of"):
+        held.clients[client].answer("masked", held.server.requests("masked")[client], vector)
+
+
+def test_a_false_share_of_a_key_is_noticed():
+    held = Round(session())
+    liar, dropped = list(held.vectors)[:2]
+
+    def forge(client, answer):
+        return answer[: secagg._HEAD.size] + bytes(33) * 9 if client == liar else answer
+
+    held.to("unmask", {"masked": {dropped}})
+    held.step("unmask", {dropped}, forge=forge)
+    with pytest.raises(SumLost, match=r"a client sent a false one|false share"):
+        held.server.total()
+
+
+def test_a_value_out_of_range_is_noticed_in_the_sum(monkeypatch):
+    held = Round(session())
+    held.vectors[2] = np.full(20, 5000)
+    monkeypatch.setattr(secagg, "_checked_vector", lambda vector, agreed: vector)  # a client that does not check
+    with pytest.raises(SumLost, match="9 clients cannot have made"):
+        held.total()
+
+
+# --- who vouches for keys ---------------------------------------------------------------------------------------------
+
+
+def identities(names) -> dict[int, Ed25519Identity]:
+    private = {name: Ed25519PrivateKey.generate() for name in names}
+    known = {name: key.public_key() for name, key in private.items()}
+    return {name: Ed25519Identity(key, known) for name, key in private.items()}
+
+
+def between(held: Round, client: int) -> dict[int, Client]:
+    """The server answers for everybody else: it knows all keys but one client's own."""
+    return {c: Client(held.session, c) for c in held.vectors if c != client}
+
+
+def roster(held: Round, entries) -> bytes:
+    ordered = sorted(entries, key=lambda entry: entry.client)
+    return struct.pack("<I", len(ordered)) + b"".join(entry.encode() for entry in ordered)
+
+
+def test_without_identities_a_server_that_puts_in_its_own_keys_goes_unnoticed():
+    """The documented limit: nothing tells a client that all of its peers are the server."""
+    held = Round(session())
+    held.step("keys")
+    client = next(iter(held.vectors))
+    false = [own._entry for own in between(held, client).values()]
+    body = roster(held, [*false, held.clients[client]._entry])
+    held.clients[client].answer("shares", secagg._message("shares", held.session, secagg._EVERYBODY, body))
+
+
+def test_with_identities_it_is_refused():
+    held = Round(session(), identities=identities(vectors(session())))
+    held.step("keys")
+    client = next(iter(held.vectors))
+    false = [own._entry for own in between(held, client).values()]
+    body = roster(held, [*false, held.clients[client]._entry])
+    with pytest.raises(Refused, match="not signed by it"):
+        held.clients[client].answer("shares", secagg._message("shares", held.session, secagg._EVERYBODY, body))
+
+
+def test_signed_keys_serve_one_session_only():
+    names = vectors(session())
+    vouching = identities(names)
+    last, held = Round(session(round=2), identities=vouching), Round(session(), identities=vouching)
+    last.step("keys"), held.step("keys")
+    client = next(iter(names))
+    old = [last.clients[c]._entry for c in names if c != client]
+    body = roster(held, [*old, held.clients[client]._entry])
+    with pytest.raises(Refused, match="not signed by it"):
+        held.clients[client].answer("shares", secagg._message("shares", held.session, secagg._EVERYBODY, body))
+
+
+def test_with_identities_sums_are_as_exact():
+    held = Round(session(), identities=identities(vectors(session())))
+    gone = set(list(held.vectors)[:2])
+    assert np.array_equal(held.total({"masked": gone}), sum(v for c, v in held.vectors.items() if c not in gone))
+
+
+@pytest.mark.parametrize("lie", ["own keys", "twice"])
+def test_a_roster_that_is_wrong_about_the_client_itself_is_refused(lie):
+    held = Round(session())
+    held.step("keys")
+    client, other, third = list(held.vectors)[:3]
+    entries = {c: own._entry for c, own in held.clients.items()}
+    if lie == "own keys":
+        entries[client] = Client(held.session, client)._entry
+    else:
+        entries[other] = replace(entries[third], client=other)
+    body = roster(held, entries.values())
+    with pytest.raises(Refused, match="the server is not to be trusted"):
+        held.clients[client].answer("shares", secagg._message("shares", held.session, secagg._EVERYBODY, body))
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_session_survives_the_journey_and_has_a_digest_of_its_own():
+    agreed = session()
+    assert invitation(Server(agreed, vectors(agreed)).requests("keys")[2]) == agreed
+    others = [session(**{name: value}) for name, value in (("round", 4), ("low", -51), ("subject", "b"), ("group", 1))]
+    assert len({s.digest for s in [agreed, *others]}) == 5
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"round": 1}', b"\xff", b"null"])
+def test_what_is_no_session_is_refused(text):
+    with pytest.raises(Refused, match="not a session"):
+        Session.decode(text)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"threshold": 4}, {"threshold": 10}, {"clients": 1, "threshold": 1}, {"values": 0}, {"low": 5, "high": 5},
+        {"round": -1}, {"threshold": 5.0}, {"federation": 3}, {"clients": 2**17, "threshold": 2**17},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_senseless_sessions_are_refused(changes):
+    with pytest.raises(InvalidInput):
+        session(**changes)
+
+
+@pytest.mark.parametrize(
+    ("clients", "threshold", "colluders", "honest"), [(20, 14, 7, 7), (20, 11, 1, 10), (9, 5, 0, 5), (100, 67, 33, 34)]
+)
+def test_how_many_may_collude(clients, threshold, colluders, honest):
+    """2t > n + c, so that no two lists can both be confirmed by t clients of which c confirm everything."""
+    agreed = session(clients=clients, threshold=threshold)
+    assert (agreed.colluders, agreed.honest) == (colluders, honest)
+    assert 2 * threshold > clients + colluders and not 2 * threshold > clients + colluders + 1
+
+
+def test_a_server_names_as_many_clients_as_the_session():
+    with pytest.raises(InvalidInput, match="is of 9 clients"):
+        Server(session(), range(8))
+    with pytest.raises(InvalidInput, match="is of 9 clients"):
+        Server(session(), [0] * 9)
+    with pytest.raises(InvalidInput, match="numbers from 0"):
+        Server(session(), [-1, *range(8)])
+
+
+# --- secret sharing ---------------------------------------------------------------------------------------------------
+
+
+def test_the_field_is_prime_and_holds_every_secret():
+    """Fermat with the first twenty primes as bases; the number is the next prime after 2^256."""
+    bases = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71]
+    assert all(pow(base, shamir.PRIME - 1, shamir.PRIME) == 1 for base in bases)
+    assert shamir.PRIME > 2 ** (8 * shamir.SECRET_BYTES) and shamir.PRIME < 2 ** (8 * shamir.SHARE_BYTES)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**256 - 1), st.integers(1, 8), st.data())
+def test_any_t_shares_give_the_secret(secret, shares, data):
+    threshold = data.draw(st.integers(1, shares))
+    given_out = dict(enumerate(shamir.split(secret, threshold, range(1, shares + 1)), 1))
+    for some in itertools.combinations(given_out, threshold):
+        assert shamir.join({point: given_out[point] for point in some}) == secret
+    assert shamir.join(given_out) == secret
+
+
+@pytest.mark.parametrize("threshold", [2, 3])
+def test_fewer_shares_are_distributed_alike_for_every_secret(threshold):
+    """All polynomials over the field of 7 elements: t - 1 shares take every combination equally often."""
+    prime, points = 7, (1, 2, 3, 4)
+    seen = []
+    for secret in range(prime):
+        counts: dict[tuple[int, ...], int] = {}
+        for coefficients in itertools.product(range(prime), repeat=threshold - 1):
+            drawn = iter(coefficients)
+            shares = shamir.split(secret, threshold, points, prime=prime, draw=lambda _, drawn=drawn: next(drawn))
+            for some in itertools.combinations(range(4), threshold - 1):
+                key = (*some, *(shares[k] for k in some))
+                counts[key] = counts.get(key, 0) + 1
+        seen.append(counts)
+    assert all(counts == seen[0] for counts in seen)
+    assert set(seen[0].values()) == {1}
+
+
+def test_too_few_shares_give_something_else():
+    shares = dict(enumerate(shamir.split(12345, 3, [1, 2, 3, 4]), 1))
+    assert shamir.join({1: shares[1], 2: shares[2]}) != 12345
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: shamir.split(1, 2, [1, 1]),
+        lambda: shamir.split(1, 2, [0, 1]),
+        lambda: shamir.split(1, 3, [1, 2]),
+        lambda: shamir.split(1, 0, [1, 2]),
+        lambda: shamir.split(-1, 1, [1, 2]),
+        lambda: shamir.split(shamir.PRIME, 1, [1]),
+        lambda: shamir.join({}),
+    ],
+    ids=["same point", "point zero", "threshold above", "threshold zero", "negative", "too large", "no shares"],
+)  # fmt: skip
+def test_senseless_sharing_is_refused(call):
+    with pytest.raises(InvalidInput):
+        call()

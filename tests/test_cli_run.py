@@ -1,0 +1,289 @@
+"""`sordino run | sweep | compare` as their users call them."""
+
+import json
+import re
+import sys
+import time
+import warnings
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sordino import runs
+from sordino.fleets import simulated
+from sordino.recipe import Recipe, shipped
+from tests.engine.tiny import TINY, TWO_POINT, left, recipe
+
+with warnings.catch_warnings():  # typer imports names that click has deprecated
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from click.testing import Result
+    from typer.testing import CliRunner
+
+    from sordino.cli import app
+
+FEW = ("--set", "data.train_limit=60", "--set", "data.test_limit=50", "--set", "rounds.count=2")
+
+
+def sordino(*arguments: object, exit_code: int = 0) -> Result:
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    assert result.exit_code == exit_code, (result.output, result.exception)
+    assert exit_code in (1, 130) or result.exception is None
+    return result
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(recipe().to_toml())
+    return path
+
+
+# --- run --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name, file in shipped().items() if 'source = "digits"' in file.read_text()])
+def test_a_shipped_recipe_on_embedded_data_runs(name, tmp_path):
+    result = sordino("run", name, *FEW, "--out", tmp_path / "run", "--json")
+    found = json.loads(result.stdout)
+    assert found["name"] == name and found["rounds"] == 2 and 0 < found["accuracy"] <= 1
+    assert {Path(file).name for file in found["files"]} == {
+        "environment.json", "metrics.jsonl", "model.safetensors", "recipe.toml", "report.html", "result.json",
+        "statement.json", "statement.txt",
+    }  # fmt: skip
+    assert found["folder"] == str(tmp_path / "run") and found["statement"]["rows"]
+    assert all(Path(file).is_file() for file in found["files"])
+    ran = Recipe.from_toml((tmp_path / "run/recipe.toml").read_text())
+    assert (ran.data.train_limit, ran.rounds.count) == (60, 2)
+    parsed = HTMLParser()
+    parsed.feed((tmp_path / "run/report.html").read_text())
+    parsed.close()
+
+
+def test_without_json_it_prints_the_table_the_statement_and_where_everything_is(tiny, tmp_path):
+    result = sordino("run", tiny, "--out", tmp_path / "run")
+    said = json.loads((tmp_path / "run/result.json").read_text())
+    assert re.search(rf"accuracy\s+│\s+{said['accuracy']:.2%} on the test set", result.stdout)
+    assert (tmp_path / "run/statement.txt").read_text() in result.stdout
+    assert f"open {tmp_path / 'run/report.html'} in a browser" in result.stdout.replace("\n", " ")
+    assert "4 clients, 650 parameters" in result.stderr
+
+
+def test_settings_and_seed_change_the_recipe_and_the_same_seed_gives_the_same_bits(tiny, tmp_path):
+    for name, more in {"a": (), "b": (), "c": ("--seed", 8), "d": ("--set", "training.optimizer.lr=0.2")}.items():
+        sordino("run", tiny, *more, "--out", tmp_path / name)
+    assert left(tmp_path / "a") == left(tmp_path / "b")
+    models = {name: (tmp_path / name / "model.safetensors").read_bytes() for name in "acd"}
+    assert len(set(models.values())) == 3
+    assert Recipe.from_toml((tmp_path / "c/recipe.toml").read_text()).seed == 8
+
+
+def test_without_out_runs_are_numbered(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        sordino("run", tiny, "--set", "rounds.count=1")
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["tiny", "tiny-2"]
+
+
+REFUSED = {
+    "no recipe": ((), "name a recipe"),
+    "unknown recipe": (("quickstrat",), "quickstart"),
+    "no such file": (("absent.toml",), "absent.toml: there is no such file"),
+    "unknown key": (("TINY", "--set", "training.epoch=5"), "epochs"),
+    "wrong value": (("TINY", "--set", "training.epochs=many"), "training.epochs"),
+    "unknown device": (("TINY", "--device", "tpu"), "allowed are cpu, cuda"),
+    "no gpu": (("TINY", "--device", "cuda"), "--device cpu"),
+    "no workers": (("TINY", "--workers", "0"), "workers must be at least 1"),
+    "resume and recipe": (("TINY", "--resume", "x"), "give no recipe"),
+    "resume and seed": (("--resume", "x", "--seed", "2"), "give no recipe, --set, --seed or --out"),
+    "resume of nothing": (("--resume", "absent"), "absent is not a run's folder"),
+    "layers that are not there": (
+        (
+            "TINY", "--set", "method.mechanism.name=two-point", "--set", "clients.epsilon=1",
+            "--set", "method.range={kind='fixed', radius={conv1=0.1}}",
+        ),
+        "this model has fc",
+    ),
+    "batch norm in batches of one": (
+        ("TINY", "--set", "model.name=tests.engine.tiny:Normed", "--set", "model.buffers=local",
+         "--set", "training.batch_size=1"),
+        "batch norm needs more than one record",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refusal_is_one_plain_text_and_leaves_no_folder(name, tiny, tmp_path, monkeypatch):
+    if name == "no gpu":
+        monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.chdir(tmp_path)
+    arguments, remedy = REFUSED[name]
+    result = sordino("run", *(tiny if a == "TINY" else a for a in arguments), exit_code=1)
+    assert result.stderr.startswith("Refused: ") and remedy in result.stderr
+    assert result.stdout == "" and "Traceback" not in result.output
+    assert [path.name for path in tmp_path.rglob("*")] in (["tiny.toml"], ["tiny.toml", "runs"], ["runs", "tiny.toml"])
+
+
+def test_a_folder_in_use_is_refused_and_a_refused_one_can_be_used_again(tiny, tmp_path):
+    out = ("--out", tmp_path / "run")
+    sordino("run", tiny, *out, "--set", "training.batch_size=1", "--set", "model.name=tests.engine.tiny:Normed",
+            "--set", "model.buffers=local", exit_code=1)  # fmt: skip
+    sordino("run", tiny, *out)
+    before = left(tmp_path / "run")
+    refused = sordino("run", tiny, *out, exit_code=1)
+    assert "--resume" in refused.stderr and left(tmp_path / "run") == before
+
+
+def test_ctrl_c_before_the_first_round_leaves_nothing_behind(tiny, tmp_path, monkeypatch):
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "wire", interrupted)
+        result = sordino("run", tiny, exit_code=130)
+    assert "Nothing was begun" in result.stderr and list((tmp_path / "runs").iterdir()) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(simulated.SimulatedFleet, "rehearse", interrupted)
+        result = sordino("run", tiny, exit_code=130)
+    assert "sordino run --resume runs/tiny" in result.stderr
+    sordino("run", "--resume", "runs/tiny")
+    assert len(left(tmp_path / "runs/tiny")["rounds"]) == 3
+
+
+def test_resuming_a_finished_run_says_so_and_gives_its_figures_again(tiny, tmp_path):
+    first = json.loads(sordino("run", tiny, "--out", tmp_path / "run", "--json").stdout)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
+    again = sordino("run", "--resume", tmp_path / "run", "--json")
+    assert "over already: all 3 rounds are done" in again.stderr
+    assert json.loads(again.stdout) == first
+    assert sordino("run", "--resume", tmp_path / "run").stdout == ""
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
+
+
+def test_a_resumed_run_keeps_its_device_unless_told_otherwise(tiny, tmp_path, monkeypatch):
+    """Where a run began on a GPU, going on without one would give other bits; here there is none, so it is refused."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    sordino("run", tiny, "--out", tmp_path / "run")
+    for name in ("result.json", "report.html"):
+        (tmp_path / "run" / name).unlink()
+    environment = json.loads((tmp_path / "run/environment.json").read_text())
+    assert environment["device"] == "cpu"
+    (tmp_path / "run/environment.json").write_text(json.dumps({**environment, "device": "cuda"}))
+    assert "a GPU was asked for" in sordino("run", "--resume", tmp_path / "run", exit_code=1).stderr
+    sordino("run", "--resume", tmp_path / "run", "--device", "cpu")
+
+
+def test_budgets_that_run_out_end_the_run_with_a_sentence_and_a_whole_report(tiny, tmp_path):
+    budget = ("--set", "clients.budget={limit=1400, basis='claimed'}", "--set", "rounds.count=9")
+    mechanism = [part for key, value in TWO_POINT.items() for part in ("--set", f"{key}={in_toml(value)}")]
+    result = sordino("run", tiny, *mechanism, *budget, "--out", tmp_path / "run", "--json")
+    found = json.loads(result.stdout)
+    assert found["rounds"] == 2 and "all 4 clients declined in round 3" in found["stopped"]
+    assert "1300 of 1400 is spent" in found["stopped"] and "clients.budget" in found["stopped"]
+    assert "declined in round 3" in (tmp_path / "run/report.html").read_text()
+    assert "lasts for 2 of 9 rounds" in result.stderr or "round 3" in result.stderr
+
+
+def in_toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {in_toml(entry)}" for key, entry in value.items()) + "}"
+    return json.dumps(value)
+
+
+# --- sweep and compare ------------------------------------------------------------------------------------------------
+
+
+def sweep(tiny: Path, out: Path, *more: object, exit_code: int = 0) -> Result:
+    over = ("--over", "training.optimizer.lr=0.05,0.5", "--over", "training.epochs=1,2")
+    return sordino(
+        "sweep", tiny, *over, "--seeds", 2, "--set", "rounds.count=2", "--out", out, *more, exit_code=exit_code
+    )
+
+
+def test_an_interrupted_sweep_goes_on_and_leaves_finished_runs_alone(tiny, tmp_path, monkeypatch):
+    out = tmp_path / "sweep"
+    honest, calls = simulated.SimulatedFleet.exchange, []
+
+    def stopping(self: Any, *arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 6:  # the second round of the third run
+            raise KeyboardInterrupt
+        return honest(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(simulated.SimulatedFleet, "exchange", stopping)
+        result = sweep(tiny, out, exit_code=130)
+    assert "The same command goes on from here" in result.stderr
+    finished = {path: path.stat().st_mtime_ns for path in out.rglob("*") if (path.parent / "report.html").exists()}
+    assert len({path.parent for path in finished}) == 2
+
+    found = json.loads(sweep(tiny, out, "--json").stdout)
+    assert all(path.stat().st_mtime_ns == then for path, then in finished.items())
+    folders = sorted(path.name for path in out.iterdir() if path.is_dir())
+    assert folders == sorted(
+        f"training.optimizer.lr={lr}_training.epochs={epochs}_seed={seed}"
+        for lr in ("0.05", "0.5") for epochs in (1, 2) for seed in (7, 8)
+    )  # fmt: skip
+    assert len(found["groups"]) == 4 and set(found["keys"]) == {"training.optimizer.lr", "training.epochs"}
+    assert all(Path(file).is_file() for file in found["files"])
+
+    alone = tmp_path / "alone"
+    sordino("run", tiny, "--set", "rounds.count=2", "--set", "training.optimizer.lr=0.05", "--set", "training.epochs=2",
+            "--seed", 7, "--out", alone)  # fmt: skip
+    third = "training.optimizer.lr=0.05_training.epochs=2_seed=7"
+    assert (out / third / "model.safetensors").read_bytes() == (alone / "model.safetensors").read_bytes()
+
+    began = time.monotonic()
+    sweep(tiny, out)
+    assert time.monotonic() - began < 10  # nothing is left to do
+
+    of_two = json.loads(sordino("compare", out / third, alone, "--out", tmp_path, "--json").stdout)
+    assert [group["runs"] for group in of_two["groups"]] == ["2"]
+    table = sordino("compare", out, "--out", tmp_path / "table").stdout
+    assert "±" in table and (tmp_path / "table/compare.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("over", "remedy"),
+    [
+        ("training.epochs", "key=value"),
+        ("training.epochs=", "key=value"),
+        ("training.epochs=1,1", "names a value twice"),
+        ("training.epoch=1,2", "training.epochs"),
+        ("training.epochs=1,0", "training.epochs"),
+        ("seed=1,2", "--seeds"),
+    ],
+    ids=lambda value: re.sub(r"\W+", " ", value),
+)
+def test_a_sweep_is_checked_whole_before_its_first_run(over, remedy, tiny, tmp_path):
+    result = sordino("sweep", tiny, "--over", over, "--out", tmp_path / "sweep", exit_code=1)
+    assert remedy in result.stderr and not (tmp_path / "sweep").exists()
+
+
+def test_two_axes_of_one_key_and_no_seeds_are_refused(tiny, tmp_path):
+    twice = ("--over", "training.epochs=1", "--over", "training.epochs=2")
+    assert "put all values behind one" in sordino("sweep", tiny, *twice, exit_code=1).stderr
+    assert "--seeds must be at least 1" in sordino("sweep", tiny, "--seeds", 0, exit_code=1).stderr
+
+
+def test_values_that_look_alike_in_a_file_name_have_folders_of_their_own(tmp_path):
+    from sordino.sweep import Axis, points
+
+    axis = Axis.parse("training.optimizer.lr=1e+1,1e-1")
+    found = points(Recipe.from_dict(TINY), [axis], 1, tmp_path)
+    assert [point.recipe.training.optimizer.lr for point in found] == [10.0, 0.1]
+    assert len({point.folder for point in found}) == 2
+
+
+def test_a_sweep_does_not_take_another_run_for_its_own(tiny, tmp_path):
+    folder = tmp_path / "sweep/training.epochs=1_seed=7"
+    sordino("run", tiny, "--set", "rounds.count=1", "--out", folder)
+    refused = sordino("sweep", tiny, "--over", "training.epochs=1,2", "--out", tmp_path / "sweep", exit_code=1)
+    assert "holds a run of another recipe" in refused.stderr
+
+
+def test_comparing_what_is_no_run_is_refused(tmp_path):
+    assert "holds none" in sordino("compare", tmp_path, exit_code=1).stderr
+    assert sys.modules  # nothing was run
