@@ -79,6 +79,7 @@ class Attendance:
     reported: list[int] = field(default_factory=list)
     declined: list[int] = field(default_factory=list)
     refused: dict[int, str] = field(default_factory=dict)
+    lost: list[str] = field(default_factory=list)  #: why there is no sum of some class of clients
     strays: Counter[str] = field(default_factory=Counter)  #: late, duplicate, not asked, another plan, unreadable
     bytes_up: int = 0
     bytes_down: int = 0
@@ -134,6 +135,8 @@ class Coordinator:
         if len(attendance.reported) >= self._rules.quorum and tally.weight > 0:
             return ""
         came = f"{len(attendance.reported)} reports came and the quorum is {self._rules.quorum}"
+        if attendance.lost:
+            return f"{came}; {attendance.lost[0]}"
         if attendance.refused:
             return f"{came}; one was refused: {next(iter(attendance.refused.values()))}"
         if len(attendance.reported) >= self._rules.quorum:
@@ -171,8 +174,9 @@ def _add(tally: Tally, reports: Mapping[int, bytes], attendance: Attendance) -> 
 
 
 def _add_sum(tally: Tally, found: Sum | Lost, attendance: Attendance) -> None:
+    attendance.refused.update(found.refused)
     if isinstance(found, Lost):
-        attendance.refused.update(dict.fromkeys(found.clients, found.why))
+        attendance.lost.append(found.why)
     else:
         tally.add_sum(found)
         attendance.reported += found.clients

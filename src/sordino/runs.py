@@ -211,6 +211,7 @@ class _Run:
         self._scores: Scores | None = None
         self._began = time.monotonic()
         self._kept = 0.0  # when the last checkpoint was written
+        self._stored: Saved | None = None  # and which
         self._unwilling: set[int] = set()  # clients whose last answer was to decline
         self._whole = self._snapshot(federation.method.init())
 
@@ -277,10 +278,10 @@ class _Run:
         return Saved(state, dict(self._fleet.states), memory)
 
     def _keep(self) -> None:
-        """Write a checkpoint of the last whole round."""
-        if self._checkpoint is not None:
+        """Write a checkpoint of the last whole round, unless there is one."""
+        if self._checkpoint is not None and self._stored is not self._whole:
             self._checkpoint.save(self._whole)
-            self._kept = time.monotonic()
+            self._stored, self._kept = self._whole, time.monotonic()
 
     # --- one round
 

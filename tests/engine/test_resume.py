@@ -148,6 +148,7 @@ def start(*arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "sordino", "run", *map(str, arguments)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
+        start_new_session=True,
     )  # fmt: skip
 
 
@@ -167,13 +168,13 @@ def on_disk(given: Recipe, folder: Path) -> Path:
 
 
 def test_ctrl_c_and_a_kill_of_real_processes_lose_nothing(tmp_path):
-    """First SIGINT, then SIGKILL, then the rest; the result is that of a run in peace."""
+    """First Ctrl-C, which a terminal sends to the whole group, then SIGKILL, then the rest."""
     budget = {"limit": 650.0 * 55, "basis": "claimed"}
     given = recipe(BUDGETS, **{"rounds.count": 60, "training.epochs": 4, "clients.budget": budget})
     folder = tmp_path / "run"
-    process = start(on_disk(given, tmp_path), "--out", folder)
+    process = start(on_disk(given, tmp_path), "--out", folder, "--workers", 2)
     wait_for_round(folder, 3, process)
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert out == "" and f"sordino run --resume {folder}" in err and "Traceback" not in err

@@ -442,6 +442,7 @@ def test_own_code_runs_in_any_number_of_processes_to_the_same_bits(tmp_path, mon
     own = {
         "data": {"source": "own_code:stripes", "arguments": {"count": 80}},
         "model": {"name": "own_code:Narrow", "options": {"width": 3}},
+        "training.optimizer": {"name": "sgd", "lr": 0.5},
         "split": {"kind": "sizes", "sizes": [7, 1, 20, 0, 12], "at_least": 0},
         "rounds.count": 4,
     }

@@ -333,6 +333,6 @@ def test_many_budgets_and_chance_participation_take_seconds() -> None:
     began = time.process_time()
     stated = statement(rounds, 10_000, delta=1e-5, title="x")
     text = stated.to_text()
-    assert time.process_time() - began < 15
+    assert time.process_time() - began < 30
     assert len(stated.rows) > 3000
     assert len(text.splitlines()) < 40

@@ -529,11 +529,6 @@ class Server:
         self._masked: tuple[int, ...] = ()  # U3
 
     @property
-    def there(self) -> tuple[int, ...]:
-        """Who has answered the step at hand."""
-        return tuple(sorted(self._heard))
-
-    @property
     def summed(self) -> tuple[int, ...]:
         """U3: whose vectors are in the sum."""
         return self._masked

@@ -135,11 +135,12 @@ class _Sums:
         self._digits = rule.digits
         self._servers: dict[int, Server] = {}
         self._of: dict[int, int] = {}  # client -> class
-        self._lost: list[Lost] = []
+        self._lost: dict[int, str] = {}  # class -> why there is no sum of it
+        self._refused: dict[int, dict[int, str]] = {}  # class -> client -> what was wrong with its message
         for group, members in tally.classes(clients).items():
             if len(members) < rule.fewest:
                 why = f"{len(members)} clients of class {group} were chosen, and a secure sum needs {rule.fewest}"
-                self._lost.append(Lost(group, members, f"{why}: ask more clients, or give more of them one epsilon"))
+                self._lost[group] = f"{why}: ask more clients, or give more of them one epsilon"
             else:
                 self._servers[group] = Server(rule.session(plan, tally, group, len(members)), members)
                 self._of |= dict.fromkeys(members, group)
@@ -150,7 +151,8 @@ class _Sums:
             try:
                 found |= server.requests(step)
             except SumLost as error:
-                self._give_up(group, str(error))
+                self._lost[group] = str(error)
+                del self._servers[group]
         return found
 
     def receive(self, step: str, client: int, body: bytes) -> None:
@@ -158,18 +160,17 @@ class _Sums:
         try:
             self._servers[self._of[client]].receive(step, client, body)
         except Refused as error:
-            self._lost.append(Lost(self._of[client], (client,), str(error)))
+            self._refused.setdefault(self._of[client], {})[client] = str(error)
 
     def found(self) -> Iterator[Sum | Lost]:
-        for group, server in list(self._servers.items()):
+        for group, server in self._servers.items():
+            refused = self._refused.get(group, {})
             try:
-                yield Sum(group, server.summed, server.total(), self._digits)
+                yield Sum(group, server.summed, server.total(), self._digits, refused)
             except SumLost as error:
-                self._give_up(group, str(error))
-        yield from self._lost
-
-    def _give_up(self, group: int, why: str) -> None:
-        self._lost.append(Lost(group, self._servers.pop(group).there, why))
+                yield Lost(group, str(error), refused)
+        for group, why in self._lost.items():
+            yield Lost(group, why, self._refused.get(group, {}))
 
 
 # --- at the clients ---------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -82,7 +83,8 @@ def _carried_out(recipe: Recipe, folder: Path, resume: bool, workers: int | None
 
 @contextmanager
 def _stoppable(folder: Path) -> Iterator[None]:
-    """Ctrl-C says how to go on."""
+    """Ctrl-C says how to go on, and so does the polite end that schedulers ask for (SIGTERM)."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield
     except KeyboardInterrupt:
@@ -90,6 +92,12 @@ def _stoppable(folder: Path) -> Iterator[None]:
         how = f"Go on with: sordino run --resume {quote(str(folder))}" if begun else "Nothing was begun."
         typer.echo(f"\nStopped. {how}", err=True)
         raise typer.Exit(130) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -228,7 +229,7 @@ class Workers:
         self._folder = _temporary_folder()
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Pipe] = []
-        self._behind: list[Pipe] = []  # of workers whose last answer nobody waited for
+        self._behind: list[Pipe] = []  # of workers whose last message nobody waited for
         try:
             content = pickle.dumps(_shared(work, self._folder.name), protocol=pickle.HIGHEST_PROTOCOL)
             for _ in range(workers):
@@ -236,6 +237,7 @@ class Workers:
             with self._watched():
                 for pipe in self._pipes:
                     pipe.send_bytes(content)
+                    self._behind.append(pipe)
         except BaseException:
             self.close()
             raise
@@ -259,6 +261,7 @@ class Workers:
         with self._watched():
             while self._behind:
                 self._behind.pop().recv()
+            self._folder.cleanup()  # everyone has mapped the files: whatever happens now, none are left behind
             try:
                 for pipe in self._pipes[: len(waiting)]:
                     pipe.send(plan.encode())
@@ -346,6 +349,7 @@ def _serve(descriptor: int) -> None:
     pipe: Pipe = connection.Connection(descriptor)
     try:
         work: Work = pickle.loads(pipe.recv_bytes())
+        pipe.send("ready")
         while True:
             message = pipe.recv()
             if isinstance(message, bytes):
@@ -362,8 +366,8 @@ def _attempt(work: Work, plan: Plan, job: Job) -> Any:
         return job.do(work, plan)
     except SordinoError as error:
         return error
-    except Exception as error:
-        return RuntimeError(f"{type(error).__name__} in a worker: {error}")
+    except Exception:  # of the user's own model or loss, most likely: where it happened is what helps
+        return RuntimeError(f"in a worker:\n{traceback.format_exc()}")
 
 
 # --- the fleet --------------------------------------------------------------------------------------------------------
@@ -374,6 +378,7 @@ class Seen:
     """What only a simulation can see of one round."""
 
     failed: list[int] = field(default_factory=list)
+    dropped: dict[int, str] = field(default_factory=dict)  #: clients that refused to go on with a sum, and why
     losses: list[float] = field(default_factory=list)  #: of clients that trained
     clipped: list[float] = field(default_factory=list)
     updates: list[float] = field(default_factory=list)
@@ -443,7 +448,7 @@ class SimulatedFleet:
     def _sum(
         self, members: Members, step: str, messages: Mapping[int, bytes], deadline: float | None
     ) -> Iterator[tuple[int, bytes]]:
-        """The clients' answers to a step of a secure sum; a client that refuses to go on declines."""
+        """The clients' answers to a step of a secure sum; a client that refuses to go on is not heard of again."""
         if step == "keys":
             self.seen = Seen()
             plan = members.begin(next(iter(messages.values())))
@@ -460,8 +465,8 @@ class SimulatedFleet:
             body = None if report is None else Answer.decode(report).body
             try:
                 answer = members.answer(step, client, messages[client], body)
-            except SordinoError:
-                yield client, answer_to(plan, None)
+            except SordinoError as error:
+                self.seen.dropped[client] = str(error)
             else:
                 yield client, answer_to(plan, answer)
 

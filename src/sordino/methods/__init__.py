@@ -19,6 +19,7 @@ METHODS = {
     "local-only": "local_only",
     "hybrid-one": "hybrid_one",
     "ldp-fl": "ldp_fl",
+    "personalized": "personalized",
 }
 
 

@@ -41,11 +41,11 @@ class Shared:
     """What h honest silos' noises protect together, in one round."""
 
     guarantee: Guarantee
-    claim: Claim | None  #: in place of the guarantee, where there is no proof: for all rounds together
+    claim: Claim | None  #: for all rounds together, where there is no proof of it
 
     @classmethod
-    def of(cls, whole: PrivateTraining, honest: int, rounds: int, delta: float) -> Shared:
-        """`whole` is DP-SGD with all the noise, as if a silo had to add it by itself."""
+    def of(cls, whole: PrivateTraining, own: PrivateTraining, honest: int, rounds: int, delta: float) -> Shared:
+        """`whole` is DP-SGD with all the noise, as if a silo had to add it by itself; `own` with its part of it."""
         loss = PoissonGaussian(whole.sampling_rate, whole.noise_multiplier, whole.steps)
         basis = (
             f"DP-SGD under a secure sum: the noises of {honest} honest silos add up to the multiplier "
@@ -56,7 +56,9 @@ class Shared:
             return cls(guarantee, None)
         total = compose([loss] * rounds, adjacency=guarantee.adjacency).epsilon(delta)
         formula = f"noise divided by sqrt({honest}) under a secure sum, {whole.steps} local steps a round (Hybrid-One)"
-        return cls(guarantee, Claim(total, delta, formula, guarantee.adjacency, guarantee.adversary, "schedule"))
+        claim = Claim(total, delta, formula, guarantee.adjacency, guarantee.adversary, "schedule")
+        basis = f"{own.guarantee.basis}; what holds of the report holds of the sum"
+        return cls(replace(own.guarantee, adversary=guarantee.adversary, basis=basis), claim)
 
 
 def linear(training: PrivateTraining) -> bool:
@@ -71,8 +73,9 @@ class HybridOne(SiloDp):
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         name = f"{plan.federation}/{plan.round}"
-        proven = () if self.shared.claim else (self.shared.guarantee,)
-        release = Release(f"{name}/{WHAT}", DATASET, WHAT, (*proven, self.training.guarantee), self.shared.claim)
+        added = (self.shared.guarantee, self.training.guarantee)
+        exchanged = tuple(replace(guarantee, adjacency=Adjacency.RECORD_REPLACE) for guarantee in added)
+        release = Release(f"{name}/{WHAT}", DATASET, WHAT, (*added, *exchanged), self.shared.claim)
         return ((release, samples_release(name, DATASET)) if self._upload.samples else (release,),)
 
 
@@ -86,12 +89,10 @@ def build(setting: Setting) -> Built:
         )
     built = build_silos(setting)
     whole = private_training(setting)
-    method = HybridOne(
-        setting, replace(whole, noise_multiplier=whole.noise_multiplier / math.sqrt(given.honest)), built.upload,
-        sends="update",
-    )  # fmt: skip
+    own = replace(whole, noise_multiplier=whole.noise_multiplier / math.sqrt(given.honest))
+    method = HybridOne(setting, own, built.upload, sends="update")
     delta = 1e-5 if given.target is None else given.target.delta
-    method.shared = Shared.of(whole, given.honest, setting.recipe.rounds.count, delta)
+    method.shared = Shared.of(whole, own, given.honest, setting.recipe.rounds.count, delta)
     return replace(built, method=method)
 
 

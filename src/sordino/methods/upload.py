@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -157,15 +157,16 @@ class Sum:
     clients: tuple[int, ...]
     total: Int64s
     digits: int  #: decimals that were kept of real outputs
+    refused: Mapping[int, str] = field(default_factory=dict)  #: clients whose messages were bad, and why
 
 
 @dataclass(frozen=True)
 class Lost:
-    """A class of which nothing was revealed: who had taken part, and why there is no sum."""
+    """A class without a sum: nothing of it was revealed, and this is why."""
 
     group: int
-    clients: tuple[int, ...]
     why: str
+    refused: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -359,7 +359,7 @@ class Statement:
         audits: Mapping[tuple[Adversary, Adjacency], Audited] | None = None,
         title: str = "Privacy statement",
     ) -> Statement:
-        """State what groups of clients released, each thing with how often; what is derived costs nothing."""
+        """State what groups of clients released, each thing with how often; nothing derived is among it."""
         known = list(groups)
         if len(known) > 1 and not all(who.names for who, _ in known):
             raise InvalidInput("several groups of clients need names that tell them apart: give each of them one")

@@ -27,6 +27,7 @@ from sordino.recipe.grammar import (
     LdpFed,
     LdpFl,
     Part,
+    Personalized,
     RelayChannel,
     ScopeProportional,
     Sections,
@@ -258,7 +259,7 @@ def _epsilon_where_it_is_used(recipe: Sections) -> Found:
 
 @_reads("method.name", "method.range", "method.mechanism")
 def _the_range_fits_the_mechanism(recipe: Sections) -> Found:
-    if not isinstance(recipe.method, FedAvg | LdpFed | LdpFl):
+    if not isinstance(recipe.method, FedAvg | LdpFed | LdpFl | Personalized):
         return
     mechanism, range_ = recipe.method.mechanism, recipe.method.range
     if range_ is None:
@@ -291,7 +292,7 @@ def _form(mechanism: Part) -> str:
 
 @_reads("method.name", "method.mechanism")
 def _a_calibration_has_its_own_fields(recipe: Sections) -> Found:
-    if not isinstance(recipe.method, FedAvg):
+    if not isinstance(recipe.method, FedAvg | Personalized):
         return
     mechanism, table = recipe.method.mechanism, "method.mechanism"
     match mechanism:
@@ -359,6 +360,36 @@ def _only_bits_are_shuffled(recipe: Sections) -> Found:
         yield _at("method.channel.at_least", f"got {channel.at_least}; allowed: at most {asked}, the clients asked")
     for name in () if channel.delay is None else ("latency", "computing", "communication"):
         yield from _strength_problems(f"method.channel.delay.{name}", getattr(channel.delay, name), clients)
+
+
+@_reads("method", "rounds.count")
+def _personal_reports_fit_each_other(recipe: Sections) -> Found:
+    method = recipe.method
+    if not isinstance(method, Personalized):
+        return
+    mechanism, aggregation = method.mechanism, method.aggregation.kind
+    fitting = ("sign", "none") if method.sends == "signs" else ("gaussian", "clip-only", "none")
+    if mechanism.name not in fitting:
+        yield _at("method.sends", f"got {method.sends} with the mechanism {mechanism.name}; allowed: {_or(fitting)}")
+    if aggregation in ("inverse-deviation", "selection") and not mechanism.noisy:
+        yield _at("method.aggregation.kind", f"got {aggregation}, but {mechanism.name} adds no noise to go by: take mean")
+    if aggregation == "inverse-variance" and mechanism.name == "sign":
+        yield _at(
+            "method.aggregation.kind",
+            "got inverse-variance with votes, which all have the same: take inverse-deviation, which is best for votes",
+        )
+    if isinstance(mechanism, GaussianSpec) and mechanism.calibration == "eq4":
+        yield from _same("method.mechanism.sampling", mechanism.sampling, "method.sampling", method.sampling)
+        yield from _same("method.mechanism.rounds", mechanism.rounds, "rounds.count", recipe.rounds.count)
+
+
+def _or(names: Sequence[str]) -> str:
+    return ", ".join(names[:-1]) + f" or {names[-1]}"
+
+
+def _same(key: str, given: float | None, other: str, wanted: float) -> Found:
+    if given is not None and given != wanted:
+        yield _at(key, f"got {given:g}, but {other} is {wanted:g}; Eq. 4 speaks of one and the same: give both alike")
 
 
 @_reads("method.selection", "split")

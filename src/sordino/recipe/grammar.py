@@ -976,7 +976,58 @@ class HybridOne(SiloDp):
     aggregation: Annotated[Mean, _said("kind")] = Field(default=Mean(), description="how reports are put together")
 
 
-Method = Annotated[FedAvg | SiloDp | LdpFed | LdpFl | CentralDp | LocalOnly | HybridOne, Field(discriminator="name")]
+class InverseDeviation(Part):
+    """Reports weighed by the inverse of their noise's standard deviation (personalised LDP-FL, Eq. 11)."""
+
+    kind: Literal["inverse-deviation"] = Field(
+        default="inverse-deviation", description="weighed by the inverse of the noise's standard deviation"
+    )
+
+
+class SelectionByBudget(Part):
+    """All report, and the reports of some count: the more likely, the less noise they carry (section 4.2)."""
+
+    kind: Literal["selection"] = Field(
+        default="selection", description="all report, and those count whose share of 1/deviation is above a random draw"
+    )
+    fallback: Literal["redraw", "keep"] = Field(
+        default="redraw",
+        description="where the draw is above everybody's share: draw again, or keep the model as it is",
+    )
+
+
+class Personalized(Part):
+    """Personalised LDP-FL: each client its own epsilon; noisy weights or randomised signs, weighed or selected by it."""
+
+    name: Literal["personalized"] = Field(
+        default="personalized", description="clients with epsilons of their own, weighed or selected by them"
+    )
+    sends: Literal["weights", "signs"] = Field(
+        default="weights", description="weights (the paper's IID data), or their signs, of which the model is the majority"
+    )
+    start: Literal["zeros", "random"] = Field(default="zeros", description="where the model's parameters start")
+    portion: Natural = Field(
+        default=0, description="records that a client takes up in a round, one portion after another (0: all of them)"
+    )
+    sampling: Probability = Field(default=1.0, description="probability q with which each of them is trained on")
+    schedule: Literal["restarts", "continues"] = Field(
+        default="restarts", description="whether the learning rate's decay begins anew in every round"
+    )
+    range: FixedRange | None = Field(default=None, description="where weights are clipped to: radius is the paper's c")
+    mechanism: Annotated[GaussianSpec | SignSpec | ClipOnlySpec | NoMechanism, Field(discriminator="name")] = Field(
+        default=NoMechanism(), description="gaussian for weights, sign for signs; or an ablation"
+    )
+    aggregation: Annotated[
+        Mean | InverseDeviation | InverseVariance | SelectionByBudget, Field(discriminator="kind")
+    ] = Field(default=Mean(), description="how reports are put together")
+    server_lr: ClassVar[float] = 1.0
+    selection: ClassVar[SelectAll] = SelectAll()
+    channel: ClassVar[DirectChannel] = DirectChannel()
+
+
+Method = Annotated[
+    FedAvg | SiloDp | LdpFed | LdpFl | CentralDp | LocalOnly | HybridOne | Personalized, Field(discriminator="name")
+]
 
 
 # --- rounds, evaluation, and the whole --------------------------------------------------------------------------------

@@ -1,0 +1,237 @@
+"""Personalised LDP-FL (Wu, Xu, Zhu, "Local Differential Privacy-Based Federated Learning under Personalized Settings",
+Applied Sciences 13, 2023): every client its own epsilon, and a server that listens more to those with more of it.
+
+    W^(0) = 0;  every client i announces eps_i, and with it sigma_i
+    each round r = 1 .. R:
+        each client i:   D'_i <- each record with probability q                             (IID data only; else D'_i = D_i)
+                         G_i <- logistic regression by SGD on D'_i, from W^(r-1)                             (Eq. 3)
+                         G^_i <- G_i clipped to [-c, c], value by value
+                         IID:       G~_i <- G^_i + N(0, sigma_i^2),  sigma_i of Eq. 4
+                         non-IID:   G~_i <- +1 with probability Phi(G^_i / sigma_i), else -1,  sigma_i of Eq. 7  (Eq. 6)
+        server:          W^(r) <- f(G~_1 .. G~_N)           or, for signs,  sign(f(G~_1 .. G~_N))     (Eqs. 8 and 10)
+
+    f, with rho_i = 1 / sigma_i:
+        A, arithmetic average                  the mean
+        B, weighted average                    alpha_i = rho_i / sum rho                                  (Eqs. 11 to 13)
+        C, probability-based selection         P_i = rho_i / sum rho; one omega from U(0, 1) for all; the mean of those
+                                               with P_i > omega                                           (Eqs. 14 to 16)
+        beyond the paper, for Gaussian noise   weights 1 / sigma_i^2, with which the mean has least variance
+
+Selection comes "after collecting the perturbed local parameter of each client" (section 4.2): everybody uploads in every
+round and spends for it, and only then some of the uploads are left out. With probability 1 - max P_i no client has
+P_i > omega, of which the paper says nothing: omega is drawn again, or W stays as it is (`fallback`).
+
+For votes weights proportional to 1/sigma are not a compromise: of the small p, a vote's mean is p/sigma times a constant
+and its variance 1, so that 1/sigma is the best linear weight; and of randomised response the best weight of a vote is
+its log odds, eps. Both are eps times a constant.
+
+In all six settings R times "batch" is |D_i| (10 x 50 = 500, 20 x 50 = 1,000, 50 x 1,000 = 50,000, 10 x 400 with test sets
+of 0.6 |D_i|, ...): a client takes up one portion of its records in each round (`portion`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.errors import InvalidInput
+from sordino.learning import draws
+from sordino.learning.cohort import ClientData, CohortResult
+from sordino.mechanisms import Gaussian
+from sordino.messages import Plan
+from sordino.methods.fedavg import DATASET, FedAvg
+from sordino.methods.interface import Bench, ClientState, Cohort, Reported, State
+from sordino.methods.parts import MechanismBuilder, class_weights
+from sordino.methods.setting import Built, Setting
+from sordino.methods.upload import Draw, Tally, Upload
+from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Pure, Release
+from sordino.randomness import Keystream, Purpose, Randomness
+
+Float64s = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+ORDER = "order"  #: what a client keeps: in which order it takes up its records, drawn in its first round
+PORTIONS = 16  #: the number of that draw among those of local training
+OMEGA = 1  #: the number of the server's draw among those for selection
+ANNOUNCED = "announced epsilon"
+
+
+# --- how reports count (section 4) ------------------------------------------------------------------------------------
+
+
+def rhos(upload: Upload) -> Float64s:
+    """rho = 1/sigma of every class of clients; for votes up to a common factor, by eps itself."""
+    return np.array(
+        [
+            1 / float(mechanism.sigma[0]) if isinstance(mechanism, Gaussian) else (1.0 if epsilon is None else epsilon)
+            for mechanism, epsilon in zip(upload.mechanisms, upload.strengths, strict=True)
+        ]
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Which classes of clients count in a round: all clients of a class have the same P_i and share their fate."""
+
+    probabilities: Float64s  #: P_i of a client of every class
+    fallback: str  #: "redraw" or "keep"
+
+    @classmethod
+    def of(cls, upload: Upload, fallback: str) -> Selection:
+        """P_i = rho_i / sum rho over all clients (Eq. 14)."""
+        rho = rhos(upload)
+        return cls(rho / rho[upload.class_of].sum(), fallback)
+
+    def chosen(self, omega: float) -> Bools:
+        """The classes with P_i > omega; none of them, perhaps, where the model is kept then.
+
+        Drawing again until somebody is chosen is drawing omega below the largest P_i.
+        """
+        return self.probabilities > (omega * self.probabilities.max() if self.fallback == "redraw" else omega)
+
+    def in_round(self, seed: int, round: int) -> Bools:
+        """The classes that count in a round: the server's draw, from its own stream of the seed."""
+        words = Keystream.simulation(seed, [0], round).words(np.zeros(1, np.intp), Purpose.SELECT, OMEGA, 0, 2)
+        return self.chosen(int(np.ascontiguousarray(words).view("<u8")[0, 0] >> np.uint64(11)) * 2.0**-53)
+
+
+def announcement(name: str) -> Release:
+    """That a client tells its epsilon: free as long as it does not depend on the data, which nobody can check."""
+    basis = "the client chooses epsilon without looking at its records: an assumption, which nothing here enforces"
+    nothing = Guarantee(SERVER, Adjacency.CLIENT, Pure(0.0), basis)
+    free = Claim(0.0, 0.0, "epsilon is announced at no cost (personalised LDP-FL, section 4)", covers="schedule")
+    return Release(f"{name}/{ANNOUNCED}", DATASET, ANNOUNCED, (nothing,), free)
+
+
+# --- the method -------------------------------------------------------------------------------------------------------
+
+
+class PersonalizedLdpFl(FedAvg):
+    """Weights or signs of everybody in every round, put together by what each of them may tell."""
+
+    def __init__(self, setting: Setting, upload: Upload) -> None:
+        given: Any = setting.recipe.method
+        super().__init__(setting, setting.local_training, upload, sends="weights")
+        if given.start == "zeros":
+            self._initial = np.zeros_like(self._initial)
+        self._votes, self._votes_plainly = given.sends == "signs", (given.sends, given.mechanism.name) == ("signs", "none")
+        self._portion, self._sampling, self._restarts = given.portion, given.sampling, given.schedule == "restarts"
+        by_budget = given.aggregation.kind == "selection"
+        self._by_budget = Selection.of(upload, given.aggregation.fallback) if by_budget else None
+
+    # --- server
+
+    def tally(self, plan: Plan) -> Tally:
+        return self._upload.tally(self._weights(plan.round))
+
+    def _weights(self, round: int) -> Sequence[float]:
+        """Of every class of clients."""
+        if self._by_budget is not None:
+            chosen = self._by_budget.in_round(self._seed, round)
+            return (chosen if chosen.any() else np.ones_like(chosen)).astype(np.float64).tolist()
+        if self._aggregation.kind == "inverse-deviation":
+            return rhos(self._upload).tolist()
+        return class_weights(self._aggregation, self._upload)
+
+    def update(self, state: State, plan: Plan, tally: Tally) -> State:
+        if self._by_budget is not None and not self._by_budget.in_round(self._seed, plan.round).any():
+            return state.unchanged()
+        mean = tally.mean()
+        return state.after(np.sign(mean) if self._votes else mean)
+
+    # --- client
+
+    def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
+        found = super().releases(plan)
+        if plan.round > 1 or self._upload.strengths[0] is None:
+            return found
+        return [(*own, announcement(f"{plan.federation}/{plan.round}")) for own in found]
+
+    def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
+        randomness = draw(cohort.clients)
+        orders = [self._order(kept, n, randomness, k) for k, (kept, n) in enumerate(zip(cohort.states, cohort.sizes))]
+        taken_up = tuple(
+            self._records(data, order, plan.round, randomness, k)
+            for k, (data, order) in enumerate(zip(cohort.data, orders, strict=True))
+        )
+        reported = super().report(plan, replace(cohort, data=taken_up), draw, bench)
+        if not self._portion:
+            return reported
+        states = ({**kept, ORDER: order} for kept, order in zip(reported.states, orders, strict=True))
+        return replace(reported, states=tuple(states))
+
+    def _order(self, kept: ClientState, records: int, randomness: Randomness, row: int) -> NDArray[np.int32]:
+        """In which order a client takes up its records: drawn once, and kept."""
+        if not self._portion:
+            return np.arange(records, dtype=np.int32)
+        if ORDER in kept:
+            return kept[ORDER]
+        words = randomness.words(np.array([row]), Purpose.ORDER, PORTIONS, 0, 2 * records)
+        return np.argsort(np.ascontiguousarray(words).view("<u8")[0], kind="stable").astype(np.int32)
+
+    def _records(
+        self, data: ClientData | None, order: NDArray[np.int32], round: int, randomness: Randomness, row: int
+    ) -> ClientData | None:
+        """D'_i: this round's portion, each record with probability q; after the last portion the first one again."""
+        if data is None:
+            return None
+        portion = min(self._portion or len(data), len(data))
+        mine = order[((round - 1) * portion + np.arange(portion)) % len(data)]
+        if self._sampling < 1:
+            mine = mine[draws.poisson_samples(randomness, row, 0, portion, self._sampling)]
+        return ClientData(data.x[mine], data.y[mine]) if mine.size else None
+
+    def _alike(self, cohort: Cohort) -> list[list[int]]:
+        """All together: where the learning rate goes on, it does so from the same step for clients of one portion."""
+        if not self._restarts and not self._portion:
+            return super()._alike(cohort)
+        there = [k for k, data in enumerate(cohort.data) if data is not None]
+        return [there] if there else []
+
+    def _first_step(self, round: int, data: ClientData) -> int:
+        """Where the learning rate's decay begins: anew, or after as many steps as earlier rounds had on average."""
+        if self._restarts:
+            return 0
+        records = round_up(self._sampling * self._portion) if self._portion else len(data)
+        return (round - 1) * self.training.total_steps(records)
+
+    def _sent(self, trained: CohortResult) -> NDArray[np.float32]:
+        """The weights, which the mechanism clips and randomises; without one, of votes the signs as they are."""
+        weights = super()._sent(trained)
+        return np.sign(weights) if self._votes_plainly else weights
+
+
+def round_up(value: float) -> int:
+    """The next whole number, of those from 1 on."""
+    return max(1, int(np.ceil(value)))
+
+
+def build(setting: Setting) -> Built:
+    """Personalised LDP-FL as a recipe asks for it."""
+    given: Any = setting.recipe.method
+    if setting.statistics.released:
+        raise InvalidInput(
+            'personalised LDP-FL has no place for batch-norm statistics: set model.buffers = "local", or take a model '
+            "without them, such as logistic-ovr"
+        )
+    upload = Upload(
+        MechanismBuilder(given.mechanism, given.range, setting.sent_layout, setting.values),
+        setting.recipe.epsilons(),
+        setting.values,
+        clients=setting.clients,
+        what="signs of model weights" if given.sends == "signs" else "model weights",
+    )
+    upload.mechanisms  # noqa: B018 (refuses now what the range or the strengths do not allow)
+    method = PersonalizedLdpFl(setting, upload)
+    training = setting.local_training
+    sizes = [min(given.portion or size, size) for size in setting.sizes]
+    records = sum(training.total_steps(round_up(given.sampling * size)) for size in sizes if size)
+    batch = training.batch_size or max(sizes)
+    return Built(method, upload, batch, float(records * batch))
+
+
+__all__ = ["ANNOUNCED", "ORDER", "PersonalizedLdpFl", "Selection", "announcement", "build", "rhos"]

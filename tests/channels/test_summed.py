@@ -1,0 +1,530 @@
+"""Rounds over secure sums: the model of the direct channel, without a single report at the coordinator."""
+
+import itertools
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import sordino
+from sordino import Box, TwoPoint
+from sordino.channels.direct import Direct
+from sordino.channels.secagg import STEPS, Refused, Server
+from sordino.channels.summed import Members, Rule, Summed, _with_plan, behind_sum
+from sordino.coordinator import Coordinator, NobodyLeft, Rules
+from sordino.errors import InvalidInput
+from sordino.fleets.simulated import SimulatedFleet
+from sordino.messages import Answer, Plan
+from sordino.methods.upload import Sum
+from sordino.privacy.amplification import shuffled_bits
+from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Gaussian, Guarantee, Infinite, Release, summed
+from sordino.privacy.ledger import Consents, MemoryLedger
+from tests.engine.federations import VALUES, work
+from tests.engine.test_upload import BUILDERS, draw, upload, vectors
+from tests.engine.tiny import recipe
+
+CLIENTS = 9
+ALL = SimpleNamespace(kind="all", asked=lambda clients: clients)
+
+
+def builder(epsilon):
+    return TwoPoint(epsilon, Box(0.0, 0.5))
+
+
+def two_point(clients: int = CLIENTS, **changes):
+    return work(clients, **({"build": builder, "epsilons": [1.0] * clients} | changes))
+
+
+def members(given, rule=Rule()) -> Members:  # noqa: B008 (a frozen value)
+    return Members(given.method, rule, rule.honest_clients(given.method, ALL))
+
+
+def fleet(given, rule=Rule(), ledger=None, workers=1) -> SimulatedFleet:  # noqa: B008
+    return SimulatedFleet(given, ledger, workers=workers, report_bytes=4 * VALUES, members=members(given, rule))
+
+
+class Watched:
+    """A fleet whose answers pass through a function, step by step."""
+
+    def __init__(self, inner, change=lambda step, answers: answers):
+        self.inner, self.change, self.seen = inner, change, {}
+
+    def exchange(self, step, messages, deadline):
+        self.seen[step] = dict(messages)
+        yield from self.change(step, list(self.inner.exchange(step, messages, deadline)))
+
+
+def hold(given, change=lambda step, answers: answers, rule=Rule(), rules=Rules(), rounds=1, ledger=None):  # noqa: B008
+    own = Watched(fleet(given, rule, ledger), change)
+    coordinator = Coordinator(given.method, own, Summed(given.method, rule), "test", rules)
+    state, records = given.method.init(), []
+    for _ in range(rounds):
+        state, record = coordinator.round(state)
+        records.append(record)
+    return state, records
+
+
+def direct(given, absent=(), rounds=1):
+    """The state after rounds over the direct channel, without some clients."""
+    own = SimulatedFleet(given, None, report_bytes=4 * VALUES)
+
+    def present(step, answers):
+        return [(client, answer) for client, answer in answers if client not in absent]
+
+    coordinator = Coordinator(given.method, Watched(own, present), Direct(), "test")
+    state = given.method.init()
+    for _ in range(rounds):
+        state, _ = coordinator.round(state)
+    return state
+
+
+# --- the same model as without ----------------------------------------------------------------------------------------
+
+WHOLE = ["two-point", "two-point by value", "laplace", "laplace l1", "gaussian", "sign", "exponential"]
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("samples", [False, True], ids=["alike", "by samples"])
+def test_adding_sums_is_adding_reports(name, samples):
+    """Whole numbers to the last bit; reals, of which 6 decimals are kept, to that."""
+    part = upload(name, samples=samples)
+    sizes = [3, 1, 10, 2, 5, 40]
+    sent = part.send(range(6), vectors(6), draw, sizes).bodies
+    one, two = part.tally([1.0, 0.3, 0.7]), part.tally([1.0, 0.3, 0.7])
+    one.add(list(range(6)), sent)
+    for group, clients in two.classes(list(range(6))).items():
+        summands = [two.summand(client, sent[client], 6) for client in clients]
+        low, high = two.span(group, 6)
+        assert all(low <= s.min() and s.max() <= high for s in summands)
+        two.add_sum(Sum(group, clients, np.sum(summands, axis=0), 6))
+    assert two.reports == one.reports and two.weight == one.weight
+    if name in WHOLE:
+        assert np.array_equal(one.mean(), two.mean())
+    else:
+        assert np.allclose(one.mean(), two.mean(), rtol=0, atol=1e-6)
+
+
+def test_products_of_large_sums_do_not_overflow():
+    """A million clients with the largest output of LDP-Fed's integers: the sum times its factor needs 74 bits."""
+    from sordino.methods.upload import _product
+
+    total, factor = np.array([10**10 * 10**6, -(10**10) * 10**6, 12345]), np.array(2**20 + 12345)
+    high, low = _product(total, factor)
+    assert [h * 2**27 + el for h, el in zip(high.tolist(), low.tolist(), strict=True)] == [
+        int(t) * (2**20 + 12345) for t in total
+    ]
+
+
+def test_a_sum_of_another_length_is_refused():
+    with pytest.raises(InvalidInput, match="has 37 whole numbers"):
+        upload("two-point").tally().add_sum(Sum(0, (0, 2), np.zeros(36, np.int64), 0))
+
+
+@pytest.mark.parametrize("epsilons", [[1.0] * 9, [1.0, 4.0, 1.0, 4.0, 4.0, 1.0, 1.0, 4.0, 4.0]], ids=["one", "two"])
+def test_rounds_lead_to_the_same_parameters_as_the_direct_channel(epsilons):
+    given = two_point(epsilons=epsilons)
+    state, records = hold(given, rounds=3)
+    assert np.array_equal(state.parameters, direct(given, rounds=3).parameters)
+    assert all(sorted(record.attendance.reported) == list(range(9)) for record in records)
+
+
+MECHANISMS = {
+    "two-point": {"mechanism": {"name": "two-point"}, "range": {"kind": "fixed", "radius": 0.1}},
+    "sign": {"mechanism": {"name": "sign"}, "range": {"kind": "fixed", "radius": 0.1}},
+    "laplace": {"mechanism": {"name": "laplace"}, "range": {"kind": "fixed", "radius": 0.1}},
+    "gaussian": {"mechanism": {"name": "gaussian", "delta": 1e-6}, "range": {"kind": "fixed", "radius": 0.1}},
+    "exponential": {"mechanism": {"name": "exponential"}, "range": {"kind": "fixed", "radius": 1.0}},
+}
+
+
+def both(changes):
+    given = recipe({"split.clients": 8, "rounds.count": 2, **changes})
+    return [sordino.run(given.with_({"method.channel": {"kind": kind}}), workers=1) for kind in ("direct", "summed")]
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_a_recipe_gives_exactly_the_same_parameters_over_either_channel(name):
+    epsilon = {"values": [2.0, 8.0], "shares": [0.5, 0.5]}
+    changes = {f"method.{key}": value for key, value in MECHANISMS[name].items()} | {"clients.epsilon": epsilon}
+    plain, safe = both(changes)
+    assert np.array_equal(plain.parameters, safe.parameters)
+    assert plain.accuracy == safe.accuracy
+
+
+@pytest.mark.parametrize("mechanism", ["none", "clip-only", "piecewise", "privunit"])
+def test_reals_are_added_with_ten_decimals(mechanism):
+    ranged = {} if mechanism == "none" else {"method.range": {"kind": "fixed", "radius": 1.0}}
+    strong = {"clients.epsilon": 8.0} if mechanism in ("piecewise", "privunit") else {}
+    plain, safe = both({"method.mechanism": {"name": mechanism}, **ranged, **strong})
+    assert np.allclose(plain.parameters, safe.parameters, rtol=0, atol=1e-6)
+
+
+def test_fewer_decimals_are_coarser():
+    plain = recipe({"split.clients": 8, "rounds.count": 1})
+    exact = sordino.run(plain, workers=1).parameters
+    coarse = sordino.run(plain.with_({"method.channel": {"kind": "summed", "digits": 2}}), workers=1).parameters
+    worst = np.abs(exact - coarse).max()
+    assert 1e-4 < worst <= 0.005 * (1 + 1e-3)
+
+
+def test_sample_counts_weigh_without_being_seen():
+    changes = {
+        "split": {"kind": "sizes", "sizes": [2, 3, 5, 8, 12], "at_least": 1},
+        "method.aggregation": {"kind": "samples"},
+    }
+    given = recipe(changes)
+    safe = sordino.run(given.with_({"method.channel": {"kind": "summed", "digits": 6}}), workers=1)
+    assert np.allclose(safe.parameters, sordino.run(given, workers=1).parameters, rtol=0, atol=1e-5)
+
+
+def test_weights_that_leave_no_room_in_64_bits_are_refused_with_the_remedy(tmp_path):
+    given = recipe(
+        {"split.clients": 8, "method.aggregation": {"kind": "samples"}, "method.channel": {"kind": "summed"}}
+    )
+    with pytest.raises(InvalidInput, match="64 bits: keep fewer decimals"):
+        sordino.run(given, workers=1, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_number_of_workers_does_not_change_a_bit():
+    given = two_point()
+    expected = direct(given, rounds=2).parameters
+    own = fleet(given, workers=2)
+    try:
+        coordinator = Coordinator(given.method, own, Summed(given.method, Rule()), "test")
+        state = given.method.init()
+        for _ in range(2):
+            state, _ = coordinator.round(state)
+    finally:
+        own.close()
+    assert np.array_equal(state.parameters, expected)
+
+
+# --- what the coordinator gets ----------------------------------------------------------------------------------------
+
+
+def test_no_report_reaches_the_coordinator_in_the_clear():
+    """The direct channel's body of 3,003 bits is nowhere in what clients send, and masks differ between two runs."""
+    given = two_point(features=1000)
+    plan = given.method.plan(given.method.init(), "test")
+    plain = SimulatedFleet(given, None).exchange("report", dict.fromkeys(range(CLIENTS), plan.encode()), None)
+    bodies = [Answer.decode(answer).body for _, answer in plain]
+    heard = []
+
+    def listen(step, answers):
+        heard.extend((step, client, answer) for client, answer in answers)
+        return answers
+
+    for _ in range(2):
+        hold(given, listen)
+    assert len(heard) == 2 * len(STEPS) * CLIENTS
+    assert not any(body in answer for body, (_, _, answer) in itertools.product(bodies, heard))
+    masked = [(client, answer) for step, client, answer in heard if step == "masked"]
+    assert len(set(masked)) == 2 * CLIENTS
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_whoever_drops_out_is_left_out_and_the_others_count(step):
+    gone = {1, 4}
+    given = two_point()
+    state, (record,) = hold(given, lambda at, answers: [a for a in answers if at != step or a[0] not in gone])
+    absent = gone if STEPS.index(step) <= STEPS.index("masked") else set()
+    assert np.array_equal(state.parameters, direct(given, absent).parameters)
+    assert set(record.attendance.reported) == set(range(CLIENTS)) - absent
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_client_that_sends_rubbish_is_refused_and_the_others_count(step):
+    def spoil(at, answers):
+        client, message = answers[0]
+        answer = Answer.decode(message)
+        rubbish = Answer(answer.kind, answer.round, answer.digest, answer.body[:-1]).encode()
+        return [(client, rubbish), *answers[1:]] if at == step else answers
+
+    given = two_point()
+    first = 0
+    state, (record,) = hold(given, lambda at, answers: spoil(at, sorted(answers)))
+    absent = {first} if STEPS.index(step) <= STEPS.index("masked") else set()
+    assert np.array_equal(state.parameters, direct(given, absent).parameters)
+    assert "cut off" in record.attendance.refused[first] or "has" in record.attendance.refused[first]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_sum_without_enough_clients_is_lost_and_the_model_stays(step):
+    given = two_point()
+    state, (record,) = hold(given, lambda at, answers: answers if at != step else sorted(answers)[:6])
+    assert np.array_equal(state.parameters, given.method.init().parameters)
+    assert not record.counted and not record.attendance.reported
+    assert "6 of 9 clients answered" in record.why_lost and "7 are needed" in record.why_lost
+    assert not record.attendance.refused
+
+
+def test_a_class_that_loses_its_sum_does_not_take_the_others_with_it():
+    given = two_point(epsilons=[1.0] * 4 + [4.0] * 5)
+    state, (record,) = hold(given, lambda at, answers: [a for a in answers if at != "masked" or a[0] not in (0, 1)])
+    assert sorted(record.attendance.reported) == [4, 5, 6, 7, 8] and record.counted
+    assert np.array_equal(state.parameters, direct(given, absent={0, 1, 2, 3}).parameters)
+
+
+def test_a_class_of_which_too_few_were_chosen_is_not_asked():
+    given = two_point(epsilons=[1.0] * 3 + [4.0] * 6)
+    own = Watched(fleet(given))
+    coordinator = Coordinator(given.method, own, Summed(given.method, Rule()), "test")
+    _, record = coordinator.round(given.method.init())
+    assert set(own.seen["keys"]) == {3, 4, 5, 6, 7, 8}
+    assert record.counted and "3 clients of class 0 were chosen, and a secure sum needs 4" in record.attendance.lost[0]
+
+
+def test_spent_clients_decline_and_the_sum_goes_on_without_them():
+    """An upload costs VALUES: two clients can afford one, seven can afford two, and nine none of the third."""
+    given = two_point()
+    budgets = [Budget(VALUES * 1.001)] * 2 + [Budget(VALUES * 2.001)] * 7
+    own = fleet(given, ledger=MemoryLedger(budgets, Consents()))
+    coordinator = Coordinator(given.method, own, Summed(given.method, Rule()), "test")
+    state = given.method.init()
+    seen = []
+    for _ in range(2):
+        state, record = coordinator.round(state)
+        seen.append((sorted(record.attendance.reported), sorted(record.attendance.declined)))
+    assert seen == [(list(range(9)), []), ([2, 3, 4, 5, 6, 7, 8], [0, 1])]
+    with pytest.raises(NobodyLeft):
+        coordinator.round(state)
+
+
+def test_a_deadline_is_for_each_step():
+    """Every step takes most of the time allowed, and all five together several times as much."""
+
+    def slow(step, answers):
+        time.sleep(0.15)
+        return answers
+
+    _, (record,) = hold(two_point(), slow, rules=Rules(deadline=0.4))
+    assert record.counted and record.seconds > 0.7
+
+
+def test_who_misses_the_deadline_has_dropped_out():
+    def late(step, answers):
+        yield from (a for a in answers if a[0] != 3)
+        if step == "masked":
+            time.sleep(0.4)
+        yield from (a for a in answers if a[0] == 3)
+
+    given = two_point()
+    state, (record,) = hold(given, late, rules=Rules(deadline=0.3))
+    assert record.attendance.strays["late"] == 1
+    assert np.array_equal(state.parameters, direct(given, absent={3}).parameters)
+
+
+def test_training_that_diverges_is_a_dropout():
+    """Values that the sum has no room for do not leave their client."""
+    given = work(CLIENTS, sends="weights")
+    given.method._initial[0] = 1e20
+    own = fleet(given)
+    _, record = Coordinator(given.method, own, Summed(given.method, Rule()), "test").round(given.method.init())
+    assert "0 of 9 clients answered the step 'masked'" in record.why_lost
+    assert set(own.seen.dropped) == set(range(CLIENTS)) and "training has diverged" in own.seen.dropped[0]
+
+
+# --- the clients' side ------------------------------------------------------------------------------------------------
+
+
+def invited(given, rule=Rule(), *, number=1, clients=tuple(range(CLIENTS)), **changes) -> bytes:  # noqa: B008
+    plan = Plan("test", number, {}, {"parameters": given.method.init().parameters})
+    tally = given.method.tally(plan)
+    session = rule.session(plan, tally, 0, len(clients))
+    agreed = type(session)(**(vars(session) | changes)) if changes else session
+    return _with_plan(Server(agreed, clients).requests("keys")[clients[0]], plan.encode())
+
+
+def test_a_client_takes_part_in_one_sum_a_round():
+    """Two sums over all clients and over all but one would show that one's report."""
+    given = two_point()
+    own = members(given)
+    for number in (1, 2):
+        message = invited(given, number=number)
+        own.begin(message)
+        own.answer("keys", 3, message)
+        own.begin(message)
+        with pytest.raises(Refused, match=f"in a sum of round {number} or later already"):
+            own.answer("keys", 3, message)
+    message = invited(given)
+    own.begin(message)
+    with pytest.raises(Refused, match="or later already"):
+        own.answer("keys", 3, message)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"threshold": 5}, {"low": -1}, {"values": 17}, {"group": 1}, {"federation": "x"}, {"round": 2}, {"subject": ""}],
+    ids=str,
+)
+def test_an_invitation_to_another_sum_than_the_plan_calls_for_is_refused(changes):
+    given = two_point()
+    own = members(given)
+    message = invited(given, **changes)
+    own.begin(message)
+    with pytest.raises(Refused, match="does not fit the plan, or has another threshold"):
+        own.answer("keys", 0, message)
+
+
+def test_a_sum_of_too_few_is_refused_by_the_client_too():
+    given = two_point()
+    own = members(given)
+    message = invited(given, clients=(0, 1, 2))
+    own.begin(message)
+    with pytest.raises(Refused, match="of 3 clients, fewer than 4"):
+        own.answer("keys", 0, message)
+
+
+def test_clients_that_are_sent_different_plans_notice():
+    given = two_point()
+    own = members(given)
+    own.begin(invited(given))
+    with pytest.raises(Refused, match="another plan than the others"):
+        own.answer("keys", 0, invited(given, number=2))
+
+
+def test_steps_before_the_first_are_refused():
+    own = members(two_point())
+    with pytest.raises(Refused, match="begins with the step 'keys'"):
+        own.plan  # noqa: B018
+    own.begin(invited(two_point()))
+    with pytest.raises(Refused, match="takes part in no sum"):
+        own.answer("unmask", 0, b"")
+    with pytest.raises(Refused, match="cut off"):
+        own.begin(b"")
+
+
+# --- who can be summed ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("share", "clients", "threshold", "honest"),
+    [(2 / 3, 3, 3, 1), (2 / 3, 4, 3, 2), (2 / 3, 9, 7, 3), (2 / 3, 100, 67, 34), (0.5, 3, 2, 2), (0.5, 100, 51, 50)],
+)
+def test_how_many_must_stay(share, clients, threshold, honest):
+    assert Rule(share).threshold(clients) == threshold
+    assert Rule(share).honest(clients) == honest
+
+
+@pytest.mark.parametrize(("share", "fewest"), [(0.5, 3), (2 / 3, 4), (0.75, 5), (0.9, 11)])
+def test_the_smallest_class_has_room_for_one_dropout_and_two_honest_clients(share, fewest):
+    rule = Rule(share)
+    assert rule.fewest == fewest
+    assert rule.threshold(fewest) == fewest - 1 and rule.honest(fewest) == 2
+    assert rule.honest(fewest - 1) == 1
+
+
+@pytest.mark.parametrize("rule", [{"share": 0.49}, {"share": 1.0}, {"digits": -1}, {"digits": 19}], ids=str)
+def test_senseless_rules_are_refused(rule):
+    with pytest.raises(InvalidInput):
+        Rule(**rule)
+
+
+def test_classes_too_small_to_sum_are_refused_before_anything_is_written(tmp_path):
+    given = recipe(
+        {
+            "split.clients": 8,
+            "method.mechanism": {"name": "two-point"},
+            "method.range": {"kind": "fixed", "radius": 0.1},
+            "clients.epsilon": {"linear": [2, 8]},
+            "method.channel": {"kind": "summed"},
+        }
+    )
+    with pytest.raises(InvalidInput, match=r"needs 4 clients, and at most 1 of epsilon 2 can be in one.*one epsilon"):
+        sordino.run(given, workers=1, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_too_small_a_selection_is_refused():
+    given = recipe(
+        {"split.clients": 8, "method.channel": {"kind": "summed"}, "method.selection": {"kind": "count", "k": 3}}
+    )
+    with pytest.raises(InvalidInput, match="needs 4 clients, and at most 3 can be in one"):
+        sordino.run(given, workers=1)
+
+
+def select(kind, **more):
+    asked = {"all": lambda n: n, "count": lambda n: more.get("k"), "probability": lambda n: n}[kind]
+    return SimpleNamespace(kind=kind, asked=asked)
+
+
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        (select("all"), (4, 7)),  # classes of 10 and 20
+        (select("count", k=25), (2, 5)),  # at least 5 and 15 of them
+        (select("count", k=15), (2, 2)),  # perhaps none of a class: then it is not asked, and otherwise there are 4
+        (select("probability"), (2, 2)),
+    ],
+    ids=["all", "25 of 30", "15 of 30", "by probability"],
+)
+def test_honest_clients_are_those_of_the_smallest_sum_that_can_happen(selection, expected):
+    given = two_point(30, epsilons=[1.0] * 10 + [2.0] * 20)
+    assert Rule().honest_clients(given.method, selection) == expected
+
+
+# --- what is said about it --------------------------------------------------------------------------------------------
+
+
+def test_the_statement_says_that_sums_alone_are_seen_and_counts_bits_among_honest_clients():
+    given = recipe(
+        {
+            "split.clients": 20,
+            "rounds.count": 2,
+            "method.mechanism": {"name": "two-point"},
+            "method.range": {"kind": "fixed", "radius": 0.1},
+            "clients.epsilon": 1.0,
+            "method.channel": {"kind": "summed"},
+        }
+    )
+    statement = sordino.run(given, workers=1).statement
+    rows = {(row.adversary, row.adjacency): row for row in statement.rows}
+    assert {adversary for adversary, _ in rows} == {SERVER, summed(7)}
+    safe, plain = rows[summed(7), Adjacency.COORDINATE], rows[SERVER, Adjacency.COORDINATE]
+    assert safe.proven == pytest.approx(shuffled_bits(1.0, 7, 1e-5).upper, rel=1e-6)
+    assert safe.proven < plain.proven and plain.pure == pytest.approx(1.0, rel=1e-6)
+    assert rows[summed(7), Adjacency.CLIENT].proven <= rows[SERVER, Adjacency.CLIENT].proven
+    assert any("sees sums of reports and no single one" in s and "7 honest clients" in s for s in statement.trust)
+
+
+def test_bits_weighed_by_sample_counts_are_not_amplified():
+    given = recipe(
+        {
+            "split.clients": 20,
+            "rounds.count": 1,
+            "method.mechanism": {"name": "two-point"},
+            "method.range": {"kind": "fixed", "radius": 0.1},
+            "method.aggregation": {"kind": "samples"},
+            "clients.epsilon": 1.0,
+            "method.channel": {"kind": "summed"},
+        }
+    )
+    statement = sordino.run(given, workers=1).statement
+    (row,) = [r for r in statement.rows if r.adversary == summed(7)]
+    assert row.proven == np.inf and any("sample" in why and "in a sum only" in why for why in row.unproven)
+
+
+def release(*guarantees: Guarantee) -> Release:
+    return Release("r", "records", "model update", guarantees)
+
+
+def test_without_a_better_proof_the_local_guarantee_holds_of_the_sum():
+    local = Guarantee(SERVER, Adjacency.CLIENT, Gaussian(1.0), "the Gaussian mechanism")
+    (first, second) = behind_sum(release(local), 5, weighed=False).guarantees
+    assert first == local and second.adversary == summed(5) and second.loss == local.loss
+
+
+def test_nothing_proven_stays_nothing():
+    local = Guarantee(SERVER, Adjacency.CLIENT, Infinite("no noise"), "none")
+    (_, second) = behind_sum(release(local), 5, weighed=False).guarantees
+    assert isinstance(second.loss, Infinite) and second.loss.why.startswith("no noise (seen in a sum only")
+
+
+def test_a_method_that_speaks_of_sums_itself_is_left_alone():
+    own = release(
+        Guarantee(SERVER, Adjacency.CLIENT, Infinite("no noise"), "none"),
+        Guarantee(summed(9), Adjacency.CLIENT, Gaussian(1.0), "shared noise"),
+    )
+    assert behind_sum(own, 5, weighed=False) is own
