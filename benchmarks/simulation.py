@@ -16,6 +16,7 @@ import json
 import math
 import os
 import platform
+import signal
 import subprocess
 import sys
 import threading
@@ -106,13 +107,14 @@ def run(candidate: Candidate, job: Job) -> Run:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     began = time.perf_counter()
     process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
     with Memory(process.pid) as memory:
         try:
             out, errors = process.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # with its workers, all of which are of its session
             process.communicate()
             raise NotMeasured(f"not done after {PATIENCE:.0f} seconds") from None
     seconds = time.perf_counter() - began
@@ -194,7 +196,8 @@ class Figure:
     def to_json(self) -> dict[str, object]:
         if self.why:
             return {"candidate": self.candidate, "job": asdict(self.job), "not measured": self.why}
-        return {**asdict(self), "samples per second": self.rate} | {"why": None}
+        figures = {name: value for name, value in asdict(self).items() if name != "why"}
+        return figures | {"samples per second": self.rate}
 
 
 @dataclass

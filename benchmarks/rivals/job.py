@@ -119,15 +119,16 @@ Local = Callable[[Job, nn.Module, Tensor, list[tuple[Tensor, Tensor]]], Tensor]
 
 def federate(job: Job, local: Local) -> Iterator[float]:
     """Seconds of each round of FedAvg; `local` turns a model and clients' records into the sum of their new vectors."""
+    vector = flat(network(job.model)).numpy()
     context = multiprocessing.get_context("fork")
     pipes = []
     for share in job.shares():
         ours, theirs = context.Pipe()
         context.Process(target=_work, args=(job, share, local, theirs), daemon=True).start()
+        theirs.close()  # so that the end of a process ends the wait for it
         pipes.append(ours)
     for pipe in pipes:
         pipe.recv()
-    vector = flat(network(job.model)).numpy()
     for _ in range(job.rounds):
         began = time.perf_counter()
         for pipe in pipes:

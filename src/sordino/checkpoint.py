@@ -7,6 +7,7 @@ state is readable; later lines are cut off and computed again, to the same bits.
 from __future__ import annotations
 
 import json
+from collections import UserDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,7 @@ class Checkpoint:
             "memory": json.dumps(dict(saved.memory)),
             "server": json.dumps(list(saved.state.arrays)),  # their order, which the file does not keep
         }
-        self._make_folder()
+        _make(self._folder)
         write_whole(self._state, save(ordered, metadata=metadata))
 
     def load(self) -> Saved | None:
@@ -80,14 +81,14 @@ class Checkpoint:
 
     def add(self, spent: Spent) -> None:
         """Write down one round's releases."""
-        self._make_folder()
+        _make(self._folder)
         append_line(self._history, spent.to_line().encode())
 
     def history(self, last: int) -> list[Spent]:
-        """The releases up to round `last`; later ones are cut off."""
+        """The releases up to round `last`, those before the first one included; later ones are cut off."""
         found = [Spent.from_line(line) for line in whole_lines(self._history)]
         kept = [spent for spent in found if spent.round <= last]
-        if [spent.round for spent in kept] != list(range(1, last + 1)):
+        if [spent.round for spent in kept if spent.round] != list(range(1, last + 1)):
             raise InvalidInput(
                 f"{self._history} lacks some of the rounds 1 to {last}, so that what was spent is not known. "
                 "Start the run anew in another folder"
@@ -96,14 +97,57 @@ class Checkpoint:
             keep_lines(self._history, len(kept))
         return kept
 
-    def _make_folder(self) -> None:
-        try:
-            self._folder.mkdir(exist_ok=True)
-        except OSError as error:
-            raise NotWritten(
-                f"the folder {self._folder} could not be made ({error.strerror or error}). Make room (or write "
-                "elsewhere) and do it again"
-            ) from None
+    def belongings(self) -> Belongings:
+        """What clients made before the first round, in files of their own."""
+        return Belongings(self._folder / "clients")
 
 
-__all__ = ["Checkpoint", "Saved"]
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise NotWritten(
+            f"the folder {folder} could not be made ({error.strerror or error}). Make room (or write elsewhere) and "
+            "do it again"
+        ) from None
+
+
+class Belongings(UserDict[int, ClientState]):
+    """What clients made before the first round: kept in memory, and in a file each where there is a folder.
+
+    Each is written once, when it is made, and read when the run goes on: what was drawn is never drawn again.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        super().__init__()
+        self._folder = folder
+        for path in sorted(folder.glob("*.safetensors")) if folder is not None else ():
+            self.data[int(path.stem)] = _belongings(path)
+
+    def __setitem__(self, client: int, made: ClientState) -> None:
+        from safetensors.numpy import save
+
+        if client in self.data:
+            raise InvalidInput(f"client {client} has prepared before: what it made then is what counts")
+        if self._folder is not None:
+            _make(self._folder.parent)
+            _make(self._folder)
+            ordered = {name: np.asarray(array, order="C") for name, array in made.items()}
+            write_whole(self._folder / f"{client}.safetensors", save(ordered))
+        self.data[client] = made
+
+
+def _belongings(path: Path) -> ClientState:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        return dict(load_file(path))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InvalidInput(
+            f"{path} is damaged ({error}): what a client made there is not to be made again. Start the run anew in "
+            "another folder"
+        ) from None
+
+
+__all__ = ["Belongings", "Checkpoint", "Saved"]

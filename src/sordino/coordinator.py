@@ -53,6 +53,12 @@ class NobodyLeft(SordinoError):
     """Every client of the federation was asked and declined: no budget is left, and the run ends."""
 
 
+_WHY_DECLINED = (
+    "their budgets allow no more. Raise clients.budget, ask for a smaller epsilon, or run fewer rounds; what has no "
+    "proof leaves only if clients.allow_unproven names it"
+)
+
+
 @dataclass(frozen=True)
 class Rules:
     """When a round counts: at least `quorum` reports within `deadline` seconds (None: wait for all).
@@ -109,6 +115,20 @@ class Coordinator:
         self._method, self._fleet, self._channel = method, fleet, channel
         self._federation, self._rules = federation, rules
 
+    def prepare(self) -> Attendance | None:
+        """What comes once, before the first round, where the method asks for it; it takes as long as it takes."""
+        plan = self._method.preparation(self._federation)
+        if plan is None:
+            return None
+        messages = dict.fromkeys(range(self._method.clients), plan.encode())
+        attendance = Attendance(asked=len(messages), bytes_down=sum(map(len, messages.values())))
+        with closing(self._fleet.exchange("prepare", messages, None)) as answers:
+            ready = _checked(answers, plan, frozenset(messages), attendance, None)
+            attendance.reported = [client for client, _ in ready]
+        if len(attendance.declined) == len(messages):
+            raise NobodyLeft(f"all {len(messages)} clients declined to prepare: {_WHY_DECLINED}")
+        return attendance
+
     def round(self, state: State) -> tuple[State, Round]:
         """One round. A round without a quorum leaves the model as it is; one that all clients decline ends the run."""
         began = time.monotonic()
@@ -118,11 +138,7 @@ class Coordinator:
         attendance = Attendance(asked=len(clients))
         self._collect(plan, clients, tally, attendance)
         if clients and len(attendance.declined) == self._method.clients:
-            raise NobodyLeft(
-                f"all {len(clients)} clients declined in round {plan.round}: their budgets allow no more. Raise "
-                "clients.budget, ask for a smaller epsilon, or run fewer rounds; what has no proof leaves only if "
-                "clients.allow_unproven names it"
-            )
+            raise NobodyLeft(f"all {len(clients)} clients declined in round {plan.round}: {_WHY_DECLINED}")
         why_lost = self._why_lost(attendance, tally)
         after = state.unchanged() if why_lost else self._method.update(state, plan, tally)
         if not after.finite:

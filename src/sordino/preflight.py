@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from sordino.errors import InvalidInput
 from sordino.mechanisms import Box, IntegerRange, L1Ball, L2Ball, Mechanism, NoPrivacy, Sphere
 from sordino.privacy.accountant import compose
-from sordino.privacy.guarantee import Budget, Claim, Guarantee, Release, check_count
+from sordino.privacy.guarantee import Budget, Claim, Guarantee, Infinite, Release, check_count
 from sordino.privacy.ledger import cost, terms
 from sordino.privacy.planning import rounds_allowed
 from sordino.privacy.statement import NO_MEANINGFUL_PROTECTION, figure
@@ -31,6 +31,7 @@ from sordino.randomness import Keystream
 
 if TYPE_CHECKING:
     from sordino.learning.private_sgd import PrivateTraining
+    from sordino.messages import Plan
     from sordino.recipe import Recipe
     from sordino.wiring import Federation
 
@@ -502,6 +503,42 @@ def of_federation(
     )
 
 
+def of_preparation(federation: Federation, plan: Plan) -> tuple[str, ...]:
+    """Look ahead where clients prepare: what they release then, once, is all that they ever release."""
+    method, recipe = federation.method, federation.recipe
+    planned = [tuple(own) for own in method.releases(plan)]
+    if not any(planned):
+        return ("Clients send nothing.",)
+    groups = groups_of(
+        [Randomised(NoPrivacy())] * len(planned),
+        [method.class_of(client) for client in range(federation.clients)],
+        budgets=federation.budgets,
+        releases=planned,
+    )
+    allowed = frozenset(recipe.clients.allow_unproven)
+    ahead = preflight(groups, values=federation.upload.values, rounds=1, delta=federation.delta, allow_unproven=allowed)
+    reasons = dict.fromkeys(
+        f"{release.what}: nothing is proven ({loss.why})"
+        for own in planned
+        for release in own
+        if isinstance(loss := release.guarantees[0].loss, Infinite)
+    )
+    said = [
+        "clients prepare before the first round, and what they release then is all: later reports are derived from it",
+        *ahead._loss_words(),
+        *reasons,
+        *(_covered(outlook, federation.clients) for outlook in ahead.outlooks),
+        ahead._bytes_words(),
+    ]
+    return tuple(f"{_capital(words)}." for words in said)
+
+
+def _covered(outlook: Outlook, clients: int) -> str:
+    whose, given = _who(outlook.clients, clients), outlook.budget
+    budget = f"the budget of {whose} (epsilon {given.limit:g}, {terms(given)})"
+    return f"{budget} covers it" if outlook.lasts else f"{budget} does not cover it: they will decline"
+
+
 def asked_per_round(recipe: Recipe) -> float:
     """How many clients a recipe's method asks in a round, on average."""
     clients, selection = recipe.number_of_clients, recipe.method.selection
@@ -661,5 +698,5 @@ def _outlook_json(outlook: Outlook) -> dict[str, Any]:
 
 __all__ = [
     "LEVELS", "Group", "Outlook", "Preflight", "PrivateSilo", "Randomised", "ReportLoss", "Sender",
-    "asked_per_round", "groups_of", "of_federation", "preflight",
+    "asked_per_round", "groups_of", "of_federation", "of_preparation", "preflight",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from sordino import channels, preflight
-from sordino.checkpoint import Checkpoint, Saved
+from sordino.checkpoint import Belongings, Checkpoint, Saved
 from sordino.coordinator import Channel, Coordinator, NobodyLeft, Rules
 from sordino.coordinator import Round as Held
 from sordino.errors import InvalidInput, SordinoError
@@ -113,9 +113,11 @@ def run(
         saved = checkpoint.load() if resume and checkpoint is not None else None
         execution = _execution(federation, place, saved)
         bench = Bench(execution, place)
+        prepared = Belongings() if checkpoint is None else checkpoint.belongings()
         fleet = SimulatedFleet(
-            _work(federation, bench), ledger, workers=count, report_bytes=4 * federation.upload.values, members=members
-        )
+            _work(federation, bench), ledger, workers=count, report_bytes=4 * federation.upload.values, members=members,
+            prepared=prepared,
+        )  # fmt: skip
         try:
             own = _Run(federation, fleet, channel, ledger, target, checkpoint, execution, observer or Observer())
             if resume:
@@ -167,7 +169,7 @@ def _execution(federation: Federation, device: torch.device, saved: Saved | None
     """The choice that the run began with, else a new one."""
     if saved is not None:
         return Execution(**saved.memory["execution"])
-    shape = (federation.built.batch, *federation.dataset.shape)
+    shape = (federation.built.batch, *federation.record_shape)
     return execution_for(federation.model, shape, federation.effort, device)
 
 
@@ -175,7 +177,8 @@ def _work(federation: Federation, bench: Bench) -> Work:
     population = Population(federation.dataset.train, federation.parts, federation.dataset.normalisation)
     loss = models.loss_for(federation.recipe.model.name)
     recipe = federation.recipe
-    return Work(federation.method, federation.model, loss, population, federation.exams, recipe.seed, bench)
+    model = federation.built.graded or federation.model
+    return Work(federation.method, model, loss, population, federation.exams, recipe.seed, bench)
 
 
 @dataclass
@@ -223,32 +226,52 @@ class _Run:
         coordinator = Coordinator(method, self._fleet, self._channel, self._recipe.name, rules)
         stopped = self._why_over(state)
         try:
+            self._prepare(coordinator)
             while stopped is None:
-                try:
-                    after, held = coordinator.round(state)
-                except NobodyLeft as end:
-                    stopped = self._nobody_left(end)
-                    break
-                state = after
+                state, held = coordinator.round(state)
                 self._note(state, held)
                 stopped = self._why_over(state)
                 if time.monotonic() - self._kept >= CHECKPOINT_SECONDS:
                     self._keep()
+        except NobodyLeft as end:
+            stopped = self._nobody_left(end)
         except KeyboardInterrupt:
             self._keep()
             raise
         self._keep()
         return self._finish(state, stopped, expected)
 
+    def _prepare(self, coordinator: Coordinator) -> None:
+        """What comes before the first round, unless an earlier attempt came as far."""
+        if any(spent.round == 0 for spent in self._fleet.spent):
+            return
+        attendance = coordinator.prepare()
+        if attendance is None:
+            return
+        spent = self._fleet.spent_in(0)
+        self._answered(spent)
+        if self._checkpoint is not None:
+            self._checkpoint.add(spent)
+        memory = self._memory
+        memory.seconds += self._lap()
+        memory.bytes_up += attendance.bytes_up
+        memory.bytes_down += attendance.bytes_down
+        self._whole = self._snapshot(self._whole.state)
+
     # --- going on
 
     def restore(self, saved: Saved | None) -> None:
         """Go back to a checkpoint, or to the start where there is none yet; what was written later is cut off."""
         assert self._checkpoint is not None and self._folder is not None
-        last = 0 if saved is None else saved.state.round
+        if saved is None or saved.state.round == 0:
+            self._checkpoint.history(-1)  # preparing is accounted for again; what it made lies in files of its own
+            self._folder.truncate_rounds(0)
+            return
+        last = saved.state.round
         for spent in self._checkpoint.history(last):
             self._fleet.replay(spent)
             self._answered(spent)
+        self._check_prepared()
         self._folder.truncate_rounds(last)
         self._records = list(self._folder.rounds())
         if len(self._records) != last:
@@ -256,11 +279,21 @@ class _Run:
                 f"{self._folder.path} has a checkpoint of round {last} and records of {len(self._records)} rounds: "
                 "lines of metrics.jsonl were lost. Start the run anew in another folder"
             )
-        if saved is not None:
-            self._check_fit(saved.state)
-            self._fleet.states.update(saved.clients)
-            self._memory = _Memory(**saved.memory["memory"])
-            self._whole = saved
+        self._check_fit(saved.state)
+        self._fleet.states.update(saved.clients)
+        self._memory = _Memory(**saved.memory["memory"])
+        self._whole = saved
+
+    def _check_prepared(self) -> None:
+        """Rounds are computed from what clients prepared: without it, or without its account, there is no going on."""
+        before = next((spent for spent in self._fleet.spent if spent.round == 0), None)
+        needed = self._federation.method.preparation(self._recipe.name) is not None
+        ready = {client for who in before.clients for client in who} if before is not None else set()
+        if (needed and before is None) or not ready <= set(self._fleet.prepared):
+            raise InvalidInput(
+                "files of the run's checkpoint are missing that hold what clients prepared before the first round, and "
+                "it is not to be made again. Start the run anew in another folder"
+            )
 
     def _check_fit(self, state: State) -> None:
         """The model may be the user's own code, which can have changed since."""
@@ -334,8 +367,9 @@ class _Run:
 
     def _scored(self, state: State, exam: str) -> Scores:
         """All models that count, on the same examples: together their accuracy is the mean of theirs."""
-        views = self._federation.method.views(state, self._fleet.states)
-        return Scores.together([self._fleet.grade(view, exam) for view in views])
+        views = self._federation.method.views(state, self._fleet.kept)
+        none = Scores.none(len(self._federation.dataset.classes))
+        return Scores.together([none, *(self._fleet.grade(view, exam) for view in views)])
 
     def _record(self, held: Held) -> Round:
         attendance, seen = held.attendance, self._fleet.seen
@@ -413,8 +447,8 @@ class _Run:
             recipe.seed,
             stopped=stopped,
             rounds=len(self._records),
-            accuracy=self._scores.accuracy,
-            loss=_finite(self._scores.loss),
+            accuracy=self._scores.accuracy if self._scores.examples else None,
+            loss=_finite(self._scores.loss) if self._scores.examples else None,
             confusion=tuple(map(tuple, self._scores.confusion.tolist())),
             classes=federation.dataset.classes,
             label_counts=tuple(map(tuple, federation.label_counts.tolist())),
@@ -441,7 +475,7 @@ class _Run:
         clients = self._federation.clients
         reports, declined = np.zeros(clients, np.int64), np.zeros(clients, np.int64)
         for spent in self._fleet.spent:
-            for who in spent.clients:
+            for who in spent.clients if spent.round else ():  # before the first round nothing is reported
                 reports[list(who)] += 1
             declined[list(spent.declined)] += 1
         epsilons, spending = self._recipe.epsilons(), self._spent()
@@ -475,6 +509,8 @@ class _Run:
     def preflight(self) -> tuple[str, ...]:
         """What to expect; a few clients rehearse the first round, so that the size of an update is known."""
         federation = self._federation
+        if (preparation := federation.method.preparation(self._recipe.name)) is not None:
+            return preflight.of_preparation(federation, preparation)
         some = [client for client, part in enumerate(federation.parts) if len(part)][:REHEARSING]
         plan = federation.method.plan(federation.method.init(), self._recipe.name)
         local = self._fleet.rehearse(plan, some)

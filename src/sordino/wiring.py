@@ -42,6 +42,7 @@ class Federation:
     layout: Layout
     built: Built
     budgets: Sequence[Budget] | None
+    record_shape: tuple[int, ...]  #: of a record as the model sees it
 
     @property
     def method(self) -> Method:
@@ -89,9 +90,8 @@ def wire(recipe: Recipe) -> Federation:
     """All parts of a recipe; whatever does not fit together is refused here, before any training."""
     dataset = read_data(recipe)
     parts, exams = _set_aside(recipe, dataset, split(recipe, dataset))
-    model = models.build(
-        recipe.model.name, input_shape=dataset.shape, classes=len(dataset.classes), **recipe.model.options
-    )
+    seen = methods.record_shape(recipe, dataset.shape, len(dataset.classes))
+    model = models.build(recipe.model.name, input_shape=seen, classes=len(dataset.classes), **recipe.model.options)
     layout = models.parameter_layout(model)
     statistics = Statistics.of(model, recipe.model.buffers)
     sizes = tuple(len(part) for part in parts)
@@ -100,7 +100,7 @@ def wire(recipe: Recipe) -> Federation:
             "no client holds a record: there is nothing to learn from. Give some of them split.sizes > 0"
         )
     setting = Setting(recipe, model, layout, statistics, sizes, dataset.shape, len(dataset.classes))
-    return Federation(recipe, dataset, parts, exams, model, layout, methods.build(setting), recipe.budgets())
+    return Federation(recipe, dataset, parts, exams, model, layout, methods.build(setting), recipe.budgets(), seen)
 
 
 # --- data -------------------------------------------------------------------------------------------------------------
@@ -165,22 +165,29 @@ def split(recipe: Recipe, dataset: Dataset) -> list[NDArray[np.int64]]:
 
 
 def _set_aside(recipe: Recipe, dataset: Dataset, parts: Sequence[NDArray[np.int64]]) -> tuple[Parts, dict[str, Exam]]:
-    """Training examples of each client, and the exams: the test set, and what clients set aside for tuning."""
+    """Training examples of each client, and the exams: the test set, and what clients set aside for tuning.
+
+    Where clients see examples in their own ways, each is examined on its own: what it set aside, and an equal share of
+    the test set, dealt in turn.
+    """
     classes = len(dataset.classes)
-    exams = {"test": Exam(dataset.test, dataset.normalisation, classes)}
+    dealt = np.arange(len(dataset.test)) % len(parts)
+    exams = {"test": Exam(dataset.test, dataset.normalisation, classes, dealt)}
     if not recipe.data.validation:
         return tuple(parts), exams
     pairs = [
         partition.validation_split(part, recipe.data.validation, recipe.seed, client=k) if len(part) else (part, part)
         for k, part in enumerate(parts)
     ]
-    aside = np.sort(np.concatenate([held for _, held in pairs]))
+    aside = np.concatenate([held for _, held in pairs])
+    order = np.argsort(aside, kind="stable")
+    owners = np.repeat(np.arange(len(pairs)), [len(held) for _, held in pairs])[order]
     if not aside.size:
         raise InvalidInput(
             f"data.validation = {recipe.data.validation} sets aside no example of any client: raise it, or take larger "
             "clients"
         )
-    exams["validation"] = Exam(dataset.train.take(aside), dataset.normalisation, classes)
+    exams["validation"] = Exam(dataset.train.take(aside[order]), dataset.normalisation, classes, owners)
     return tuple(kept for kept, _ in pairs), exams
 
 

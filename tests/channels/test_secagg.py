@@ -1,8 +1,11 @@
 """Secure sums: exact, with whoever drops out; nothing but the sum can be had, and no forged message counts."""
 
 import itertools
+import json
+import re
 import struct
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from scipy import stats
 
 from sordino.channels import secagg, shamir
 from sordino.channels.secagg import STEPS, Client, Ed25519Identity, Refused, Server, Session, SumLost, invitation
+from sordino.channels.summed import Rule
 from sordino.errors import InvalidInput
 
 LAST = len(STEPS)
@@ -693,3 +697,30 @@ def test_too_few_shares_give_something_else():
 def test_senseless_sharing_is_refused(call):
     with pytest.raises(InvalidInput):
         call()
+
+
+# --- the page about it ------------------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = (ROOT / "docs" / "secure-aggregation.md").read_text()
+
+
+def test_the_pages_example_runs():
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    exec(compile(example, "docs/secure-aggregation.md", "exec"), {})
+
+
+@pytest.mark.parametrize(("share", "shown"), [(1 / 2, "1/2"), (2 / 3, "2/3"), (0.8, "0.8")])
+def test_the_pages_thresholds_are_the_codes(share, shown):
+    agreed = session(clients=100, threshold=Rule(share).threshold(100))
+    t = agreed.threshold
+    assert f"| {shown} | {t} | {100 - t} | {agreed.colluders} | {agreed.honest} |" in PAGE
+
+
+def test_the_pages_costs_are_those_recorded():
+    recorded = json.loads((ROOT / "benchmarks" / "results" / "secagg.json").read_text())["results"]
+    for name, cost in recorded.items():
+        server = {**cost["server_seconds"], "all": sum(cost["server_seconds"].values())}
+        for step, seconds in server.items():
+            lines = [line for line in PAGE.splitlines() if line.startswith(f"| {step} |")]
+            assert any(f" {1e3 * seconds:,.0f} |" in line for line in lines), (name, step)

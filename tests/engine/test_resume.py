@@ -32,6 +32,10 @@ CASES: dict[str, dict[str, Any]] = {
     "plain": {},
     "budgets": {**BUDGETS, "rounds.count": 4},
     "nobody left": {**BUDGETS, "rounds.count": 9},
+    "spent one by one": {
+        **TWO_POINT, "clients.budget": {"limit": 700.0, "basis": "claimed"}, "rounds.count": 40,
+        "method.selection": {"kind": "count", "k": 2},
+    },
     "batch norm, local": BATCH_NORM,
     "batch norm, released": {**BATCH_NORM, "model.buffers": "release"},
     "patience": {
@@ -71,24 +75,24 @@ def test_a_run_interrupted_after_every_round_ends_as_if_it_never_had_been(name, 
     assert left(parts) == left(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("name", ["budgets", "batch norm, local"])
-def test_an_interrupt_in_the_middle_of_a_round_leaves_the_last_whole_one(name, tmp_path, monkeypatch):
+def test_an_interrupt_in_the_middle_of_a_round_leaves_the_last_whole_one(tmp_path, monkeypatch):
     """Two of four clients have computed their answers, and kept their statistics, when Ctrl-C comes."""
-    given = recipe(CASES[name])
+    budget = {"clients.budget": {"limit": 10.0}, "clients.allow_unproven": ["model update"]}
+    given = recipe(BATCH_NORM, **budget, **{"rounds.count": 4})
     whole = sordino.run(given, folder=tmp_path / "whole")
     monkeypatch.setattr(simulated, "TASK_CLIENTS", 2)
     honest, calls = simulated.Task.do, []
 
     def do(task, work, plan):
         calls.append(plan.round)
-        if calls.count(2) == 2:
+        if calls.count(3) == 2:
             raise KeyboardInterrupt
         return honest(task, work, plan)
 
     monkeypatch.setattr(simulated.Task, "do", do)
     with pytest.raises(KeyboardInterrupt):
         sordino.run(given, folder=tmp_path / "parts")
-    assert len((tmp_path / "parts/metrics.jsonl").read_text().splitlines()) == 1
+    assert len((tmp_path / "parts/metrics.jsonl").read_text().splitlines()) == 2
     monkeypatch.undo()
     sordino.run(given, folder=tmp_path / "parts", resume=True)
     assert left(tmp_path / "parts") == left(whole.folder or Path())
@@ -196,14 +200,17 @@ def test_ctrl_c_and_a_kill_of_real_processes_lose_nothing(tmp_path):
 
 def test_a_killed_worker_ends_the_run_with_the_remedy_and_it_goes_on(tmp_path, monkeypatch):
     given = recipe(BATCH_NORM, **{"rounds.count": 6})
-    start_worker, workers = simulated.Workers._start, []
+    start_worker, workers, shared = simulated.Workers._start, [], []
 
     def remembered(self):
         start_worker(self)
         workers.append(self._processes[-1])
+        shared.append(Path(self._folder.name))
+        assert (shared[0] / "clients-x.npy").exists()
 
     class Killer(Observer):
         def round(self, record):
+            assert not shared[0].exists()  # whatever happens from now on, no copy of the data is left behind
             if record.round == 3:
                 workers[0].kill()
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.numpy import load_file
 from torch import Tensor, nn
 
 from sordino.recipe import Recipe
@@ -53,7 +54,9 @@ def left(folder: Path) -> dict[str, Any]:
     """All that a run came to and that must not depend on how often it was interrupted: everything but times."""
     rounds = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     result = json.loads((folder / "result.json").read_text())
+    kept = load_file(folder / "checkpoint/state.safetensors")
     return {
+        "checkpoint": {name: array.tobytes() for name, array in kept.items()},
         "model": (folder / "model.safetensors").read_bytes(),
         "statement": (folder / "statement.json").read_bytes(),
         "rounds": [{**line, "seconds": None} for line in rounds],

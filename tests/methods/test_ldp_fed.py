@@ -17,6 +17,7 @@ from sordino.fleets.simulated import SimulatedFleet
 from sordino.learning import models
 from sordino.learning.models import Layer
 from sordino.mechanisms import Exponential
+from sordino.mechanisms.exponential import posterior_confidence
 from sordino.messages import Plan
 from sordino.methods.interface import Bench
 from sordino.methods.ldp_fed import basic, dealt, proportional, schedule_of, single_layer
@@ -24,6 +25,8 @@ from sordino.methods.upload import Upload
 from sordino.privacy.guarantee import SERVER, Adjacency
 from sordino.privacy.statement import Statement
 from sordino.recipe import Recipe, RecipeInvalid
+from sordino.reproduce.experiments import experiments
+from sordino.reproduce.papers.ldp_fed import equivalent_epsilon
 from sordino.runs import _work, run
 from sordino.wiring import wire
 from tests.engine.tiny import TINY
@@ -315,3 +318,30 @@ def test_uploads_of_equal_layers_and_shares_are_built_once() -> None:
     method, made = plans(settings({"rounds.count": 40, "method.scope.cycles": 10}))
     distinct: set[Upload] = {method.upload(plan) for plan in made}
     assert len(distinct) == 2
+
+
+# --- the paper's experiments ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [2, 7, 100, 1000])
+@pytest.mark.parametrize("alpha", [0.0362, 0.5, 1.0, 4.0])
+def test_the_papers_conversion_is_that_of_the_enumerated_posterior(alpha: float, size: int) -> None:
+    confidence = posterior_confidence(alpha, size)
+    assert equivalent_epsilon(alpha, size) == pytest.approx(np.log((size - 1) * confidence / (1 - confidence)))
+
+
+def test_alpha_one_on_the_papers_codes_is_epsilon_23_6() -> None:
+    # both ends: 1 - lambda = 0.39347 of likelihood, a posterior of 0.470, ln(2 * 10^10 * 0.470/0.530) = 23.60
+    assert equivalent_epsilon(1.0, 2 * 10**10 + 1) == pytest.approx(23.60, abs=5e-3)
+    with pytest.raises(InvalidInput, match="give a larger alpha"):
+        equivalent_epsilon(1e-7, 2 * 10**10 + 1)
+
+
+def test_all_experiments_are_recipes_that_fit() -> None:
+    found = experiments("ldp-fed")
+    assert {e.x: e.figure for e in found if e.id.startswith("table-1")} == {
+        1: 86.85, 2: 86.20, 4: 86.89, 5: 86.93, 10: 86.30, 16: 85.28,
+    }  # fmt: skip
+    for experiment in found:
+        for quick in (True, False):
+            assert experiment.settings(quick=quick, seed=2).seed == 2

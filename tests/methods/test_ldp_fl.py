@@ -1,6 +1,7 @@
 """LDP-FL: ranges by layer, weights as bits, what each channel lets the paper claim and what is proven behind it."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -143,6 +144,18 @@ def test_every_weight_of_a_round_is_one_of_few_points_within_its_layers_range() 
     ones = ((after.parameters - centre) / (radius * k) + 1) * 2
     assert np.abs(ones - np.rint(ones)).max() < 1e-4
     assert set(np.rint(ones).tolist()) == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    "ranges",
+    [np.ones((2, 3)), np.ones(4), np.zeros((2, 2)), np.full((2, 2), np.nan)],
+    ids=["layers", "flat", "0", "nan"],
+)
+def test_a_plan_with_senseless_ranges_is_refused(ranges: np.ndarray) -> None:
+    method = ldp_fl(wire(settings({**TWO_LAYERS, **ADAPTIVE})))
+    plan = method.plan(method.init(), "test")
+    with pytest.raises(InvalidInput):
+        method.releases(replace(plan, arrays={**plan.arrays, RANGE: ranges.astype(np.float32)}))
 
 
 def test_ranges_cost_nothing_more() -> None:

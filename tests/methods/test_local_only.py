@@ -6,14 +6,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sordino.fleets.simulated import Task
 from sordino.learning.evaluation import score
 from sordino.methods.interface import Bench
 from sordino.methods.local_only import PARAMETERS, LocalOnly
+from sordino.observer import Observer
 from sordino.privacy.statement import Statement
 from sordino.recipe import Recipe, RecipeInvalid
 from sordino.runs import _work, run
 from sordino.wiring import wire
 from tests.engine.tiny import TINY, left
+
+
+class StopsAfterTwo(Observer):
+    def round(self, record: Any) -> None:
+        if record.round == 2:
+            raise KeyboardInterrupt
 
 
 def settings(changes: dict[str, Any] | None = None) -> Recipe:
@@ -29,8 +37,6 @@ def trained(recipe: Recipe) -> tuple[Any, dict[int, Any]]:
     for _ in range(recipe.rounds.count):
         plan = method.plan(state, "test")
         for client in range(method.clients):
-            from sordino.fleets.simulated import Task
-
             done = Task((client,), (kept.get(client, {}),)).do(work, plan)
             kept[client] = done.states[0]
         state = state.unchanged()
@@ -88,18 +94,8 @@ def test_before_the_first_round_the_common_start_is_scored() -> None:
 def test_an_interrupted_run_goes_on_to_the_same_result(tmp_path: Any) -> None:
     whole = run(settings(), folder=tmp_path / "whole", workers=1)
 
-    class Stop(Exception):
-        pass
-
-    from sordino.observer import Observer
-
-    class Stopping(Observer):
-        def round(self, record: Any) -> None:
-            if record.round == 2:
-                raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        run(settings(), folder=tmp_path / "cut", workers=1, observer=Stopping())
+        run(settings(), folder=tmp_path / "cut", workers=1, observer=StopsAfterTwo())
     again = run(settings(), folder=tmp_path / "cut", resume=True, workers=2)
     assert again.accuracy == whole.accuracy
     assert left(tmp_path / "cut") == left(tmp_path / "whole")

@@ -184,6 +184,20 @@ def test_binomial_formula_against_brute_force(each: float, target: float) -> Non
     )
 
 
+@pytest.mark.parametrize(("each", "count", "target"), [(0.05, 2000, 12.0), (1.0, 650, 390.0), (4.0, 650, 2570.0)])
+def test_binomial_formula_leaves_out_nothing_that_counts(each: float, count: int, target: float) -> None:
+    """All terms one by one; delta is between 1e-7 and 1e-2 here, a sum of hundreds of unlike terms."""
+
+    def term(i: int) -> float:
+        ways = math.lgamma(count + 1) - math.lgamma(i + 1) - math.lgamma(count - i + 1)
+        mass = math.exp(ways - i * each - count * math.log1p(math.exp(-each)))
+        return mass * -math.expm1(min(0.0, target - (count - 2 * i) * each))
+
+    by_hand = math.fsum(term(i) for i in range(count // 2))
+    assert 1e-7 < by_hand < 1e-2
+    assert equal_bits_delta(each, count, target) == pytest.approx(by_hand, rel=2e-11)
+
+
 def test_binomial_formula_against_a_privacy_loss_distribution() -> None:
     numerical = pld.from_randomized_response(2 / (1 + math.e), 2, value_discretization_interval=1e-2)
     for count in (30, 650):

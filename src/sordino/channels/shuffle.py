@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sordino.channels.direct import Exchange
 from sordino.errors import InvalidInput
+from sordino.messages import Plan
 
 if TYPE_CHECKING:
     from sordino.recipe import Recipe
@@ -88,7 +89,7 @@ class Shuffled:
             held.setdefault(int(self._class_of[client]), {})[client] = body
         self.withheld = 0
         if self._delays is not None and clients:
-            self.timing = self._delays.round(clients, self._values, self._randomness)
+            self.timing = self._delays.round(clients, self._values, Plan.decode(plan).round)
         for number, reports in sorted(held.items()):
             yield from self._passed_on(reports, self._crowds[number])
 
@@ -157,13 +158,15 @@ class Timing:
 class Delays:
     """The clients' delays: each parameter is sent after T_W^i + U(0, T), with T_W^i = T_S - t_LC^i - t_C^i.
 
-    T is the median of the clients' proposals, so that no single one of them decides it.
+    T is the median of the clients' proposals, so that no single one of them decides it. It is a simulation beside the
+    run and hides nothing: its draws follow from a seed.
     """
 
-    def __init__(self, proposals: ArrayLike, computing: ArrayLike, communication: ArrayLike) -> None:
+    def __init__(self, proposals: ArrayLike, computing: ArrayLike, communication: ArrayLike, *, seed: int = 0) -> None:
         proposed, t_lc, t_c = (_seconds(x) for x in (proposals, computing, communication))
         self.latency = float(median(proposed.tolist()))  #: T
         self._responses: Float64s = t_lc + t_c
+        self._seed = seed
 
     @classmethod
     def of(cls, given: Any, clients: int, seed: int) -> Delays:
@@ -171,16 +174,16 @@ class Delays:
         from sordino.recipe.strengths import resolved
 
         parts = (given.latency, given.computing, given.communication)
-        return cls(*(resolved(part, clients, seed, _STREAM + k) for k, part in enumerate(parts)))
+        return cls(*(resolved(part, clients, seed, _STREAM + k) for k, part in enumerate(parts)), seed=seed)
 
-    def round(self, clients: Sequence[int], values: int, randomness: np.random.Generator) -> Timing:
-        """One round of these clients with so many parameters each.
+    def round(self, clients: Sequence[int], values: int, number: int) -> Timing:
+        """The round of this number, of these clients with so many parameters each.
 
         The last of d draws from U(0, T) is T * U^(1/d): there is no need to draw them all.
         """
         responses = self._responses[np.asarray(clients, np.intp)]
         slowest = float(responses.max())
-        last = self.latency * randomness.random(len(responses)) ** (1 / values)
+        last = self.latency * np.random.default_rng([self._seed, number]).random(len(responses)) ** (1 / values)
         return Timing(
             slowest,
             finished=slowest + float(last.max()),
@@ -211,7 +214,8 @@ def exposed_share(responses: ArrayLike, latency: float) -> float:
     steps = np.concatenate([np.ones_like(starts), -np.ones_like(starts)])
     order = np.argsort(edges, kind="stable")
     open_windows = np.cumsum(steps[order])[:-1]
-    return float(np.diff(edges[order])[open_windows == 1].sum() / (starts.size * latency))
+    alone = np.diff(edges[order])[open_windows == 1].sum()
+    return min(1.0, float(alone / (starts.size * latency)))
 
 
 def expected_finish(slowest: float, latency: float, clients: int, values: int) -> float:
@@ -239,10 +243,10 @@ def completion_times(
     for latency in latencies:
         for n in clients:
             timings = [
-                Delays(latency, randomness.uniform(*computing, n), randomness.uniform(*communication, n)).round(
-                    range(n), values, randomness
-                )
-                for _ in range(rounds)
+                Delays(
+                    latency, randomness.uniform(*computing, n), randomness.uniform(*communication, n), seed=seed
+                ).round(range(n), values, number)
+                for number in range(rounds)
             ]
             means = {
                 name: math.fsum(getattr(timing, name) for timing in timings) / rounds

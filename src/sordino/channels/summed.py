@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -184,30 +184,36 @@ class Members:
 
     steps = STEPS
 
-    def __init__(self, method: Method, rule: Rule, honest: Sequence[int], identity: Identity | None = None) -> None:
-        self._method, self._rule, self._honest, self._identity = method, rule, tuple(honest), identity
-        self._plan: Plan | None = None
-        self._tally: Tally | None = None
+    def __init__(
+        self,
+        method: Method,
+        rule: Rule,
+        honest: Sequence[int],
+        identities: Mapping[int, Identity] | None = None,
+    ) -> None:
+        self._method, self._rule, self._honest = method, rule, tuple(honest)
+        self._identities = identities  # by client; without them, keys are taken as the server hands them out
+        self._at: tuple[Plan, Tally] | None = None  # the round at hand
         self._clients: dict[int, Client] = {}
         self._latest: dict[tuple[str, int], int] = {}  # federation, client -> the last round it took part in
 
     def begin(self, message: bytes) -> Plan:
         """The plan that comes with a request for keys: a new round, in which nobody takes part yet."""
         _, encoded = _without_plan(message)
-        self._plan = Plan.decode(encoded)
-        self._tally, self._clients = self._method.tally(self._plan), {}
-        return self._plan
+        plan = Plan.decode(encoded)
+        self._at, self._clients = (plan, self._method.tally(plan)), {}
+        return plan
 
     @property
     def plan(self) -> Plan:
         """The plan of the round at hand."""
-        if self._plan is None:
-            raise Refused("a secure sum begins with the step 'keys', which brings the plan")
-        return self._plan
+        return self._round[0]
 
-    def _round(self) -> Tally:
-        assert self.plan and self._tally is not None
-        return self._tally
+    @property
+    def _round(self) -> tuple[Plan, Tally]:
+        if self._at is None:
+            raise Refused("a secure sum begins with the step 'keys', which brings the plan")
+        return self._at
 
     def releases(self, plan: Plan) -> tuple[tuple[Release, ...], ...]:
         """What a client of every class releases: against the server as before, and against one that sees sums only."""
@@ -223,13 +229,13 @@ class Members:
             return self._join(client, message)
         if client not in self._clients:
             raise Refused(f"client {client} takes part in no sum, and was asked for the step {step!r}")
-        vector = None if body is None else self._round().summand(client, body, self._rule.digits)
+        vector = None if body is None else self._round[1].summand(client, body, self._rule.digits)
         return self._clients[client].answer(step, message, vector)
 
     def _join(self, client: int, message: bytes) -> bytes:
         """The keys of a client that agrees to take part in the sum it is invited to."""
         request, encoded = _without_plan(message)
-        plan, tally, session = self.plan, self._round(), invitation(request)
+        (plan, tally), session = self._round, invitation(request)
         if encoded != plan.encode():
             raise Refused("this client was sent another plan than the others")
         (group,) = tally.classes([client])
@@ -240,7 +246,8 @@ class Members:
         if self._latest.get((plan.federation, client), 0) >= plan.round:
             raise Refused(f"this client took part in a sum of round {plan.round} or later already")
         self._latest[plan.federation, client] = plan.round
-        self._clients[client] = Client(session, client, identity=self._identity)
+        identity = None if self._identities is None else self._identities[client]
+        self._clients[client] = Client(session, client, identity=identity)
         return self._clients[client].answer("keys", request)
 
 

@@ -197,6 +197,7 @@ def _model_problems(recipe: Recipe) -> list[str]:
 
     try:
         from sordino.learning import models
+        from sordino.methods import record_shape
     except ImportError:
         typer.echo("The model is not checked: that needs PyTorch (the extra 'learn').", err=True)
         return []
@@ -204,9 +205,9 @@ def _model_problems(recipe: Recipe) -> list[str]:
     if listing is None:
         return []
     try:
-        module = models.build(
-            recipe.model.name, input_shape=listing.shape, classes=len(listing.classes), **recipe.model.options
-        )
+        classes = len(listing.classes)
+        shape = record_shape(recipe, listing.shape, classes)
+        module = models.build(recipe.model.name, input_shape=shape, classes=classes, **recipe.model.options)
     except InvalidInput as error:
         return [f"model: {error}"]
     layers = [layer.name for layer in models.parameter_layout(module).layers]

@@ -18,7 +18,7 @@ import tempfile
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing import connection
@@ -34,7 +34,7 @@ from sordino.channels.summed import Members
 from sordino.errors import InvalidInput, SordinoError
 from sordino.learning.cohort import ClientData
 from sordino.learning.datasets import Examples, Normalisation
-from sordino.learning.evaluation import Exam, Scores, score
+from sordino.learning.evaluation import Exam, Scores, in_pieces, score
 from sordino.learning.models import Loss
 from sordino.messages import Answer, Plan, answer_to
 from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, View
@@ -45,7 +45,8 @@ from sordino.randomness import Keystream
 Pipe = Any  #: multiprocessing's connection, which has no type of its own across platforms
 
 TASK_BYTES = 2**26  #: the reports and vectors of one task take about this much memory, at most
-TASK_CLIENTS = 256  #: and this many clients, at most
+GPU_TASK_BYTES = 2**31  #: on a GPU, which is idle with a few clients at a time
+TASK_CLIENTS = 64  #: and this many clients, at most
 TASKS_PER_WORKER = 6  #: so that no worker waits long for another at the end of a round
 WORKER_SECONDS = 2.0  #: how long workers have to end by themselves
 
@@ -152,6 +153,7 @@ class Task:
 
     clients: tuple[int, ...]
     states: tuple[ClientState, ...]
+    prepared: tuple[ClientState, ...] = ()
 
     def do(self, work: Work, plan: Plan) -> Done:
         """The answers of these clients to the plan."""
@@ -160,14 +162,28 @@ class Task:
         return Done(self.clients, answers, reported.states, reported.local)
 
     def cohort(self, work: Work) -> Cohort:
-        """These clients with their data."""
+        """These clients with their data, or with what they made of it where they have prepared."""
         population, device = work.population, work.bench.device
+        absent = (None,) * len(self.clients)
         return Cohort(
             self.clients,
-            tuple(population.data(client, device) for client in self.clients),
+            absent if self.prepared else tuple(population.data(client, device) for client in self.clients),
             self.states,
             tuple(population.size(client) for client in self.clients),
+            self.prepared,
         )
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Some clients' work before the first round."""
+
+    clients: tuple[int, ...]
+
+    def do(self, work: Work, plan: Plan) -> tuple[tuple[int, ...], Sequence[ClientState]]:
+        """These clients, and what they made of their data."""
+        cohort = Task(self.clients, ({},) * len(self.clients)).cohort(work)
+        return self.clients, work.method.prepare(plan, cohort, work.draw(plan.round), work.bench)
 
 
 @dataclass(frozen=True)
@@ -181,22 +197,41 @@ class Done:
 
 
 @dataclass(frozen=True)
+class Look:
+    """One client's look at its share of an exam, for models that see examples through what clients prepared."""
+
+    exam: str
+    client: int
+    prepared: ClientState
+
+    def do(self, work: Work, plan: Plan) -> NDArray[Any]:
+        """The examples of its share as the model sees them, in their order."""
+        exam, randomness = work.exams[self.exam], work.draw(0)([self.client])
+        share, seen = exam.share(self.client), []
+        for piece in in_pieces(len(share)):
+            x = torch.from_numpy(exam.normalisation.apply(exam.examples.x[share[piece]])).to(work.bench.device)
+            seen.append(work.method.seen(x, share[piece], self.client, self.prepared, randomness))
+        return np.concatenate(seen)
+
+
+@dataclass(frozen=True)
 class Grading:
     """One piece of an exam, the model's parameters being those of the plan at hand."""
 
     exam: str
-    piece: slice
+    piece: slice | NDArray[np.int64]
     number: int
+    inputs: NDArray[Any] | None = None  #: the examples as a client sees them; None: as they are
 
     def do(self, work: Work, plan: Plan) -> tuple[int, Scores]:
         """The scores of this piece, and its number."""
         buffers = {name: value for name, value in plan.arrays.items() if name != "parameters"} or None
         parameters = plan.arrays["parameters"]
-        args = (work.model, parameters, buffers, work.loss, work.exams[self.exam], self.piece, work.bench.device)
-        return self.number, score(*args)
+        exam, device = work.exams[self.exam], work.bench.device
+        return self.number, score(work.model, parameters, buffers, work.loss, exam, self.piece, device, self.inputs)
 
 
-Job = Task | Grading
+Job = Task | Preparation | Look | Grading
 
 
 # --- one process, or several ------------------------------------------------------------------------------------------
@@ -407,6 +442,7 @@ class SimulatedFleet:
         workers: int = 1,
         report_bytes: int = 0,
         members: Members | None = None,
+        prepared: MutableMapping[int, ClientState] | None = None,
     ) -> None:
         if workers > 1 and work.bench.device.type != "cpu":
             raise InvalidInput(f"{workers} workers cannot share one GPU: take --workers 1 with --device cuda")
@@ -416,6 +452,9 @@ class SimulatedFleet:
         self._members = members  # the clients' side of secure sums, where reports travel in these
         self._hands: Here | Workers = Here(work) if workers == 1 else Workers(work, workers)
         self.states: dict[int, ClientState] = {}
+        #: what clients made before the first round: given back as it was, never made again
+        self.prepared: MutableMapping[int, ClientState] = {} if prepared is None else prepared
+        self._looks: dict[tuple[str, int], NDArray[Any]] = {}
         self.seen = Seen()
         self.spent: list[Spent] = []
 
@@ -431,19 +470,40 @@ class SimulatedFleet:
         if self._members is not None and step in self._members.steps:
             yield from self._sum(self._members, step, messages, deadline)
             return
-        if step != "report":
-            raise InvalidInput(f"simulated clients know the step 'report', not {step!r}")
+        if step not in ("prepare", "report"):
+            raise InvalidInput(f"simulated clients know the step 'report' (and 'prepare' before it), not {step!r}")
         self.seen = Seen()
         for message in {id(m): m for m in messages.values()}.values():
             clients = [client for client, own in messages.items() if own is message]
-            yield from self._answer(Plan.decode(message), clients, deadline)
+            plan = Plan.decode(message)
+            willing = yield from self._willing(plan, clients)
+            if step == "prepare":
+                yield from self._preparations(plan, willing)
+            else:
+                yield from self._reports(plan, willing, deadline)
 
-    def _answer(self, plan: Plan, clients: Sequence[int], deadline: float | None) -> Iterator[tuple[int, bytes]]:
+    def _willing(self, plan: Plan, clients: Sequence[int]) -> Generator[tuple[int, bytes], None, list[int]]:
+        """Those whose ledgers let them take part; the others decline."""
         willing = self.charge(plan, clients)
         for client in clients:
             if client in self.spent[-1].declined:
                 yield client, answer_to(plan, None)
-        yield from self._reports(plan, willing, deadline)
+        return willing
+
+    def _preparations(self, plan: Plan, willing: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        """Clients say that they are ready, those first that were so before a restart: nothing is drawn twice."""
+        yield from ((client, answer_to(plan, b"")) for client in willing if client in self.prepared)
+        jobs = [Preparation(piece) for piece in self._pieces([k for k in willing if k not in self.prepared])]
+        for clients, made in self._hands.run(plan, jobs):
+            for client, kept in zip(clients, made, strict=True):
+                self.prepared[client] = kept
+                yield client, answer_to(plan, b"")
+
+    @property
+    def kept(self) -> dict[int, ClientState]:
+        """All that each client has kept: what it prepared, and what it keeps from round to round."""
+        who = sorted({*self.prepared, *self.states})
+        return {client: {**self.prepared.get(client, {}), **self.states.get(client, {})} for client in who}
 
     def _sum(
         self, members: Members, step: str, messages: Mapping[int, bytes], deadline: float | None
@@ -452,8 +512,7 @@ class SimulatedFleet:
         if step == "keys":
             self.seen = Seen()
             plan = members.begin(next(iter(messages.values())))
-            willing = self.charge(plan, list(messages))
-            yield from ((client, answer_to(plan, None)) for client in self.spent[-1].declined)
+            willing = yield from self._willing(plan, list(messages))
         else:
             plan, willing = members.plan, list(messages)
         reports: Iterable[tuple[int, bytes | None]] = ((client, None) for client in willing)
@@ -509,15 +568,23 @@ class SimulatedFleet:
         self.spent.append(spent)
 
     def _tasks(self, clients: Sequence[int]) -> list[Task]:
+        """What clients have to do in a round."""
+        tasks = []
+        for piece in self._pieces(clients):
+            prepared = tuple(self.prepared[client] for client in piece) if self.prepared else ()
+            tasks.append(Task(piece, tuple(self.states.get(client, {}) for client in piece), prepared))
+        return tasks
+
+    def _pieces(self, clients: Sequence[int]) -> list[tuple[int, ...]]:
         """Clients of like sizes together, the largest first, in pieces that keep all workers busy and memory small."""
         population, width = self._work.population, self._work.bench.execution.width
         order = sorted(clients, key=lambda client: (-population.size(client), client))
         share = -(-len(order) // (self.workers * TASKS_PER_WORKER))
         fair = -(-len(order) // self.workers)
-        most = min(TASK_CLIENTS, TASK_BYTES // max(1, self._report_bytes))
+        room = TASK_BYTES if self._work.bench.device.type == "cpu" else GPU_TASK_BYTES
+        most = min(TASK_CLIENTS, room // max(1, self._report_bytes))
         size = max(2, min(-(-share // width) * width, fair, most))
-        pieces = [tuple(order[first : first + size]) for first in range(0, len(order), size)]
-        return [Task(piece, tuple(self.states.get(client, {}) for client in piece)) for piece in pieces]
+        return [tuple(order[first : first + size]) for first in range(0, len(order), size)]
 
     def rehearse(self, plan: Plan, clients: Sequence[int]) -> LocalView:
         """Let some clients train on a plan: nothing is sent, nothing charged, nothing kept."""
@@ -527,10 +594,24 @@ class SimulatedFleet:
     def grade(self, view: View, exam: str) -> Scores:
         """Score a model; the pieces are added in their order, whoever computed them."""
         model = Plan("grading", 0, {}, {"parameters": view.parameters, **(view.buffers or {})})
-        pieces = self._work.exams[exam].pieces()
-        jobs = [Grading(exam, piece, number) for number, piece in enumerate(pieces)]
+        jobs = self._gradings(exam) if view.client is None else self._gradings_through(view.client, exam)
         scored = dict(self._hands.run(model, jobs))
-        return Scores.together([scored[number] for number in range(len(pieces))])
+        none = Scores.none(self._work.exams[exam].classes)
+        return Scores.together([none, *(scored[number] for number in range(len(jobs)))])
+
+    def _gradings(self, exam: str) -> list[Grading]:
+        return [Grading(exam, piece, number) for number, piece in enumerate(self._work.exams[exam].pieces())]
+
+    def _gradings_through(self, client: int, exam: str) -> list[Grading]:
+        """The client's own share of an exam, seen through what it prepared."""
+        share = self._work.exams[exam].share(client)
+        if not len(share):
+            return []
+        if (exam, client) not in self._looks:
+            look = Look(exam, client, self.prepared[client])
+            (self._looks[exam, client],) = self._hands.run(Plan("looking", 0), [look])
+        seen = self._looks[exam, client]
+        return [Grading(exam, share[piece], number, seen[piece]) for number, piece in enumerate(in_pieces(len(share)))]
 
     def close(self) -> None:
         """Let go of workers and files."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from sordino.errors import InvalidInput
 from sordino.learning.datasets import Examples, Normalisation
 from sordino.learning.models import Loss, has_batch_norm, parameter_layout
 
@@ -40,6 +42,11 @@ class Scores:
         return self.loss_sum / max(1, self.examples)
 
     @classmethod
+    def none(cls, classes: int) -> Scores:
+        """Of no examples at all."""
+        return cls(np.zeros((classes, classes), np.int64), 0.0)
+
+    @classmethod
     def together(cls, pieces: Sequence[Scores]) -> Scores:
         """The scores of all pieces, added in their order."""
         return cls(np.sum([piece.confusion for piece in pieces], axis=0), sum(piece.loss_sum for piece in pieces))
@@ -52,10 +59,22 @@ class Exam:
     examples: Examples
     normalisation: Normalisation
     classes: int
+    owners: NDArray[np.int64] | None = None  #: which client each example belongs to, where somebody asks
 
     def pieces(self) -> list[slice]:
         """The pieces in which it is scored."""
-        return [slice(first, min(first + PIECE, len(self.examples))) for first in range(0, len(self.examples), PIECE)]
+        return in_pieces(len(self.examples))
+
+    def share(self, client: int) -> NDArray[np.int64]:
+        """The positions of one client's own examples."""
+        if self.owners is None:
+            raise InvalidInput("nobody has said whose the examples of this exam are: give it `owners`")
+        return np.flatnonzero(self.owners == client)
+
+
+def in_pieces(examples: int) -> list[slice]:
+    """So many examples, at most `PIECE` at a time."""
+    return [slice(first, min(first + PIECE, examples)) for first in range(0, examples, PIECE)]
 
 
 def score(
@@ -64,10 +83,11 @@ def score(
     buffers: Mapping[str, NDArray[np.float32]] | None,
     loss: Loss,
     exam: Exam,
-    piece: slice,
+    piece: slice | NDArray[np.int64],
     device: torch.device | str = "cpu",
+    inputs: NDArray[Any] | None = None,
 ) -> Scores:
-    """Scores of one piece.
+    """Scores of one piece; `inputs` are its examples as somebody sees them, where the model does not see them as is.
 
     A model with batch norm whose statistics the server does not have is scored with those of the piece's own inputs.
     """
@@ -77,7 +97,7 @@ def score(
     own = {name: value.clone() for name, value in module.named_buffers()}
     for name, value in (buffers or {}).items():
         own[name] = torch.from_numpy(np.asarray(value)).to(device).reshape(own[name].shape)
-    x = torch.from_numpy(exam.normalisation.apply(exam.examples.x[piece])).to(device)
+    x = torch.from_numpy(exam.normalisation.apply(exam.examples.x[piece]) if inputs is None else inputs).to(device)
     y = torch.from_numpy(np.ascontiguousarray(exam.examples.y[piece])).to(device)
     with torch.no_grad():
         scores = functional_call(module, {**named, **own}, (x,))
@@ -87,4 +107,4 @@ def score(
     return Scores(counts.reshape(exam.classes, exam.classes), total if np.isfinite(total) else float("inf"))
 
 
-__all__ = ["PIECE", "Exam", "Scores", "score"]
+__all__ = ["PIECE", "Exam", "Scores", "in_pieces", "score"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sordino.errors import InvalidInput
 
 if TYPE_CHECKING:
     from sordino.methods.setting import Built, Setting
+    from sordino.recipe import Recipe
 
 #: The name in a recipe, and the file that holds the method.
 METHODS = {
@@ -20,13 +21,24 @@ METHODS = {
     "hybrid-one": "hybrid_one",
     "ldp-fl": "ldp_fl",
     "personalized": "personalized",
+    "webfed": "webfed",
+    "ldpfl": "ldpfl",
 }
 
 
 def build(setting: Setting) -> Built:
     """The method that the recipe names."""
-    name = setting.recipe.method.name
+    built: Built = _module(setting.recipe.method.name).build(setting)
+    return built
+
+
+def record_shape(recipe: Recipe, shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
+    """The shape in which the model sees a record; methods that make something else of records say so themselves."""
+    own = getattr(_module(recipe.method.name), "record_shape", None)
+    return shape if own is None else tuple(own(recipe, shape, classes))
+
+
+def _module(name: str) -> Any:
     if name not in METHODS:
         raise InvalidInput(f"unknown method {name!r}; allowed: {', '.join(METHODS)}")
-    built: Built = import_module(f"sordino.methods.{METHODS[name]}").build(setting)
-    return built
+    return import_module(f"sordino.methods.{METHODS[name]}")

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sordino.learning.cohort import ClientData, CohortResult, LocalTraining, train_cohort
+from sordino.learning.cohort import ClientData, CohortResult, LocalTraining
 from sordino.learning.draws import alike
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.messages import Plan
@@ -138,16 +138,13 @@ class FedAvg(Method):
     def _train(self, plan: Plan, cohort: Cohort, rows: Sequence[int], draw: Draw, bench: Bench) -> CohortResult:
         data = [d for k in rows if (d := cohort.data[k]) is not None]
         randomness: Randomness = draw([cohort.clients[k] for k in rows])
-        return train_cohort(
-            self._model,
+        return bench.trainer(self._model).train(
             torch.from_numpy(plan.arrays["parameters"]),
             data,
             self.training,
             randomness,
-            execution=bench.execution,
             buffers=self._buffers(plan, [cohort.states[k] for k in rows]),
             first_step=self._first_step(plan.round, data[0]),
-            device=bench.device,
         )
 
     def _first_step(self, round: int, data: ClientData) -> int:

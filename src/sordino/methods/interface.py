@@ -14,14 +14,17 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from sordino.learning.cohort import ClientData
+from sordino.learning.cohort import ClientData, CohortTrainer
 from sordino.learning.stacked import Execution
 from sordino.messages import Plan
 from sordino.methods.upload import Draw, Tally
 from sordino.privacy.guarantee import Release
+from sordino.randomness import Randomness
 
 Floats = NDArray[np.float32]
+Positions = NDArray[np.int64]
 ClientState = Mapping[str, NDArray[Any]]  #: what a client keeps from one round to the next, for itself
 
 
@@ -54,16 +57,21 @@ class View:
 
     parameters: Floats
     buffers: Mapping[str, Floats] | None = None
+    client: int | None = None  #: through whose eyes examples are seen (`Method.seen`); None: as they are
 
 
 @dataclass(frozen=True)
 class Cohort:
-    """K clients at work together: their numbers, their data (None: no records) and what they kept."""
+    """K clients at work together: their numbers, their data (None: no records) and what they kept.
+
+    Clients that have prepared are handed what they made of their records then, and no longer the records.
+    """
 
     clients: tuple[int, ...]
     data: tuple[ClientData | None, ...]
     states: tuple[ClientState, ...]
     sizes: tuple[int, ...]
+    prepared: tuple[ClientState, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,18 @@ class Bench:
 
     execution: Execution = field(default_factory=Execution)
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    _trainers: dict[int, CohortTrainer] = field(default_factory=dict, compare=False, repr=False)
+
+    def trainer(self, model: nn.Module) -> CohortTrainer:
+        """What trains this model here; kept, so that what it prepared for one round serves the next."""
+        key = id(model)  # the trainer keeps the model, so that no other can get its place
+        if key not in self._trainers:
+            self._trainers[key] = CohortTrainer(model, execution=self.execution, device=self.device)
+        return self._trainers[key]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process prepares its own."""
+        return Bench, (self.execution, self.device)
 
 
 @dataclass(frozen=True)
@@ -129,6 +149,27 @@ class Method(ABC):
         `kept` is what each client has kept so far; only a simulation, in which the researcher is all of them, has it.
         """
         return (self.view(state),)
+
+    # --- once, before the first round; most methods have nothing to prepare
+
+    def preparation(self, federation: str) -> Plan | None:
+        """What all clients are asked to do before the first round: the plan of round 0, or None for nothing."""
+        return None
+
+    def prepare(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Sequence[ClientState]:
+        """What each client makes of its records: it is kept unchanged, and all rounds are computed from it alone."""
+        raise NotImplementedError(f"{type(self).__name__} has nothing to prepare")
+
+    def seen(
+        self, x: Tensor, positions: Positions, client: int, prepared: ClientState, randomness: Randomness
+    ) -> NDArray[Any]:
+        """Examples `x [n, ...]`, at these positions of an exam, as the model sees them through a client's preparation.
+
+        The randomness is that client's, of round 0, and has one row.
+        """
+        raise NotImplementedError(f"{type(self).__name__} scores examples as they are")
+
+    # --- in every round
 
     @abstractmethod
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:

@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sordino.errors import InvalidInput
 from sordino.learning.models import Layout
 from sordino.mechanisms import TwoPoint
 from sordino.messages import Plan
@@ -88,12 +89,14 @@ class Uploads:
 
     def within(self, ranges: Floats) -> Upload:
         """For the centres and radii of one round; the last one is kept."""
+        layers = self._setting.sent_layout.layers
+        if ranges.shape != (2, len(layers)):
+            raise InvalidInput(
+                f"a plan's ranges are [2, {len(layers)}], centres and radii of all layers: ask for it again"
+            )
         key = np.asarray(ranges, "<f4").tobytes()
         if key not in self._last:
-            centre, radius = (
-                {layer.name: float(x) for layer, x in zip(self._setting.sent_layout.layers, row, strict=True)}
-                for row in ranges
-            )
+            centre, radius = ({layer.name: float(x) for layer, x in zip(layers, row, strict=True)} for row in ranges)
             self._last = {key: self._upload(self._method.range.model_copy(update={"centre": centre, "radius": radius}))}
         return self._last[key]
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sordino.learning.cohort import CohortResult, train_cohort
+from sordino.learning.cohort import CohortResult
 from sordino.messages import Plan
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Reported, State, View
@@ -93,16 +93,13 @@ class LocalOnly(FedAvg):
         self, plan: Plan, cohort: Cohort, rows: Sequence[int], starts: NDArray[np.float32], draw: Draw, bench: Bench
     ) -> CohortResult:
         data = [d for k in rows if (d := cohort.data[k]) is not None]
-        return train_cohort(
-            self._model,
+        return bench.trainer(self._model).train(
             torch.from_numpy(starts),
             data,
             self.training,
             draw([cohort.clients[k] for k in rows]),
-            execution=bench.execution,
             buffers=self._buffers(plan, [cohort.states[k] for k in rows]),
             first_step=self._first_step(plan.round, data[0]),
-            device=bench.device,
         )
 
 

@@ -12,13 +12,15 @@ from torch import Tensor, nn
 
 from sordino.errors import InvalidInput
 from sordino.learning import models, optimizers
-from sordino.learning.cohort import LocalTraining
+from sordino.learning.augmentation import Affine
+from sordino.learning.cohort import Augmentation, LocalTraining
 from sordino.learning.models import Layer, Layout
 from sordino.learning.optimizers import Optimizer
 from sordino.methods.interface import Method
 from sordino.methods.upload import Upload
 
 if TYPE_CHECKING:
+    from sordino import recipe as recipes
     from sordino.recipe import Recipe
 
 
@@ -82,30 +84,45 @@ class Setting:
     @property
     def optimizer(self) -> Optimizer:
         """The recipe's optimiser."""
-        given: Any = self.recipe.training.optimizer
-        common = {"lr": given.lr, "weight_decay": given.weight_decay, "decay": given.decay}
-        match given.name:
-            case "sgd":
-                return optimizers.SGD(**common, momentum=given.momentum, nesterov=given.nesterov)
-            case "adam":
-                return optimizers.Adam(**common, betas=(given.beta1, given.beta2), epsilon=given.epsilon)
-            case "rmsprop":
-                return optimizers.RMSprop(**common, rho=given.rho, epsilon=given.epsilon, momentum=given.momentum)
-        raise InvalidInput(f"unknown optimiser {given.name!r}")
+        return optimizer_of(self.recipe.training.optimizer)
 
     @property
     def local_training(self) -> LocalTraining:
         """The recipe's plain local training."""
-        given = self.recipe.training
-        return LocalTraining(
-            self.optimizer,
-            epochs=given.epochs,
-            steps=given.steps,
-            batch_size=given.batch_size or None,
-            shuffle=given.shuffle,
-            drop_last=given.drop_last,
-            loss=models.loss_for(self.recipe.model.name),
+        return local_training_of(self.recipe.training, self.recipe.model.name, self.input_shape)
+
+
+def optimizer_of(given: Any) -> Optimizer:
+    """The optimiser that a recipe describes."""
+    rate = optimizers.WeightDecay(given.weight_decay, given.decayed or ("*",))
+    common = {"lr": given.lr, "weight_decay": rate, "decay": given.decay}
+    match given.name:
+        case "sgd":
+            return optimizers.SGD(**common, momentum=given.momentum, nesterov=given.nesterov)
+        case "adam":
+            return optimizers.Adam(**common, betas=(given.beta1, given.beta2), epsilon=given.epsilon)
+        case "rmsprop":
+            return optimizers.RMSprop(**common, rho=given.rho, epsilon=given.epsilon, momentum=given.momentum)
+    raise InvalidInput(f"unknown optimiser {given.name!r}")
+
+
+def local_training_of(given: recipes.Training, model: str, shape: tuple[int, ...]) -> LocalTraining:
+    """Plain local training of a model on records of this shape, as a recipe describes it."""
+    change = given.augmentation
+    if change is not None and len(shape) != 3:
+        raise InvalidInput(
+            f"augmentation turns and moves images; records of shape {list(shape)} are none: leave it out"
         )
+    return LocalTraining(
+        optimizer_of(given.optimizer),
+        epochs=given.epochs,
+        steps=given.steps,
+        batch_size=given.batch_size or None,
+        shuffle=given.shuffle,
+        drop_last=given.drop_last,
+        loss=models.loss_for(model),
+        augmentation=None if change is None else Augmentation(Affine(**change.model_dump()), Affine.draws),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +133,7 @@ class Built:
     upload: Upload  #: of the first round, for the pre-flight
     batch: int  #: records in a batch
     records: float  #: about how many records all clients together train on in a round
+    graded: nn.Module | None = None  #: what is scored, where records come to the model in another form than it takes
 
 
 def plainly_built(setting: Setting, method: Method, upload: Upload, training: LocalTraining) -> Built:
@@ -128,4 +146,4 @@ def plainly_built(setting: Setting, method: Method, upload: Upload, training: Lo
     return Built(method, upload, training.batch_size or largest, float(records))
 
 
-__all__ = ["Built", "Setting", "Statistics", "plainly_built"]
+__all__ = ["Built", "Setting", "Statistics", "local_training_of", "optimizer_of", "plainly_built"]

@@ -470,12 +470,15 @@ def two_point_distribution(epsilon: float, interval: float) -> Any:
 def distribution_epsilon(distribution: Any, delta: float) -> float:
     """Smallest epsilon of a privacy loss distribution at delta.
 
-    The library's own answer is only rough where e^-epsilon underflows, from about 700 on; the curve itself is not.
+    The library's own answer is only rough, or infinite by mistake, where e^-epsilon underflows, from about 700 on; the
+    curve itself is not.
     """
-    rough = float(distribution.get_epsilon_for_delta(delta))
-    if rough < 700 or math.isinf(rough):
+    with np.errstate(over="ignore"):
+        rough = float(distribution.get_epsilon_for_delta(delta))
+    if rough < 700 or distribution.get_delta_for_epsilon(math.inf) > delta:
         return rough
-    return _smallest_epsilon(lambda e: float(distribution.get_delta_for_epsilon(e)), delta, start=rough)
+    start = 700.0 if math.isinf(rough) else rough
+    return _smallest_epsilon(lambda e: float(distribution.get_delta_for_epsilon(e)), delta, start=start)
 
 
 def _exchanges(adjacency: Adjacency) -> bool:

@@ -26,6 +26,7 @@ from sordino.recipe.grammar import (
     LaplaceSpec,
     LdpFed,
     LdpFl,
+    Ldpfl,
     Part,
     Personalized,
     RelayChannel,
@@ -41,6 +42,7 @@ from sordino.recipe.grammar import (
     SiloDp,
     SizesSplit,
     SummedChannel,
+    WebFed,
 )
 from sordino.recipe.problems import Problem, nearest
 from sordino.recipe.toml import shown
@@ -259,7 +261,7 @@ def _epsilon_where_it_is_used(recipe: Sections) -> Found:
 
 @_reads("method.name", "method.range", "method.mechanism")
 def _the_range_fits_the_mechanism(recipe: Sections) -> Found:
-    if not isinstance(recipe.method, FedAvg | LdpFed | LdpFl | Personalized):
+    if not isinstance(recipe.method, FedAvg | LdpFed | LdpFl | Personalized | WebFed):
         return
     mechanism, range_ = recipe.method.mechanism, recipe.method.range
     if range_ is None:
@@ -292,7 +294,7 @@ def _form(mechanism: Part) -> str:
 
 @_reads("method.name", "method.mechanism")
 def _a_calibration_has_its_own_fields(recipe: Sections) -> Found:
-    if not isinstance(recipe.method, FedAvg | Personalized):
+    if not isinstance(recipe.method, FedAvg | Personalized | WebFed):
         return
     mechanism, table = recipe.method.mechanism, "method.mechanism"
     match mechanism:
@@ -381,6 +383,17 @@ def _personal_reports_fit_each_other(recipe: Sections) -> Found:
     if isinstance(mechanism, GaussianSpec) and mechanism.calibration == "eq4":
         yield from _same("method.mechanism.sampling", mechanism.sampling, "method.sampling", method.sampling)
         yield from _same("method.mechanism.rounds", mechanism.rounds, "rounds.count", recipe.rounds.count)
+
+
+@_reads("method")
+def _counts_are_announced_by_all_at_once(recipe: Sections) -> Found:
+    method = recipe.method
+    if isinstance(method, WebFed) and method.aggregation.kind == "noisy-samples" and method.selection.kind != "all":
+        yield _at(
+            "method.aggregation.kind",
+            f"got noisy-samples with selection = {method.selection.kind}; counts are announced in the first round, by "
+            "all: take selection = all, or mean",
+        )
 
 
 def _or(names: Sequence[str]) -> str:
@@ -477,6 +490,20 @@ def _honest_silos_are_in_every_secure_sum(recipe: Sections) -> Found:
             f"got {method.honest}; allowed: at most {channel.least(asked)}, the fewest that a sum of {asked} silos has "
             "in it: raise method.channel.threshold, or ask more silos",
         )
+
+
+@_reads("method.name", "method.mechanism", "model.name", "training.augmentation")
+def _randomised_records_are_no_images(recipe: Sections) -> Found:
+    method = recipe.method
+    if not isinstance(method, Ldpfl):
+        return
+    if recipe.training.augmentation is not None:
+        yield _at(
+            "training.augmentation",
+            "got some, but this training sees randomised features only: give it to method.extractor.training",
+        )
+    if method.mechanism.name == "record-privunit" and recipe.model.name != "logistic":
+        yield _at("model.name", f"got {recipe.model.name}; record-privunit is learnt by one dense layer: take logistic")
 
 
 # --- stopping ---------------------------------------------------------------------------------------------------------

@@ -328,6 +328,10 @@ class Model(Part):
 LearningRate = Annotated[Positive, Field(description="learning rate")]
 Momentum = Annotated[Share, Field(description="momentum")]
 WeightDecay = Annotated[NonNegative, Field(description="L2 regularisation, added to the gradient")]
+Decayed = Annotated[
+    Annotated[tuple[str, ...], BeforeValidator(_as_tuple), MinLen(1)] | None,
+    Field(description="which tensors weight_decay is for, by patterns such as conv*.weight; all if left out"),
+]
 Decay = Annotated[NonNegative, Field(description="the learning rate of step t is lr / (1 + decay * t)")]
 
 
@@ -339,6 +343,7 @@ class Sgd(Part):
     momentum: Momentum = 0.0
     nesterov: bool = Field(default=False, description="Nesterov's momentum")
     weight_decay: WeightDecay = 0.0
+    decayed: Decayed = None
     decay: Decay = 0.0
 
 
@@ -351,6 +356,7 @@ class Adam(Part):
     beta2: Share = Field(default=0.999, description="decay of the squared gradient's mean")
     epsilon: Positive = Field(default=1e-8, description="added to the root; nothing to do with privacy")
     weight_decay: WeightDecay = 0.0
+    decayed: Decayed = None
     decay: Decay = 0.0
 
 
@@ -363,6 +369,7 @@ class RmsProp(Part):
     epsilon: Positive = Field(default=1e-8, description="added to the root; nothing to do with privacy")
     momentum: Momentum = 0.0
     weight_decay: WeightDecay = 0.0
+    decayed: Decayed = None
     decay: Decay = 0.0
 
 
@@ -371,6 +378,17 @@ Optimizer = Annotated[Sgd | Adam | RmsProp, Field(discriminator="name")]
 
 def _one_epoch_unless_steps(earlier: dict[str, Any]) -> int | None:
     return 1 if earlier.get("steps") is None else None
+
+
+class Augmentation(Part):
+    """Images changed at random in every step, by numbers from the client's own stream."""
+
+    inline: ClassVar[bool] = True
+
+    rotation: Annotated[float, Ge(0), Lt(180)] = Field(default=0.0, description="turned by up to so many degrees")
+    shift: Share = Field(default=0.0, description="moved by up to this part of each side")
+    zoom: Share = Field(default=0.0, description="scaled by up to this part")
+    flip: bool = Field(default=False, description="mirrored left to right, every other time")
 
 
 class Training(Part):
@@ -383,6 +401,7 @@ class Training(Part):
     batch_size: Natural = Field(default=10, description="records per step (0: all at once)")
     shuffle: bool = Field(default=True, description="a new order of the records in every epoch")
     drop_last: bool = Field(default=False, description="leave out a last batch that is not full")
+    augmentation: Augmentation | None = Field(default=None, description="random changes of images; none if left out")
     optimizer: Optimizer = Field(default=Sgd(lr=0.1), description="the rule of each step")
 
 
@@ -566,8 +585,7 @@ class SummedChannel(Part):
     kind: Literal["summed"] = Field(default="summed", description="in secure sums: the server sees no single report")
     threshold: Annotated[float, Ge(0.5), Lt(1), Says("a share from 0.5 to below 1")] = Field(
         default=2 / 3,
-        description="more than this share of those asked must stay to the end, or nothing is revealed; two thirds "
-        "withstand a lying server that a third of them helps",
+        description="more than this share of those asked must stay to the end, or nothing is revealed",
     )
     digits: Annotated[int, Ge(0), Le(18)] = Field(default=10, description="decimals kept of values that are reals")
 
@@ -1003,15 +1021,16 @@ class Personalized(Part):
         default="personalized", description="clients with epsilons of their own, weighed or selected by them"
     )
     sends: Literal["weights", "signs"] = Field(
-        default="weights", description="weights (the paper's IID data), or their signs, of which the model is the majority"
+        default="weights",
+        description="weights (the paper's IID data), or their signs, of which the model is the majority",
     )
     start: Literal["zeros", "random"] = Field(default="zeros", description="where the model's parameters start")
     portion: Natural = Field(
         default=0, description="records that a client takes up in a round, one portion after another (0: all of them)"
     )
     sampling: Probability = Field(default=1.0, description="probability q with which each of them is trained on")
-    schedule: Literal["restarts", "continues"] = Field(
-        default="restarts", description="whether the learning rate's decay begins anew in every round"
+    schedule: Literal["continues", "restarts"] = Field(
+        default="continues", description="whether the learning rate's decay goes on from round to round or begins anew"
     )
     range: FixedRange | None = Field(default=None, description="where weights are clipped to: radius is the paper's c")
     mechanism: Annotated[GaussianSpec | SignSpec | ClipOnlySpec | NoMechanism, Field(discriminator="name")] = Field(
@@ -1025,8 +1044,155 @@ class Personalized(Part):
     channel: ClassVar[DirectChannel] = DirectChannel()
 
 
+ModelName = Annotated[
+    str, MinLen(1), Field(description="a model known by name with a layer called flatten, up to which it is used")
+]
+ModelOptions = Annotated[Table, Field(description="the model's options")]
+
+
+class TrainedExtractor(Part):
+    """Each client's own network, trained on its own records before the first round; its convolutions are kept."""
+
+    kind: Literal["trained"] = Field(default="trained", description="a network of each client, trained on its records")
+    model: ModelName
+    options: ModelOptions = Field(default_factory=dict)
+    start: Literal["common", "own"] = Field(
+        default="common", description="all networks start from the same parameters, or each from its own"
+    )
+    training: Training = Field(default=Training(), description="how a client trains it, once")
+
+
+class RandomExtractor(Part):
+    """A network as the seed starts it, untrained: public, and the same for all."""
+
+    kind: Literal["random"] = Field(default="random", description="an untrained network, public and the same for all")
+    model: ModelName
+    options: ModelOptions = Field(default_factory=dict)
+
+
+class OrientedExtractor(Part):
+    """How strongly each part of an image changes in which direction: fixed filters, public, the same for all."""
+
+    kind: Literal["oriented"] = Field(default="oriented", description="fixed filters, public and the same for all")
+    orientations: Annotated[int, Ge(2), Le(16)] = Field(default=4, description="directions")
+    cells: Annotated[int, Ge(1), Le(32)] = Field(default=7, description="parts along each side of an image")
+
+
+Extractor = Annotated[TrainedExtractor | RandomExtractor | OrientedExtractor, Field(discriminator="kind")]
+
+
+class Encoding(Part):
+    """The fixed-point code of a feature (Eq. 10 of LDPFL), whole + fraction + 1 bits."""
+
+    whole: Annotated[int, Ge(0), Le(20)] = Field(default=4, description="bits before the point")
+    fraction: Annotated[int, Ge(0), Le(20)] = Field(default=5, description="bits after it")
+    order: Literal["msb", "lsb"] = Field(
+        default="msb", description="which bit comes first: theorem-2 keeps even positions and scrambles odd ones"
+    )
+    reading: Literal["text", "equation"] = Field(
+        default="text", description="sign and magnitude as the paper's words say, or its equation as printed, unsigned"
+    )
+
+
+Alpha = Annotated[float, Gt(1), Le(1000), Field(description="the paper's privacy budget coefficient")]
+
+
+class Theorem2Spec(MechanismSpec):
+    """The randomiser of LDPFL: bits at even positions are mostly kept, those at odd ones scrambled."""
+
+    name: Literal["theorem-2"] = Field(
+        default="theorem-2", description="LDPFL's: epsilon is claimed per record; proven is tens of thousands"
+    )
+    alpha: Alpha = 10.0
+
+
+class Theorem1Spec(MechanismSpec):
+    """The first randomiser of LDPFL: nearly the claimed epsilon, and nearly no signal."""
+
+    name: Literal["theorem-1"] = Field(default="theorem-1", description="LDPFL's first: nearly no signal is left")
+    alpha: Alpha = 10.0
+
+
+class RapporSpec(MechanismSpec):
+    """Randomised response on every bit (RAPPOR, Eq. 11 of LDPFL)."""
+
+    name: Literal["rappor"] = Field(default="rappor", description="randomised response on each bit, epsilon per record")
+
+
+class OptimisedSpec(MechanismSpec):
+    """Optimised unary encoding, on strings of which any two bits may differ."""
+
+    name: Literal["optimised"] = Field(default="optimised", description="ones kept with 1/2, at epsilon per record")
+
+
+class RecordPrivUnitSpec(MechanismSpec):
+    """PrivUnitG of a record's features and label together: epsilon is per record, and proven."""
+
+    name: Literal["record-privunit"] = Field(
+        default="record-privunit", description="features and label as one direction: epsilon per record, proven"
+    )
+
+
+RecordMechanism = Annotated[
+    Theorem2Spec | Theorem1Spec | RapporSpec | OptimisedSpec | RecordPrivUnitSpec | NoMechanism,
+    Field(discriminator="name"),
+]
+
+
+class Ldpfl(Part):
+    """LDPFL: each client randomises its records' features once; a network is federated over what came of them."""
+
+    name: Literal["ldpfl"] = Field(default="ldpfl", description="a network federated over records randomised once")
+    server_lr: ClassVar[float] = 1.0
+    selection: Selection = Field(default=SelectAll(), description="who is asked in a round")
+    extractor: Extractor = Field(description="what makes features of records")
+    encoding: Encoding = Field(default=Encoding(), description="how features become bits")
+    mechanism: RecordMechanism = Field(default=Theorem2Spec(), description="the randomiser of a record")
+    learning: Literal["together", "alone"] = Field(
+        default="together", description="the network is federated, or every client trains its own"
+    )
+    examined: Literal["randomised", "plain"] = Field(
+        default="randomised", description="whether test examples pass through the randomiser as records do"
+    )
+    channel: Annotated[DirectChannel, _said("kind")] = Field(default=DirectChannel(), description="how reports travel")
+    aggregation: Annotated[Mean | BySamples, Field(discriminator="kind")] = Field(
+        default=Mean(), description="how reports are put together"
+    )
+
+
+class NoisySamples(Part):
+    """Reports weighed by numbers of samples that clients announce once, with Laplace noise of their own."""
+
+    kind: Literal["noisy-samples"] = Field(
+        default="noisy-samples", description="weighed by sample counts that are announced once, with noise"
+    )
+    epsilon: Annotated[float, Gt(0), Le(20)] = Field(
+        description="of that announcement, for a whole client; beside clients.epsilon"
+    )
+    limit: Annotated[int, Ge(2), Le(2**24)] = Field(description="the largest number that counts: public")
+
+
+class WebFed(Part):
+    """WebFed: clients are web pages, which add Laplace noise to their weights."""
+
+    name: Literal["webfed"] = Field(default="webfed", description="weights with Laplace noise, as web pages send them")
+    selection: Selection = Field(default=SelectAll(), description="who is asked in a round")
+    range: FixedRange | None = Field(
+        default=None, description="where weights are clipped to; left out only without a mechanism"
+    )
+    mechanism: Annotated[LaplaceSpec | ClipOnlySpec | NoMechanism, Field(discriminator="name")] = Field(
+        default=LaplaceSpec(), description="laplace in one of its three readings, or one without noise"
+    )
+    aggregation: Annotated[Mean | BySamples | NoisySamples, Field(discriminator="kind")] = Field(
+        default=Mean(), description="how reports are put together"
+    )
+    server_lr: ClassVar[float] = 1.0
+    channel: ClassVar[DirectChannel] = DirectChannel()
+
+
 Method = Annotated[
-    FedAvg | SiloDp | LdpFed | LdpFl | CentralDp | LocalOnly | HybridOne | Personalized, Field(discriminator="name")
+    FedAvg | SiloDp | LdpFed | LdpFl | CentralDp | LocalOnly | HybridOne | Personalized | WebFed | Ldpfl,
+    Field(discriminator="name"),
 ]
 
 
@@ -1043,7 +1209,9 @@ class Rounds(Part):
         default="validation", description="which examples decide about stopping; a test set that does so must be public"
     )
     quorum: Count = Field(default=1, description="fewest reports that make a round count")
-    deadline: NonNegative = Field(default=0.0, description="seconds a round may wait (0: no limit)")
+    deadline: NonNegative = Field(
+        default=0.0, description="seconds a round, or each step of a secure sum, may wait (0: no limit)"
+    )
 
 
 class Evaluation(Part):

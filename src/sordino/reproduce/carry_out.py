@@ -10,7 +10,7 @@ from typing import Any
 from sordino.observer import Observer
 from sordino.recipe import Recipe
 from sordino.reproduce.experiments import Experiment
-from sordino.reproduce.records import Record, Records, stated, today
+from sordino.reproduce.records import Record, Records, essence, stated, today
 from sordino.runs import Outcome, run
 
 Told = Callable[[Experiment, int, str], None]  #: experiment, seed, what happens
@@ -35,7 +35,7 @@ def reproduce(
             if turn > wanted:
                 continue
             recipe = experiment.settings(quick=quick, seed=turn)
-            if records.has(experiment.id, turn, quick, recipe.fingerprint):
+            if records.has(experiment.id, turn, quick, essence(recipe)):
                 told(experiment, turn, "recorded before")
                 continue
             told(experiment, turn, "running")
@@ -59,7 +59,7 @@ def record(experiment: Experiment, seed: int, quick: bool, recipe: Recipe, outco
         experiment.id,
         seed,
         quick,
-        recipe.fingerprint,
+        essence(recipe),
         accuracy=result.accuracy,
         best=max((accuracy for _, accuracy in curve), default=result.accuracy),
         rounds=result.rounds,

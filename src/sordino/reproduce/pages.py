@@ -11,7 +11,7 @@ from pathlib import Path
 from sordino.durable import write_whole
 from sordino.reproduce.experiments import PAPERS, Experiment, experiments
 from sordino.reproduce.plots import plot
-from sordino.reproduce.records import Record, Records, Stated
+from sordino.reproduce.records import Record, Records, Stated, essence
 
 BEGIN, END = "<!-- figures: made by `sordino reproduce` -->", "<!-- end of figures -->"
 CLOSE = 2.0  #: points within which a figure counts as reproduced
@@ -55,8 +55,13 @@ class Row:
 
 
 def rows(paper: str, records: Records) -> list[Row]:
-    """All experiments of a paper with what was recorded of their full runs."""
-    return [Row(e, tuple(records.of(e.id, quick=False))) for e in experiments(paper)]
+    """All experiments of a paper with what was recorded of their full runs; records of other settings do not count."""
+    found = []
+    for experiment in experiments(paper):
+        asked = essence(experiment.settings(quick=False, seed=1))
+        own = [record for record in records.of(experiment.id, quick=False) if record.fingerprint == asked]
+        found.append(Row(experiment, tuple(own)))
+    return found
 
 
 def privacy_cells(row: Row) -> tuple[str, str]:
@@ -73,10 +78,13 @@ def privacy_cells(row: Row) -> tuple[str, str]:
 
 
 def _headline(stated: Sequence[Stated]) -> Stated | None:
-    """The row that speaks of the most: a client (or a record, where that is what a method protects)."""
+    """The row that the paper speaks of; without a claim, the one about the most: a client, or a record where proven."""
     order = ("client", "record (add/remove)", "record (replace)", "label", "coordinate")
-    finite = [row for row in stated if not isinstance(row.proven, str)]
-    return min(finite or list(stated), key=lambda row: order.index(row.adjacency), default=None)
+
+    def place(row: Stated) -> tuple[bool, bool, int]:
+        return row.claimed is None, isinstance(row.proven, str), order.index(row.adjacency)
+
+    return min(stated, key=place, default=None)
 
 
 Column = tuple[str, Callable[[Row], str]]
@@ -170,8 +178,11 @@ def write_overview(records_of: Callable[[str], Records], docs: Path) -> Path:
         found = [row for row in rows(paper, records_of(paper)) if row.experiment.figure is not None]
         counts = {verdict: sum(row.verdict == verdict for row in found) for verdict in _VERDICTS}
         said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-        parts.append(f"## [{title}](papers/{paper}.md)")
-        parts.append(f"`sordino reproduce {paper}`; {len(found)} stated figures: {said or 'none run'}.")
+        parts.append(f"## [{title}](papers/{paper}.md)" if found else f"## {title}")
+        if not found:
+            parts.append("Its experiments are not described yet: nothing was run.")
+            continue
+        parts.append(f"`sordino reproduce {paper}`; {len(found)} stated figures: {said}.")
         parts.append(table(found, OVERVIEW))
     path = docs / "reproduction.md"
     write_whole(path, ("\n\n".join(parts) + "\n").encode())

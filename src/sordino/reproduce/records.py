@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from typing import Any
 from sordino.durable import append_line, whole_lines
 from sordino.errors import InvalidInput
 from sordino.privacy.statement import Statement
+from sordino.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Record:
     experiment: str
     seed: int
     quick: bool
-    fingerprint: str  #: of the recipe as run: a changed recipe makes old records stale
+    fingerprint: str  #: of what the recipe asked for (`essence`): another recipe makes old records stale
     accuracy: float | None
     best: float | None  #: over the rounds, for papers that plot curves
     rounds: int
@@ -61,6 +63,12 @@ class Record:
             return cls(**packed)
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidInput(f"a line of the records is damaged ({error}): remove it and run again") from None
+
+
+def essence(recipe: Recipe) -> str:
+    """A fingerprint of what a recipe asks for beyond defaults: titles and new defaults change nothing."""
+    asked = recipe.model_dump(mode="json", exclude_defaults=True, exclude={"name", "summary", "paper", "seed"})
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def stated(statement: Statement) -> tuple[Stated, ...]:
@@ -119,4 +127,4 @@ def mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-__all__ = ["Record", "Records", "Stated", "stated", "today"]
+__all__ = ["Record", "Records", "Stated", "essence", "stated", "today"]

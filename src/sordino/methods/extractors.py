@@ -1,0 +1,180 @@
+"""What makes features of records: a network that each client trained on its own records, or something public.
+
+Features that a public extractor makes of a record depend on that record alone. Those of a network that was trained on
+all of a client's records depend on each of them: another record changes the features of all.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.func import functional_call
+
+from sordino.errors import InvalidInput
+from sordino.learning import models
+from sordino.learning.cohort import ClientData, LocalTraining
+from sordino.learning.models import Network, parameter_layout
+from sordino.methods.interface import Bench, ClientState
+from sordino.methods.setting import local_training_of
+from sordino.methods.upload import Draw
+from sordino.randomness import Purpose
+
+PIECE = 500  #: records whose features are computed at a time
+PARAMETERS = "extractor"  #: under which a client keeps its own extractor's parameters
+STATISTICS = "statistics."  #: before the names of its running statistics
+
+
+class Extractor(ABC):
+    """Records `[n, ...]` to features `[n, r]`."""
+
+    features: int  #: r
+    public: bool  #: whether it knows nothing of anybody's records
+
+    @abstractmethod
+    def fit(self, clients: Sequence[int], data: Sequence[ClientData], draw: Draw, bench: Bench) -> list[ClientState]:
+        """What each of K clients keeps to make features with."""
+
+    @abstractmethod
+    def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
+        """The features of some records, with what their client keeps."""
+
+
+class TrainedExtractor(Extractor):
+    """The convolution module (CM) of a network (CNN) that each client trains on its own records (section 3.1)."""
+
+    public = False
+
+    def __init__(
+        self, network: Network, training: LocalTraining, features: int, seed: int, start: Literal["common", "own"]
+    ) -> None:
+        self._network, self._training, self._seed, self._start = network, training, seed, start
+        self._module = network.extractor().eval()
+        self._layout = parameter_layout(network)
+        self._own = parameter_layout(self._module)
+        self.features = features
+
+    def fit(self, clients: Sequence[int], data: Sequence[ClientData], draw: Draw, bench: Bench) -> list[ClientState]:
+        starts = torch.stack([self._start_of(client, draw) for client in clients])
+        trained = bench.trainer(self._network).train(starts, data, self._training, draw(clients))
+        named = self._layout.unflatten(trained.parameters.cpu())
+        flat = self._own.flatten({name: named[name] for name in self._own.names}).numpy()
+        kept = dict(self._module.named_buffers())
+        statistics = {name: value.cpu().numpy() for name, value in trained.buffers.items() if name in kept}
+        return [
+            {PARAMETERS: flat[k].copy(), **{STATISTICS + name: value[k].copy() for name, value in statistics.items()}}
+            for k in range(len(clients))
+        ]
+
+    def _start_of(self, client: int, draw: Draw) -> Tensor:
+        """Where a client's training starts: where all start, or a place from its own stream."""
+        seed = self._seed
+        if self._start == "own":
+            low, high = draw([client]).words(np.zeros(1, np.intp), Purpose.INIT, 0, 0, 2)[0].tolist()
+            seed = high << 32 | low
+        return self._layout.flatten(models.initial_parameters(self._network, seed))
+
+    def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
+        named = self._own.unflatten(torch.from_numpy(np.asarray(kept[PARAMETERS])).to(x.device))
+        statistics = {
+            name.removeprefix(STATISTICS): torch.from_numpy(np.asarray(value)).to(x.device)
+            for name, value in kept.items()
+            if name.startswith(STATISTICS)
+        }
+        with torch.no_grad():
+            features: Tensor = functional_call(self._module, {**named, **statistics}, (x,))
+        return features
+
+
+class RandomExtractor(Extractor):
+    """The convolution module as the seed starts it: nothing is learnt, so nothing is told."""
+
+    public = True
+
+    def __init__(self, network: Network, features: int, seed: int) -> None:
+        self._module = network.extractor().eval()
+        started = models.initial_parameters(network, seed)
+        self._parameters = {name: started[name] for name in parameter_layout(self._module).names}
+        self.features = features
+
+    def fit(self, clients: Sequence[int], data: Sequence[ClientData], draw: Draw, bench: Bench) -> list[ClientState]:
+        return [{} for _ in clients]
+
+    def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
+        here = {name: value.to(x.device) for name, value in self._parameters.items()}
+        buffers = {name: value.to(x.device) for name, value in self._module.named_buffers()}
+        with torch.no_grad():
+            features: Tensor = functional_call(self._module, {**here, **buffers}, (x,))
+        return features
+
+
+class OrientedExtractor(Extractor):
+    """Derivatives of a blurred image in several directions, rectified and averaged over cells: one filter layer.
+
+    The root evens out strong and weak edges, and of every cell the mean over directions is taken away: what is left
+    says which way edges run, not how many there are.
+    """
+
+    public = True
+
+    def __init__(self, orientations: int, cells: int, shape: tuple[int, ...]) -> None:
+        if len(shape) != 3 or min(shape[1:]) < cells:
+            raise InvalidInput(
+                f"an oriented extractor of {cells}x{cells} cells needs images at least that large, and records have "
+                f"the shape {list(shape)}: take fewer cells, or another extractor"
+            )
+        self._filters, self._cells = derivatives(orientations), cells
+        self.features = orientations * cells * cells
+
+    def fit(self, clients: Sequence[int], data: Sequence[ClientData], draw: Draw, bench: Bench) -> list[ClientState]:
+        return [{} for _ in clients]
+
+    def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
+        grey = x.mean(dim=1, keepdim=True)
+        changes = F.conv2d(grey, self._filters.to(x.device), padding=self._filters.shape[-1] // 2).relu()
+        cells = F.adaptive_avg_pool2d(changes, self._cells).add(1e-4).sqrt()
+        return (cells - cells.mean(dim=1, keepdim=True)).flatten(1)
+
+
+def derivatives(orientations: int, reach: int = 2) -> Tensor:
+    """`[orientations, 1, 2 reach + 1, 2 reach + 1]`: slopes of a Gaussian of width 1, evenly spread over the circle."""
+    place = torch.arange(-reach, reach + 1, dtype=torch.float32)
+    down, across = torch.meshgrid(place, place, indexing="ij")
+    bell = torch.exp(-(down**2 + across**2) / 2)
+    angles = [2 * math.pi * k / orientations for k in range(orientations)]
+    slopes = torch.stack([(math.cos(angle) * across + math.sin(angle) * down) * bell for angle in angles])
+    return (slopes / slopes.abs().sum(dim=(1, 2), keepdim=True)).unsqueeze(1)
+
+
+def features_of(extractor: Extractor, x: Tensor, kept: ClientState) -> NDArray[np.float32]:
+    """Features `[n, r]` of as many records as there are, a few at a time."""
+    made = [extractor(x[first : first + PIECE], kept).cpu() for first in range(0, len(x), PIECE)]
+    return np.asarray(
+        np.nan_to_num(torch.cat(made).numpy())
+    )  # a client whose network fails tells nobody: it sends zeros
+
+
+def build(given: Any, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
+    """The extractor that a recipe's `method.extractor` describes, for records of this shape."""
+    if given.kind == "oriented":
+        return OrientedExtractor(given.orientations, given.cells, shape)
+    network = models.build(given.model, input_shape=shape, classes=classes, **given.options)
+    if not isinstance(network, Network):
+        raise InvalidInput(f"method.extractor.model = {given.model!r} is no sordino.learning.models.Network: name one")
+    features = models.feature_size(network, shape)
+    if given.kind == "random":
+        return RandomExtractor(network, features, seed)
+    training = local_training_of(given.training, given.model, shape)
+    return TrainedExtractor(network, training, features, seed, given.start)
+
+
+__all__ = [
+    "Extractor", "OrientedExtractor", "RandomExtractor", "TrainedExtractor", "build", "derivatives", "features_of",
+]  # fmt: skip

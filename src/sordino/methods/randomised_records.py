@@ -1,0 +1,371 @@
+"""How a client randomises a record, once: what comes out, what it tells, and how a network learns from it.
+
+* `BitRecords`: LDPFL's own. Features in fixed point (Eq. 10), all bits of a record joined, each randomised; labels as
+  they are. Kept bit by bit, eight to a byte.
+* `JointRecords`: features and label as one direction, through PrivUnitG: epsilon for the whole record, proven.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sordino.errors import InvalidInput
+from sordino.learning.cohort import ClientData
+from sordino.learning.models import Loss, cross_entropy
+from sordino.mechanisms import BitRandomizer, BitString, FixedPoint, PrivUnitG, Sphere
+from sordino.mechanisms.integers import exp_bounds, probability_threshold
+from sordino.mechanisms.output import BitOutput, RealOutput
+from sordino.methods.interface import ClientState
+from sordino.privacy.guarantee import (
+    SERVER,
+    Adjacency,
+    Derived,
+    Guarantee,
+    Infinite,
+    ParallelByRecord,
+    Pure,
+    Release,
+    Sequential,
+)
+from sordino.privacy.statement import figure
+from sordino.randomness import BLOCK_WORDS, Randomness, Rows, Words
+
+Features = NDArray[np.float32]
+Labels = NDArray[np.int64]
+
+RECORDS, LABELS = "records", "labels"  #: under which a client keeps them
+TRAINING, EXAMINED = 0, 1  #: the tensor numbers of a client's records and of its test examples
+AT_ONCE = 512  #: records randomised at a time
+
+
+@dataclass(frozen=True)
+class RecordStreams:
+    """One client's randomness with a row for each of its records: record i has its own piece of the client's stream."""
+
+    randomness: Randomness  #: of one row
+    positions: NDArray[np.int64]
+    words_each: int  #: the most that a record draws
+
+    @property
+    def clients(self) -> int:
+        return len(self.positions)
+
+    def words(self, rows: Rows, purpose: int, tensor: int, first: int, count: int) -> Words:
+        stride = -(-self.words_each // BLOCK_WORDS) * BLOCK_WORDS
+        if first + count > stride:
+            raise InvalidInput(
+                f"a record has {self.words_each} random words, and word {first + count - 1} is asked for"
+            )
+        mine = np.zeros(1, np.intp)
+        own = self.positions[rows]
+        if first == 0 and count == stride and (np.diff(own) == 1).all():  # side by side in the stream
+            words = self.randomness.words(mine, purpose, tensor, int(own[0]) * stride, len(own) * stride)
+            return words.reshape(len(own), stride)
+        each = [self.randomness.words(mine, purpose, tensor, int(p) * stride + first, count)[0] for p in own]
+        return np.stack(each)
+
+
+class RandomisedRecords(ABC):
+    """What becomes of features `[n, r]` and labels `[n]`."""
+
+    shape: tuple[int, ...]  #: of a record as the federated model sees it when it is used
+    strengths: Sequence[float | None]  #: each client's epsilon
+
+    @abstractmethod
+    def randomise(self, features: Features, labels: Labels, client: int, randomness: Randomness) -> ClientState:
+        """What a client keeps of its records."""
+
+    @abstractmethod
+    def examined(
+        self, features: Features, positions: NDArray[np.int64], client: int, randomness: Randomness
+    ) -> NDArray[Any]:
+        """Examples as the model is asked about them: an array that `graded` takes."""
+
+    @abstractmethod
+    def data(self, kept: ClientState, device: torch.device) -> ClientData:
+        """What the network trains on."""
+
+    @abstractmethod
+    def learner(self, network: nn.Module) -> tuple[nn.Module, Loss]:
+        """The network in a form that trains on `data`, its parameters in the same order; and its loss."""
+
+    @abstractmethod
+    def graded(self, network: nn.Module) -> nn.Module:
+        """The network in a form that takes what `examined` gives."""
+
+    @abstractmethod
+    def releases(self, name: str, dataset: str, client: int, group: int) -> tuple[Release, ...]:
+        """What a client tells by all that is ever computed from its randomised records.
+
+        Another record changes the features of `group` of them: of one, or of all where the extractor was trained.
+        """
+
+
+def derived(name: str, dataset: str, what: str, sources: Sequence[Release]) -> Release:
+    """Computed from what was released before, and nothing else."""
+    return Release(f"{name}/{what}", dataset, what, (), None, Derived(tuple(release.id for release in sources)))
+
+
+# --- bits -------------------------------------------------------------------------------------------------------------
+
+FEATURES = "randomised features"
+CLEAR_LABELS = "labels"
+
+
+def randomizer(spec: Any, epsilon: float | None, domain: BitString) -> BitRandomizer | None:
+    """The randomiser of a record's bits that a recipe names; None for none."""
+    if spec.name == "none":
+        return None
+    if epsilon is None:
+        raise InvalidInput(f"the mechanism {spec.name} needs clients.epsilon: give a number, a list or a range")
+    match spec.name:
+        case "theorem-2":
+            return BitRandomizer.theorem2(epsilon, domain, a=spec.alpha)
+        case "theorem-1":
+            return BitRandomizer.theorem1(epsilon, domain, a=spec.alpha)
+        case "rappor":
+            return BitRandomizer.rappor(epsilon, domain)
+        case "optimised":
+            return optimised(epsilon, domain)
+    raise InvalidInput(f"unknown mechanism of bits {spec.name!r}")
+
+
+def optimised(epsilon: float, domain: BitString) -> BitRandomizer:
+    """Optimised unary encoding where any bits may differ: p = 1/2, q = 1/(1 + e^e0), e0 = 2 eps/(r l).
+
+    It is Theorem 1's randomiser at alpha = 1.
+    """
+    odds = Fraction(exp_bounds(2 * Fraction(epsilon) / domain.length, 256)[0], 1 << 256)
+    p, q = Fraction(1, 2), 1 / (1 + odds)
+    ones, zeros = probability_threshold(p, towards=q), probability_threshold(q, towards=p)
+    if ones <= zeros:
+        raise InvalidInput("p and q are equal to 32 bits, so the output would say nothing: raise epsilon")
+    return BitRandomizer([ones], [zeros], domain, name="optimised")
+
+
+class Unpacked(nn.Module):
+    """A network over bits that takes them eight to a byte, least significant first."""
+
+    def __init__(self, network: nn.Module, bits: int) -> None:
+        super().__init__()
+        self.network, self._bits = network, bits
+        self.places: Tensor
+        self.register_buffer("places", torch.arange(8, dtype=torch.uint8), persistent=False)
+
+    def forward(self, packed: Tensor) -> Tensor:
+        spread = (packed.unsqueeze(-1) >> self.places) & 1
+        scores: Tensor = self.network(spread.flatten(-2)[..., : self._bits].float())
+        return scores
+
+
+class BitRecords(RandomisedRecords):
+    """The bits of a record's features, each randomised once; the label stays as it is (section 3.2)."""
+
+    def __init__(
+        self, spec: Any, code: FixedPoint, features: int, strengths: Sequence[float | None], test: str
+    ) -> None:
+        domain = BitString(features * code.bits)
+        built = {epsilon: randomizer(spec, epsilon, domain) for epsilon in set(strengths)}
+        self.strengths = tuple(strengths)
+        self.shape = (domain.length,)
+        self._code, self._bits, self._test = code, domain.length, test
+        self._randomizers = built
+
+    def _randomizer(self, client: int) -> BitRandomizer | None:
+        return self._randomizers[self.strengths[client]]
+
+    def randomise(self, features: Features, labels: Labels, client: int, randomness: Randomness) -> ClientState:
+        return {RECORDS: self._packed(features, np.arange(len(features)), client, randomness, TRAINING), LABELS: labels}
+
+    def examined(
+        self, features: Features, positions: NDArray[np.int64], client: int, randomness: Randomness
+    ) -> NDArray[Any]:
+        if self._test == "plain":
+            return BitOutput.pack(self._code.encode(features).astype(np.bool_)).packed
+        return self._packed(features, positions, client, randomness, EXAMINED)
+
+    def _packed(
+        self, features: Features, positions: NDArray[np.int64], client: int, randomness: Randomness, tensor: int
+    ) -> NDArray[np.uint8]:
+        """`[n, ceil(r l / 8)]` bytes."""
+        mechanism, packed = self._randomizer(client), []
+        for first in range(0, len(features), AT_ONCE):
+            bits = self._code.encode(features[first : first + AT_ONCE])
+            if mechanism is None:
+                packed.append(BitOutput.pack(bits.astype(np.bool_)).packed)
+                continue
+            streams = RecordStreams(randomness, positions[first : first + AT_ONCE], self._bits)
+            output = mechanism.randomize(bits, streams, tensor=tensor).output
+            assert isinstance(output, BitOutput)
+            packed.append(output.packed)
+        return np.concatenate(packed)
+
+    def data(self, kept: ClientState, device: torch.device) -> ClientData:
+        return ClientData(*(torch.from_numpy(np.asarray(kept[name])).to(device) for name in (RECORDS, LABELS)))
+
+    def learner(self, network: nn.Module) -> tuple[nn.Module, Loss]:
+        return Unpacked(network, self._bits), cross_entropy
+
+    def graded(self, network: nn.Module) -> nn.Module:
+        return Unpacked(network, self._bits)
+
+    def releases(self, name: str, dataset: str, client: int, group: int) -> tuple[Release, ...]:
+        mechanism = self._randomizer(client)
+        claim = None if mechanism is None else mechanism.claim()
+        if claim is not None:  # the paper's figure is for a record and all that is made of it, its label included
+            claim = replace(claim, adjacency=Adjacency.RECORD_REPLACE, covers="schedule")
+        features = self._features_guarantee(mechanism, group)
+        why = "labels are not randomised: the network is trained on them as they are"
+        alone = (
+            f"; of features alone, epsilon is {figure(features.loss.epsilon)}"
+            if isinstance(features.loss, Pure)
+            else ""
+        )
+        labels = (
+            Guarantee(SERVER, Adjacency.RECORD_REPLACE, Infinite(why + alone), "none"),
+            Guarantee(SERVER, Adjacency.LABEL, Infinite(why), "none"),
+        )
+        return (
+            Release(f"{name}/{FEATURES}", dataset, FEATURES, (features,), claim, composition(group)),
+            Release(f"{name}/{CLEAR_LABELS}", dataset, CLEAR_LABELS, labels, claim, ParallelByRecord()),
+        )
+
+    @staticmethod
+    def _features_guarantee(mechanism: BitRandomizer | None, group: int) -> Guarantee:
+        if mechanism is None:
+            return Guarantee(SERVER, Adjacency.RECORD_REPLACE, Infinite("features are not randomised"), "none")
+        return for_group(mechanism.guarantee(Adjacency.RECORD_REPLACE), group)
+
+
+def for_group(alone: Guarantee, group: int) -> Guarantee:
+    """What holds for one record, where another one changes so many randomised records: group privacy."""
+    if group == 1:
+        return alone
+    assert isinstance(alone.loss, Pure)
+    each = figure(alone.loss.epsilon)
+    basis = f"{alone.basis}: {each} a record, times {group:,} records, as the extractor was trained on all of them"
+    return replace(alone, loss=Pure(alone.loss.epsilon * group), basis=basis)
+
+
+def composition(group: int) -> ParallelByRecord | Sequential:
+    """Each record is touched once, unless all of them changed the extractor."""
+    return ParallelByRecord() if group == 1 else Sequential()
+
+
+# --- features and label together --------------------------------------------------------------------------------------
+
+JOINT = "randomised records"
+
+
+class Matching(nn.Module):
+    """<W, z> of randomised records z `[n, classes * r]`; W is laid out as a dense layer `[classes, r]` with its shifts.
+
+    With the loss -<W, z> + |W|^2/2, whose last part is the optimiser's weight decay, W becomes the mean of the z.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, z: Tensor) -> Tensor:
+        weight, shift = self.network.parameters()
+        return (z * weight.flatten()).sum(-1, keepdim=True) + 0 * shift.sum()
+
+
+def matched(scores: Tensor, labels: Tensor) -> Tensor:
+    """Minus the mean of <W, z>."""
+    return -scores.mean()
+
+
+class JointRecords(RandomisedRecords):
+    """x (e_y - 1/C) for the unit vector x of features and the label y: what logistic regression would learn first.
+
+    It is minus the gradient of a linear softmax classifier at zero, and its mean over records tells classes apart. As
+    one vector of fixed length it goes through PrivUnitG: epsilon is for the record, features and label together.
+    """
+
+    def __init__(self, features: int, classes: int, strengths: Sequence[float | None]) -> None:
+        if any(epsilon is None for epsilon in strengths):
+            raise InvalidInput("the mechanism record-privunit needs clients.epsilon: give a number, a list or a range")
+        self.strengths, self.shape, self._classes = tuple(strengths), (features,), classes
+        self._length = math.sqrt(1 - 1 / classes)
+        built = {e: PrivUnitG(e, Sphere(self._length)) for e in set(strengths) if e is not None}
+        self._mechanisms = built
+
+    def _mechanism(self, client: int) -> PrivUnitG:
+        epsilon = self.strengths[client]
+        assert epsilon is not None
+        return self._mechanisms[epsilon]
+
+    def directions(self, features: Features, labels: Labels) -> Features:
+        """`[n, classes * r]`, each of length sqrt(1 - 1/classes)."""
+        x = unit(features)
+        hot = np.eye(self._classes, dtype=np.float32)[labels] - np.float32(1 / self._classes)
+        return (hot[:, :, None] * x[:, None, :]).reshape(len(x), -1)
+
+    def randomise(self, features: Features, labels: Labels, client: int, randomness: Randomness) -> ClientState:
+        mechanism, made = self._mechanism(client), []
+        values = self._classes * self.shape[0]
+        for first in range(0, len(features), AT_ONCE):
+            rows = slice(first, first + AT_ONCE)
+            z = self.directions(features[rows], labels[rows])
+            streams = RecordStreams(randomness, np.arange(first, first + len(z)), 2 * (values + 2))
+            output = mechanism.randomize(z, streams, tensor=TRAINING).output
+            assert isinstance(output, RealOutput)
+            made.append(output.array)
+        return {RECORDS: np.concatenate(made)}
+
+    def examined(
+        self, features: Features, positions: NDArray[np.int64], client: int, randomness: Randomness
+    ) -> NDArray[Any]:
+        return unit(features)
+
+    def data(self, kept: ClientState, device: torch.device) -> ClientData:
+        x = torch.from_numpy(np.asarray(kept[RECORDS])).to(device)
+        return ClientData(x, torch.zeros(len(x), dtype=torch.int64, device=device))
+
+    def learner(self, network: nn.Module) -> tuple[nn.Module, Loss]:
+        shapes = [tuple(parameter.shape) for parameter in network.parameters()]
+        if shapes != [(self._classes, *self.shape), (self._classes,)]:
+            raise InvalidInput(
+                f"record-privunit is learnt by a single dense layer, and the model has tensors of shapes {shapes}: set "
+                "model.name=logistic"
+            )
+        return Matching(network), matched
+
+    def graded(self, network: nn.Module) -> nn.Module:
+        return network
+
+    def releases(self, name: str, dataset: str, client: int, group: int) -> tuple[Release, ...]:
+        whole = for_group(self._mechanism(client).guarantee(Adjacency.RECORD_REPLACE), group)
+        return (Release(f"{name}/{JOINT}", dataset, JOINT, (whole,), None, composition(group)),)
+
+
+def unit(features: Features) -> Features:
+    """Rows of length 1; a row of zeros stays."""
+    norms = np.linalg.norm(features, axis=1, keepdims=True)
+    return np.asarray(features / np.maximum(norms, np.finfo(np.float32).tiny), np.float32)
+
+
+def build(given: Any, features: int, classes: int, strengths: Sequence[float | None]) -> RandomisedRecords:
+    """How records are randomised, as a recipe's method describes it."""
+    if given.mechanism.name == "record-privunit":
+        return JointRecords(features, classes, strengths)
+    code = FixedPoint(given.encoding.whole, given.encoding.fraction, given.encoding.order, given.encoding.reading)
+    return BitRecords(given.mechanism, code, features, strengths, given.examined)
+
+
+__all__ = [
+    "BitRecords", "JointRecords", "RandomisedRecords", "RecordStreams", "Unpacked", "build", "derived", "optimised",
+    "randomizer", "unit",
+]  # fmt: skip

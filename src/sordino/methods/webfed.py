@@ -1,0 +1,137 @@
+"""WebFed (Lian, Yang, Han, Shi, Lin, Zhang, "WebFed: Cross-platform Federated Learning Framework Based on Web Browser
+with Local Differential Privacy", ICC 2022): clients are web pages that add Laplace noise to their weights.
+
+    WebFedAVG (Algorithm 1)
+        each round t = 1 .. T:
+            the server selects m clients at random
+            each client i:   w_i(t) <- w(t-1) - eta * gradient of L_i at w(t-1),     L_i the mean loss over D_i    (Eq. 3)
+                             w~_i(t) <- w_i(t) + Lap(Delta s / eps)                                                (line 11)
+            the server:      w(t) <- sum of |D_i| w~_i(t) / sum of |D_i|                                           (line 16)
+
+One step on all records is FedSGD: `training.steps = 1`, `batch_size = 0`. With local epochs it is FedAvg; the paper's
+section 3.1 allows both.
+
+Delta s is never defined and nothing is clipped, so that as printed nothing is proven. Three readings, as parameters of
+the mechanism `laplace` (sordino.mechanisms.laplace says more):
+
+    norm = "box"             weights clipped to [-C, C] one by one, Delta s = 2C: eps per weight, d * eps per upload
+    norm = "l1"              the vector clipped to L1 norm C, Delta s = 2C: eps per upload
+    norm = "box", records    Delta s = 2C/m with m records per client, after Wei et al. 2020, whom the paper follows: the
+                             only reading that leaves a model. It takes a trained weight for a mean over records, which it
+                             is not, so that its eps is claimed only
+
+Weighing by |D_i| sends |D_i|. By default all clients count alike and nothing is sent; `samples` sends the number as it
+is; `noisy-samples` sends it once, with Laplace noise of its own, and the same number again in every later report.
+
+What travels (the pages of browsers speak the same): a plan has no settings, and one array `parameters [d]`; the body of a
+report is, where samples weigh, the number of samples as an unsigned 32-bit number (little-endian), and then the
+mechanism's output for d values (docs/bits.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from sordino.mechanisms import Box, Laplace
+from sordino.messages import Plan
+from sordino.methods.fedavg import DATASET, FedAvg
+from sordino.methods.interface import Bench, ClientState, Cohort, Reported
+from sordino.methods.parts import MechanismBuilder
+from sordino.methods.setting import Built, Setting, plainly_built
+from sordino.methods.upload import Draw, Upload
+from sordino.privacy.guarantee import Adjacency, Release
+
+COUNTED = "noisy sample count"
+KEPT = "count"  #: what a client keeps: the number of samples that it has announced
+COUNT_STREAM = 1  #: the tensor number of the count's noise; that of the weights is 0
+
+
+# --- how many samples, with noise (line 16) ---------------------------------------------------------------------------
+
+
+class Counts:
+    """Announced numbers of samples: each between 1 and a public limit, with Laplace noise, drawn once."""
+
+    def __init__(self, epsilon: float, limit: int) -> None:
+        self.limit = limit
+        self.mechanism = Laplace(epsilon, Box(limit / 2, limit / 2))
+
+    def announce(self, cohort: Cohort, draw: Draw) -> list[int]:
+        """What clients announce, from then on for good."""
+        sizes = np.array(cohort.sizes, np.float32)[:, None]
+        output = self.mechanism.randomize(sizes, draw(cohort.clients), tensor=COUNT_STREAM).output
+        estimates = np.rint(self.mechanism.estimate(output)[:, 0])
+        return [int(count) for count in np.clip(estimates, 1, self.limit)]
+
+    def again(self, kept: ClientState) -> int:
+        """What a client has announced; one that did not is no longer free to, and counts for half the limit."""
+        return int(kept[KEPT]) if KEPT in kept else max(1, self.limit // 2)
+
+    def release(self, name: str) -> Release:
+        """The announcement: for a whole client, and so for each of its records."""
+        guarantee = self.mechanism.guarantee(Adjacency.CLIENT, values=1)
+        return Release(f"{name}/{COUNTED}", DATASET, COUNTED, (guarantee,))
+
+
+class CountedUpload(Upload):
+    """Reports that name a number of samples which is a release of its own, made before."""
+
+    def _class_releases(self, c: int, name: str, dataset: str) -> tuple[Release, ...]:
+        return super()._class_releases(c, name, dataset)[:1]
+
+
+# --- the method -------------------------------------------------------------------------------------------------------
+
+
+class WebFed(FedAvg):
+    """Federated averaging of noisy weights; where noisy sample counts weigh, they are announced in the first round."""
+
+    def __init__(self, setting: Setting, upload: Upload, counts: Counts | None) -> None:
+        super().__init__(setting, setting.local_training, upload, sends="weights")
+        self._counts = counts
+
+    def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
+        found = super().releases(plan)
+        if self._counts is None or plan.round > 1:
+            return found
+        return [(*own, self._counts.release(f"{plan.federation}/{plan.round}")) for own in found]
+
+    def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
+        if self._counts is None:
+            return super().report(plan, cohort, draw, bench)
+        first = plan.round == 1
+        announced = self._counts.announce(cohort, draw) if first else [self._counts.again(k) for k in cohort.states]
+        reported = super().report(plan, replace(cohort, sizes=tuple(announced)), draw, bench)
+        states = (
+            {**kept, KEPT: np.array(count)} if first or KEPT in before else kept
+            for before, kept, count in zip(cohort.states, reported.states, announced, strict=True)
+        )
+        return replace(reported, states=tuple(states))
+
+    def _alike(self, cohort: Cohort) -> list[list[int]]:
+        """By the records that there are, whatever numbers are announced."""
+        return super()._alike(replace(cohort, sizes=tuple(0 if data is None else len(data) for data in cohort.data)))
+
+
+def build(setting: Setting) -> Built:
+    """WebFed as a recipe asks for it."""
+    given: Any = setting.recipe.method
+    noisy = given.aggregation.kind == "noisy-samples"
+    upload = (CountedUpload if noisy else Upload)(
+        MechanismBuilder(given.mechanism, given.range, setting.sent_layout, setting.values),
+        setting.recipe.epsilons(),
+        setting.values,
+        clients=setting.clients,
+        what="model weights and batch-norm statistics" if setting.statistics.size else "model weights",
+        samples=noisy or given.aggregation.kind == "samples",
+    )
+    upload.mechanisms  # noqa: B018 (refuses now what the range or the strengths do not allow)
+    counts = Counts(given.aggregation.epsilon, given.aggregation.limit) if noisy else None
+    return plainly_built(setting, WebFed(setting, upload, counts), upload, setting.local_training)
+
+
+__all__ = ["COUNTED", "Counts", "WebFed", "build"]
