@@ -392,6 +392,7 @@ class _Run:
                 clipped=seen.mean(seen.clipped),
                 update_norm=seen.mean(seen.updates),
                 noise_norm=held.noise,
+                delivery=getattr(getattr(self._channel, "timing", None), "finished", None),
             ),
         )
 

@@ -119,10 +119,23 @@ def crashing(monkeypatch: pytest.MonkeyPatch, at: int) -> Callable[[], int]:
     return lambda: count
 
 
-@pytest.mark.parametrize("seconds", [0.0, 1e9], ids=["checkpoint every round", "checkpoint at the end"])
-def test_a_crash_in_the_middle_of_any_write_costs_nothing(seconds, tmp_path, monkeypatch):
+def budgeted() -> Recipe:
+    return recipe(BUDGETS, **{"rounds.count": 2})
+
+
+def prepared() -> Recipe:
+    """Clients randomise their records once, before the first round; what they drew is never drawn again."""
+    return Recipe.load("ldpfl-digits", ["data.train_limit=120", "data.test_limit=30", "rounds.count=1"])
+
+
+@pytest.mark.parametrize(
+    ("made", "seconds"),
+    [(budgeted, 0.0), (budgeted, 1e9), (prepared, 1e9)],
+    ids=["checkpoint every round", "checkpoint at the end", "with a preparation"],
+)
+def test_a_crash_in_the_middle_of_any_write_costs_nothing(made, seconds, tmp_path, monkeypatch):
     monkeypatch.setattr(runs, "CHECKPOINT_SECONDS", seconds)
-    given = recipe(BUDGETS, **{"rounds.count": 2})
+    given = made()
     with monkeypatch.context() as patch:
         writes = crashing(patch, at=0)
         whole = sordino.run(given, folder=tmp_path / "whole")

@@ -91,7 +91,9 @@ def test_the_literal_reading_of_equation_4_has_the_root_over_its_first_factor_on
 
 
 @pytest.mark.parametrize(
-    ("epsilons", "nobody"), zip(PERSONAL, (0.205, 0.411, 0.530), strict=True), ids=["1-1-10", "1-5-10", "1-10-10"]
+    ("epsilons", "nobody"),
+    list(zip(PERSONAL, (0.205, 0.411, 0.530), strict=True)),
+    ids=["1-1-10", "1-5-10", "1-10-10"],
 )
 def test_nobody_is_above_the_draw_in_so_many_rounds_of_the_papers_settings(epsilons: list[float], nobody: float) -> None:
     selection = Selection.of(wire(settings({"clients.epsilon": epsilons})).upload, "keep")

@@ -146,6 +146,7 @@ class Simulation(_Checked):
     clipped: Share = None  #: share of values that were clipped to the range
     update_norm: Measurement = None  #: length of a client's update before randomisation, mean over clients
     noise_norm: Measurement = None  #: length to expect of the noise in the average of the reports
+    delivery: Measurement = None  #: seconds until the last parameter would be there, by the delays a recipe describes
 
 
 def _simulation(name: str, value: Any) -> Simulation | None:
