@@ -42,7 +42,7 @@ CASES: dict[str, dict[str, Any]] = {
         "data.validation": 0.3, "rounds.patience": 2, "rounds.count": 9,
         "training.optimizer": {"name": "sgd", "lr": 1e-9},
     },
-    "target": {"data.validation": 0.3, "rounds.target_accuracy": 0.25, "rounds.count": 20},
+    "target": {"data.validation": 0.3, "rounds.target_accuracy": 0.15, "rounds.count": 20},
     "momentum and decay": {
         "training.optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9, "decay": 0.1},
         "split": {"kind": "sizes", "sizes": [3, 12, 20, 5]},
@@ -125,23 +125,23 @@ def budgeted() -> Recipe:
 
 def prepared() -> Recipe:
     """Clients randomise their records once, before the first round; what they drew is never drawn again."""
-    return Recipe.load("ldpfl-digits", ["data.train_limit=120", "data.test_limit=30", "rounds.count=1"])
+    return Recipe.load("ldpfl-digits", ["data.train_limit=40", "data.test_limit=30", "rounds.count=1"])
 
 
 @pytest.mark.parametrize(
-    ("made", "seconds"),
-    [(budgeted, 0.0), (budgeted, 1e9), (prepared, 1e9)],
+    ("made", "seconds", "last"),
+    [(budgeted, 0.0, 99), (budgeted, 1e9, 99), (prepared, 1e9, 8)],
     ids=["checkpoint every round", "checkpoint at the end", "with a preparation"],
 )
-def test_a_crash_in_the_middle_of_any_write_costs_nothing(made, seconds, tmp_path, monkeypatch):
+def test_a_crash_in_the_middle_of_any_write_costs_nothing(made, seconds, last, tmp_path, monkeypatch):
     monkeypatch.setattr(runs, "CHECKPOINT_SECONDS", seconds)
     given = made()
     with monkeypatch.context() as patch:
         writes = crashing(patch, at=0)
         whole = sordino.run(given, folder=tmp_path / "whole")
-        total = writes()
+        total = min(writes(), last)
     expected, began = left(whole.folder or Path()), 0
-    assert total >= 12
+    assert total >= 8
     for number in range(1, total + 1):
         folder = tmp_path / str(number)
         with monkeypatch.context() as patch, pytest.raises(Crash):

@@ -16,9 +16,10 @@ from sordino.coordinator import Coordinator, Round
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import SimulatedFleet
 from sordino.learning.cohort import ClientData
-from sordino.mechanisms import Gaussian, RandomizedSign
+from sordino.mechanisms import Box, Gaussian, RandomizedSign
 from sordino.methods.interface import Bench, ClientState, Cohort, State
 from sordino.methods.personalized import ANNOUNCED, ORDER, PersonalizedLdpFl, Selection, rhos
+from sordino.methods.upload import Draw
 from sordino.privacy.accountant import compose
 from sordino.privacy.guarantee import SERVER, Adjacency, Pure, Release
 from sordino.privacy.statement import Statement
@@ -95,7 +96,7 @@ def test_the_literal_reading_of_equation_4_has_the_root_over_its_first_factor_on
     list(zip(PERSONAL, (0.205, 0.411, 0.530), strict=True)),
     ids=["1-1-10", "1-5-10", "1-10-10"],
 )
-def test_nobody_is_above_the_draw_in_so_many_rounds_of_the_papers_settings(epsilons: list[float], nobody: float) -> None:
+def test_nobody_is_above_the_draw_in_so_many_rounds(epsilons: list[float], nobody: float) -> None:
     selection = Selection.of(wire(settings({"clients.epsilon": epsilons})).upload, "keep")
     assert 1 - selection.probabilities.max() == pytest.approx(nobody, abs=5e-4)
 
@@ -136,7 +137,11 @@ def test_how_often_a_class_is_chosen_is_its_share_of_the_largest() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "variances"),
-    [("mean", (385.2, 204.1, 197.4)), ("inverse-deviation", (54.4, 29.9, 19.0)), ("inverse-variance", (27.8, 21.5, 14.2))],
+    [
+        ("mean", (385.2, 204.1, 197.4)),
+        ("inverse-deviation", (54.4, 29.9, 19.0)),
+        ("inverse-variance", (27.8, 21.5, 14.2)),
+    ],
 )
 def test_the_variance_of_the_mean_is_that_of_the_weights(kind: str, variances: tuple[float, ...]) -> None:
     for epsilons, variance in zip(PERSONAL, variances, strict=True):
@@ -201,7 +206,7 @@ def test_votes_of_one_epsilon_are_counted() -> None:
     upload.mechanisms = (certain,)  # whose votes are right but once in 10^9
     plan = method.plan(method.init(), "test")
     tally = method.tally(plan)
-    sent = upload.send([0, 1, 2], ups, lambda clients: Keystream.simulation(1, list(clients), 1), [1, 1, 1])
+    sent = upload.send([0, 1, 2], ups, drawing(recipe), [1, 1, 1])
     assert not tally.add([0, 1, 2], sent.bodies)
     assert method.update(method.init(), plan, tally).parameters[:4].tolist() == [1, 1, -1, -1]
 
@@ -209,16 +214,13 @@ def test_votes_of_one_epsilon_are_counted() -> None:
 def test_without_noise_the_signs_of_unclipped_weights_are_sent_and_their_majority_is_the_model() -> None:
     """Section 5.3: line 13 of Algorithm 2 is removed, line 14 becomes sign(G_i), line 7 sign(mean of the signs)."""
     recipe = settings({**PLAIN, "method.sends": "signs", "method.sampling": 1.0})
-    weights = settings({**PLAIN, "method.sampling": 1.0})
-    single = [rounds(weights.with_({"split": {"kind": "sizes", "sizes": sizes}}), 1) for sizes in ((10, 10, 10),)]
     ((state, _),) = rounds(recipe, 1)
-    assert single and set(np.unique(state.parameters)) <= {-1.0, 0.0, 1.0}
-    method, cohort = personalised(weights), cohort_of(weights)
+    assert set(np.unique(state.parameters)) <= {-1.0, 0.0, 1.0}
+    weights = recipe.with_({"method.sends": "weights"})
+    method = personalised(weights)
     plan = method.plan(method.init(), "test")
-    trained = [
-        np.frombuffer(body, "<f4")
-        for body in method.report(plan, cohort, lambda who: Keystream.simulation(7, list(who), 1), Bench()).bodies
-    ]
+    bodies = method.report(plan, cohort_of(weights), drawing(weights), Bench()).bodies
+    trained = [np.frombuffer(body, "<f4") for body in bodies]
     assert (state.parameters == np.sign(np.mean(np.sign(trained), axis=0))).all()
 
 
@@ -234,12 +236,19 @@ def cohort_of(recipe: Recipe, states: tuple[ClientState, ...] | None = None) -> 
     return Cohort(tuple(range(len(data))), data, states or ({},) * len(data), sizes)
 
 
+def drawing(recipe: Recipe) -> Draw:
+    """The clients' randomness in the first round."""
+    return lambda clients: Keystream.simulation(recipe.seed, list(clients), 1)
+
+
 class Numbered:
     """Records that are their own numbers, and the randomness of one client."""
 
     def __init__(self, recipe: Recipe, records: int) -> None:
         self.method = personalised(recipe)
-        self.data = ClientData(torch.arange(records, dtype=torch.float32)[:, None], torch.zeros(records, dtype=torch.int64))
+        self.data = ClientData(
+            torch.arange(records, dtype=torch.float32)[:, None], torch.zeros(records, dtype=torch.int64)
+        )
         self.kept: dict[str, Any] = {}
 
     def taken(self, round: int) -> list[int]:
@@ -279,8 +288,7 @@ def test_each_record_is_sampled_with_probability_q() -> None:
 def test_a_client_keeps_its_order_and_nothing_else() -> None:
     recipe = settings()
     method, cohort = personalised(recipe), cohort_of(recipe)
-    draw = lambda who: Keystream.simulation(recipe.seed, list(who), 1)  # noqa: E731
-    reported = method.report(method.plan(method.init(), "test"), cohort, draw, Bench())
+    reported = method.report(method.plan(method.init(), "test"), cohort, drawing(recipe), Bench())
     assert [set(kept) for kept in reported.states] == [{ORDER}] * 3
     assert all(sorted(kept[ORDER].tolist()) == list(range(10)) for kept in reported.states)
 
@@ -289,7 +297,7 @@ def test_without_a_record_in_the_sample_a_client_reports_the_model_it_was_sent()
     recipe = settings({**PLAIN, "method.sampling": 1e-9, "method.start": "random"})
     method, cohort = personalised(recipe), cohort_of(recipe)
     plan = method.plan(method.init(), "test")
-    reported = method.report(plan, cohort, lambda who: Keystream.simulation(7, list(who), 1), Bench())
+    reported = method.report(plan, cohort, drawing(recipe), Bench())
     assert [np.frombuffer(body, "<f4").tolist() for body in reported.bodies] == [plan.arrays["parameters"].tolist()] * 3
 
 
@@ -376,18 +384,12 @@ PROVEN = {  # (c, delta, q, R, d): {claimed: (a value's, an upload's, all rounds
 def test_proven_figures_of_the_iid_settings(name: str) -> None:
     (c, delta, q, count, d), figures = PROVEN[name]
     for claimed, expected in figures.items():
-        mechanism = Gaussian.eq4(claimed, delta, sampling=q, rounds=count, domain=_box(c))
+        mechanism = Gaussian.eq4(claimed, delta, sampling=q, rounds=count, domain=Box(0.0, c))
         losses = [mechanism.guarantee(values=n).loss for n in (1, d)]
         found = [compose([losses[0]]), compose([losses[1]]), compose([losses[1]] * count)]
         for one, wanted in zip(found, expected, strict=True):
             if wanted is not None:
                 assert one.epsilon(delta) == pytest.approx(wanted, rel=0.02)
-
-
-def _box(c: float) -> Any:
-    from sordino.mechanisms import Box
-
-    return Box(0.0, c)
 
 
 def test_votes_are_proven_better_than_claimed_by_value_and_far_worse_by_upload() -> None:
@@ -414,7 +416,10 @@ def test_a_ledger_of_claims_stops_nobody_within_the_schedule() -> None:
         ({"method.sends": "signs"}, "method.sends: got signs with the mechanism gaussian; allowed: sign or none"),
         ({**VOTES, "method.sends": "weights"}, "method.sends: got weights with the mechanism sign; allowed: gaussian"),
         ({**PLAIN, **BY_BUDGET}, "method.aggregation.kind: got selection, but none adds no noise to go by"),
-        ({**VOTES, "method.aggregation": {"kind": "inverse-variance"}}, "take inverse-deviation, which is best for votes"),
+        (
+            {**VOTES, "method.aggregation": {"kind": "inverse-variance"}},
+            "take inverse-deviation, which is best for votes",
+        ),
         ({"method.sampling": 0.9}, "method.mechanism.sampling: got 0.8, but method.sampling is 0.9"),
         ({"rounds.count": 20}, "method.mechanism.rounds: got 10, but rounds.count is 20"),
         ({"method.range": None}, "method.range: missing; the mechanism gaussian needs a public range"),

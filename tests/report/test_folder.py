@@ -146,7 +146,9 @@ def test_rounds_are_one_json_object_a_line_with_the_agreed_fields(folder):
         "round", "accuracy", "loss", "validation_accuracy", "asked", "reported", "declined", "refused", "late",
         "counted", "seconds", "bytes_up", "bytes_down", "spent_max", "spent_median", "simulation",
     }  # fmt: skip
-    assert set(strict(lines[0])["simulation"]) == {"train_loss", "failed", "clipped", "update_norm", "noise_norm"}
+    assert set(strict(lines[0])["simulation"]) == {
+        "train_loss", "failed", "clipped", "update_norm", "noise_norm", "delivery",
+    }  # fmt: skip
     assert strict(lines[0])["accuracy"] == 0.25
     assert strict(lines[0])["validation_accuracy"] is None
 

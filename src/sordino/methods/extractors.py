@@ -137,8 +137,9 @@ class OrientedExtractor(Extractor):
         return [{} for _ in clients]
 
     def __call__(self, x: Tensor, kept: ClientState) -> Tensor:
-        grey = x.mean(dim=1, keepdim=True)
-        changes = F.conv2d(grey, self._filters.to(x.device), padding=self._filters.shape[-1] // 2).relu()
+        reach = self._filters.shape[-1] // 2
+        grey = F.pad(x.mean(dim=1, keepdim=True), [reach] * 4, mode="replicate")  # an image's border is no edge
+        changes = F.conv2d(grey, self._filters.to(x.device)).relu()
         cells = F.adaptive_avg_pool2d(changes, self._cells).add(1e-4).sqrt()
         return (cells - cells.mean(dim=1, keepdim=True)).flatten(1)
 

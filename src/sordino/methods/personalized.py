@@ -3,30 +3,30 @@ Applied Sciences 13, 2023): every client its own epsilon, and a server that list
 
     W^(0) = 0;  every client i announces eps_i, and with it sigma_i
     each round r = 1 .. R:
-        each client i:   D'_i <- each record with probability q                             (IID data only; else D'_i = D_i)
-                         G_i <- logistic regression by SGD on D'_i, from W^(r-1)                             (Eq. 3)
+        each client i:   D'_i <- each record of D_i with probability q (IID data only)
+                         G_i <- logistic regression by SGD on D'_i, from W^(r-1)                              (Eq. 3)
                          G^_i <- G_i clipped to [-c, c], value by value
                          IID:       G~_i <- G^_i + N(0, sigma_i^2),  sigma_i of Eq. 4
-                         non-IID:   G~_i <- +1 with probability Phi(G^_i / sigma_i), else -1,  sigma_i of Eq. 7  (Eq. 6)
-        server:          W^(r) <- f(G~_1 .. G~_N)           or, for signs,  sign(f(G~_1 .. G~_N))     (Eqs. 8 and 10)
+                         non-IID:   G~_i <- +1 with probability Phi(G^_i / sigma_i), else -1,  sigma_i of Eq. 7
+        server:          W^(r) <- f(G~_1 .. G~_N),  of signs  sign(f(G~_1 .. G~_N))                   (Eqs. 8, 10)
 
     f, with rho_i = 1 / sigma_i:
-        A, arithmetic average                  the mean
-        B, weighted average                    alpha_i = rho_i / sum rho                                  (Eqs. 11 to 13)
-        C, probability-based selection         P_i = rho_i / sum rho; one omega from U(0, 1) for all; the mean of those
-                                               with P_i > omega                                           (Eqs. 14 to 16)
-        beyond the paper, for Gaussian noise   weights 1 / sigma_i^2, with which the mean has least variance
+        A, arithmetic average             the mean
+        B, weighted average               alpha_i = rho_i / sum rho                                   (Eqs. 11 - 13)
+        C, probability-based selection    P_i = rho_i / sum rho; one omega from U(0, 1) for all; the mean of those with
+                                          P_i > omega                                                 (Eqs. 14 - 16)
+        for Gaussian noise, ours          weights 1 / sigma_i^2, with which the mean has least variance
 
-Selection comes "after collecting the perturbed local parameter of each client" (section 4.2): everybody uploads in every
-round and spends for it, and only then some of the uploads are left out. With probability 1 - max P_i no client has
-P_i > omega, of which the paper says nothing: omega is drawn again, or W stays as it is (`fallback`).
+Selection comes "after collecting the perturbed local parameter" of each client (section 4.2): everybody uploads in
+every round and spends for it, and only then some of the uploads are left out. With probability 1 - max P_i no client
+has P_i > omega, of which the paper says nothing: omega is drawn again, or W stays as it is (`fallback`).
 
-For votes weights proportional to 1/sigma are not a compromise: of the small p, a vote's mean is p/sigma times a constant
-and its variance 1, so that 1/sigma is the best linear weight; and of randomised response the best weight of a vote is
-its log odds, eps. Both are eps times a constant.
+For votes weights proportional to 1/sigma are no compromise: for small p a vote's mean is p/sigma times a constant and
+its variance 1, so that 1/sigma is the best linear weight; and the best weight of a vote by randomised response is its
+log odds, eps. Both are eps times a constant.
 
-In all six settings R times "batch" is |D_i| (10 x 50 = 500, 20 x 50 = 1,000, 50 x 1,000 = 50,000, 10 x 400 with test sets
-of 0.6 |D_i|, ...): a client takes up one portion of its records in each round (`portion`).
+In all six settings |D_i| is R times what the paper calls "batch" (10 x 50 = 500, 20 x 50 = 1,000, 50 x 1,000 = 50,000,
+...): a client takes up one portion of its records in each round (`portion`).
 """
 
 from __future__ import annotations
@@ -116,9 +116,13 @@ class PersonalizedLdpFl(FedAvg):
     def __init__(self, setting: Setting, upload: Upload) -> None:
         given: Any = setting.recipe.method
         super().__init__(setting, setting.local_training, upload, sends="weights")
+        self._local = setting.local_training
         if given.start == "zeros":
             self._initial = np.zeros_like(self._initial)
-        self._votes, self._votes_plainly = given.sends == "signs", (given.sends, given.mechanism.name) == ("signs", "none")
+        self._votes, self._votes_plainly = (
+            given.sends == "signs",
+            (given.sends, given.mechanism.name) == ("signs", "none"),
+        )
         self._portion, self._sampling, self._restarts = given.portion, given.sampling, given.schedule == "restarts"
         by_budget = given.aggregation.kind == "selection"
         self._by_budget = Selection.of(upload, given.aggregation.fallback) if by_budget else None
@@ -128,14 +132,14 @@ class PersonalizedLdpFl(FedAvg):
     def tally(self, plan: Plan) -> Tally:
         return self._upload.tally(self._weights(plan.round))
 
-    def _weights(self, round: int) -> Sequence[float]:
-        """Of every class of clients."""
+    def _weights(self, round: int) -> list[float]:
+        """Of every class of clients; all alike where nobody is chosen, since such a round is not lost."""
         if self._by_budget is not None:
             chosen = self._by_budget.in_round(self._seed, round)
-            return (chosen if chosen.any() else np.ones_like(chosen)).astype(np.float64).tolist()
+            return [float(yes) for yes in chosen] if chosen.any() else [1.0] * len(chosen)
         if self._aggregation.kind == "inverse-deviation":
-            return rhos(self._upload).tolist()
-        return class_weights(self._aggregation, self._upload)
+            return [float(rho) for rho in rhos(self._upload)]
+        return list(class_weights(self._aggregation, self._upload))
 
     def update(self, state: State, plan: Plan, tally: Tally) -> State:
         if self._by_budget is not None and not self._by_budget.in_round(self._seed, plan.round).any():
@@ -153,7 +157,10 @@ class PersonalizedLdpFl(FedAvg):
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
         randomness = draw(cohort.clients)
-        orders = [self._order(kept, n, randomness, k) for k, (kept, n) in enumerate(zip(cohort.states, cohort.sizes))]
+        orders = [
+            self._order(kept, size, randomness, k)
+            for k, (kept, size) in enumerate(zip(cohort.states, cohort.sizes, strict=True))
+        ]
         taken_up = tuple(
             self._records(data, order, plan.round, randomness, k)
             for k, (data, order) in enumerate(zip(cohort.data, orders, strict=True))
@@ -197,7 +204,7 @@ class PersonalizedLdpFl(FedAvg):
         if self._restarts:
             return 0
         records = round_up(self._sampling * self._portion) if self._portion else len(data)
-        return (round - 1) * self.training.total_steps(records)
+        return (round - 1) * self._local.total_steps(records)
 
     def _sent(self, trained: CohortResult) -> NDArray[np.float32]:
         """The weights, which the mechanism clips and randomises; without one, of votes the signs as they are."""

@@ -1,31 +1,31 @@
-"""WebFed (Lian, Yang, Han, Shi, Lin, Zhang, "WebFed: Cross-platform Federated Learning Framework Based on Web Browser
-with Local Differential Privacy", ICC 2022): clients are web pages that add Laplace noise to their weights.
+"""WebFed (Lian, Yang, Zeng, Su, "WebFed: Cross-platform Federated Learning Framework Based on Web Browser with Local
+Differential Privacy", ICC 2022): clients are web pages that add Laplace noise to their weights.
 
     WebFedAVG (Algorithm 1)
         each round t = 1 .. T:
             the server selects m clients at random
-            each client i:   w_i(t) <- w(t-1) - eta * gradient of L_i at w(t-1),     L_i the mean loss over D_i    (Eq. 3)
-                             w~_i(t) <- w_i(t) + Lap(Delta s / eps)                                                (line 11)
-            the server:      w(t) <- sum of |D_i| w~_i(t) / sum of |D_i|                                           (line 16)
+            each client i:   w_i(t) <- w(t-1) - eta * gradient of L_i at w(t-1),  L_i the mean loss over D_i   (Eq. 3)
+                             w~_i(t) <- w_i(t) + Lap(Delta s / eps)                                            (line 11)
+            the server:      w(t) <- sum of |D_i| w~_i(t) / sum of |D_i|                                       (line 16)
 
 One step on all records is FedSGD: `training.steps = 1`, `batch_size = 0`. With local epochs it is FedAvg; the paper's
-section 3.1 allows both.
+section 3.1 names both.
 
 Delta s is never defined and nothing is clipped, so that as printed nothing is proven. Three readings, as parameters of
 the mechanism `laplace` (sordino.mechanisms.laplace says more):
 
-    norm = "box"             weights clipped to [-C, C] one by one, Delta s = 2C: eps per weight, d * eps per upload
-    norm = "l1"              the vector clipped to L1 norm C, Delta s = 2C: eps per upload
-    norm = "box", records    Delta s = 2C/m with m records per client, after Wei et al. 2020, whom the paper follows: the
-                             only reading that leaves a model. It takes a trained weight for a mean over records, which it
-                             is not, so that its eps is claimed only
+    norm = "box"                 weights clipped to [-C, C] one by one, Delta s = 2C: eps per weight, d * eps per upload
+    norm = "l1"                  the vector clipped to L1 norm C, Delta s = 2C: eps per upload
+    norm = "box", records = m    Delta s = 2C/m, after Wei et al. 2020, whom the paper cites: the only one that leaves a
+                                 model. It takes a trained weight for a mean over m records, which it is not, so that
+                                 its eps is claimed only
 
 Weighing by |D_i| sends |D_i|. By default all clients count alike and nothing is sent; `samples` sends the number as it
 is; `noisy-samples` sends it once, with Laplace noise of its own, and the same number again in every later report.
 
-What travels (the pages of browsers speak the same): a plan has no settings, and one array `parameters [d]`; the body of a
-report is, where samples weigh, the number of samples as an unsigned 32-bit number (little-endian), and then the
-mechanism's output for d values (docs/bits.md).
+What travels (pages in browsers speak the same): a plan has no settings and one array, `parameters [d]`; the body of a
+report is the mechanism's output for d values (docs/bits.md), and before it, where samples weigh, the number of samples
+as an unsigned 32-bit number, little-endian.
 """
 
 from __future__ import annotations

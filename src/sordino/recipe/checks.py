@@ -374,7 +374,8 @@ def _personal_reports_fit_each_other(recipe: Sections) -> Found:
     if mechanism.name not in fitting:
         yield _at("method.sends", f"got {method.sends} with the mechanism {mechanism.name}; allowed: {_or(fitting)}")
     if aggregation in ("inverse-deviation", "selection") and not mechanism.noisy:
-        yield _at("method.aggregation.kind", f"got {aggregation}, but {mechanism.name} adds no noise to go by: take mean")
+        found = f"got {aggregation}, but {mechanism.name} adds no noise"
+        yield _at("method.aggregation.kind", f"{found} to go by: take mean")
     if aggregation == "inverse-variance" and mechanism.name == "sign":
         yield _at(
             "method.aggregation.kind",

@@ -1015,7 +1015,7 @@ class SelectionByBudget(Part):
 
 
 class Personalized(Part):
-    """Personalised LDP-FL: each client its own epsilon; noisy weights or randomised signs, weighed or selected by it."""
+    """Personalised LDP-FL: each client its own epsilon; noisy weights or random signs, weighed or selected by it."""
 
     name: Literal["personalized"] = Field(
         default="personalized", description="clients with epsilons of their own, weighed or selected by them"

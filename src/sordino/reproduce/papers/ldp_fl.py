@@ -173,8 +173,8 @@ def _geyer(rounds: int, figure: float, multiplier: float) -> Experiment:
         SMALL,
         figure=figure,
         where="section 5.2",
-        note="By LDP-FL all three figures are of 100 clients; in Geyer et al. they are, as far as we remember, of 100, 1,000 and 10,000. The "
-        "epsilon is that of their accountant at delta 1e-3, against readers of the model alone.",
+        note="By LDP-FL all three figures are of 100 clients; in Geyer et al. they are, as far as we remember, of 100, "
+        "1,000 and 10,000. The epsilon is that of their accountant at delta 1e-3, against readers of the model alone.",
     )
 
 

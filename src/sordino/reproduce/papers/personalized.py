@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from sordino.errors import InvalidInput
 from sordino.learning import datasets
 from sordino.learning.datasets import Dataset, Normalisation
+from sordino.reproduce.experiments import Experiment
+from sordino.reproduce.records import Records, mean
 
 #: The smallest and the largest value of Covertype's ten measurements; its 44 indicators are 0 or 1 already.
 _COVERTYPE = (
@@ -34,4 +37,200 @@ def unit_interval(name: str) -> Dataset:
     return replace(datasets.load(name), normalisation=UNIT[name])
 
 
-EXPERIMENTS: list[object] = []
+# --- the settings of sections 5.2 and 5.3 -----------------------------------------------------------------------------
+
+#: How reports are put together: A, B and C are the paper's names.
+AGGREGATIONS = {
+    "average": ("A, arithmetic average", 'method.aggregation={ kind = "mean" }'),
+    "weighted": ("B, weighted average", 'method.aggregation={ kind = "inverse-deviation" }'),
+    "selected": ("C, selection", 'method.aggregation={ kind = "selection", fallback = "redraw" }'),
+    "selected-keep": ("C, selection that keeps W", 'method.aggregation={ kind = "selection", fallback = "keep" }'),
+    "variance": ("ours, inverse variance", 'method.aggregation={ kind = "inverse-variance" }'),
+}
+NOISE_FREE = (
+    'method.mechanism={ name = "none" }', "method.range=", "clients.epsilon=", 'method.aggregation={ kind = "mean" }',
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """One data set of the paper, split in one way."""
+
+    id: str
+    title: str
+    recipe: str
+    figure: float  #: the accuracy without noise
+    section: str
+    same: tuple[float, ...]  #: epsilons that all clients share
+    personal: tuple[tuple[float, ...], ...]  #: epsilons that differ
+    seeds: int
+    quick: tuple[str, ...]
+    votes: bool = False
+
+    @property
+    def few_rounds(self) -> tuple[str, ...]:
+        """Of a quick run; Eq. 4 has their number in it."""
+        return ("rounds.count=3",) if self.votes else ("rounds.count=3", "method.mechanism.rounds=3")
+
+
+def _halves(low: float, high: float) -> tuple[float, ...]:
+    """{L, H}: of ten clients, five with each."""
+    return (low,) * 5 + (high,) * 5
+
+
+def _thirds(low: float, middle: float, high: float) -> tuple[float, ...]:
+    """{L, M, H}: of ten clients, three, four and three."""
+    return (low,) * 3 + (middle,) * 4 + (high,) * 3
+
+
+SMALL = ("data.train_limit=10000", "data.test_limit=2000", "method.portion=50")
+
+CASES = (
+    Case(
+        "digits", "digits, IID", "personalized-digits", 88.7, "5.2",
+        (1.0, 5.0, 10.0), ((1.0, 1.0, 10.0), (1.0, 5.0, 10.0), (1.0, 10.0, 10.0)), 10, (),
+    ),
+    Case(
+        "fashion", "Fashion-MNIST, IID", "personalized-fashion-mnist", 73.1, "5.2",
+        (0.05, 0.5, 1.0), ((0.05, 0.05, 1.0), (0.05, 0.5, 1.0), (0.05, 1.0, 1.0)), 3, ("data.test_limit=2000",),
+    ),
+    Case(
+        "covertype", "Covertype, IID", "personalized-covertype", 49.0, "5.2",
+        (1.0, 5.0, 10.0), (_halves(1.0, 10.0), _thirds(1.0, 5.0, 10.0)), 1, SMALL,
+    ),
+    Case(
+        "mnist-votes", "MNIST, Dirichlet", "personalized-mnist-non-iid", 65.2, "5.3",
+        (5.0, 10.0, 15.0), (_halves(5.0, 15.0), _thirds(5.0, 10.0, 15.0)), 3, SMALL, votes=True,
+    ),
+    Case(
+        "fashion-votes", "Fashion-MNIST, Dirichlet", "personalized-fashion-mnist-non-iid", 49.8, "5.3",
+        (5.0, 10.0, 15.0), (_halves(5.0, 15.0), _thirds(5.0, 10.0, 15.0)), 3, SMALL, votes=True,
+    ),
+    Case(
+        "covertype-votes", "Covertype, Dirichlet", "personalized-covertype-non-iid", 62.6, "5.3",
+        (1.0, 5.0, 10.0), (_halves(1.0, 10.0), _thirds(1.0, 5.0, 10.0)), 1, SMALL, votes=True,
+    ),
+)  # fmt: skip
+
+
+def _written(epsilons: Sequence[float]) -> str:
+    """{1, 1, 10}, or {5 x 1, 5 x 10} where there are many."""
+    if len(epsilons) <= 3:
+        return "{" + ", ".join(f"{e:g}" for e in epsilons) + "}"
+    return "{" + ", ".join(f"{epsilons.count(e)} x {e:g}" for e in dict.fromkeys(epsilons)) + "}"
+
+
+def _without_noise(case: Case) -> Experiment:
+    return Experiment(
+        f"{case.id}-none", f"{case.title}: no noise", case.recipe, NOISE_FREE,
+        (*case.quick, "rounds.count=3"), case.figure, f"section {case.section}", max(3, case.seeds), 1,
+    )  # fmt: skip
+
+
+def _alike(case: Case) -> Iterator[Experiment]:
+    for epsilon in case.same:
+        yield Experiment(
+            f"{case.id}-same-{epsilon:g}", f"{case.title}: epsilon {epsilon:g} for all, average", case.recipe,
+            (f"clients.epsilon={epsilon}", AGGREGATIONS["average"][1]), (*case.quick, *case.few_rounds),
+            where=f"section {case.section}, figure lost", seeds=case.seeds,
+            group=f"{case.title}: one epsilon for all", x=epsilon,
+        )  # fmt: skip
+
+
+def setting_id(case: Case, epsilons: Sequence[float]) -> str:
+    """The part of an experiment's name that says whose epsilons it has."""
+    told = epsilons if len(epsilons) <= 3 else dict.fromkeys(epsilons)
+    return f"{case.id}-{'-'.join(f'{e:g}' for e in told)}"
+
+
+def _personal(case: Case) -> Iterator[Experiment]:
+    for epsilons in case.personal:
+        for name, (title, override) in AGGREGATIONS.items():
+            if case.votes and name == "variance":
+                continue
+            headline = name in ("average", "weighted", "selected")
+            yield Experiment(
+                f"{setting_id(case, epsilons)}-{name}", f"{case.title}: {_written(epsilons)}, {title}", case.recipe,
+                (f"clients.epsilon={list(epsilons)}", override), (*case.quick, *case.few_rounds),
+                where=f"section {case.section}, figure lost", seeds=case.seeds,
+                priority=1 if headline else 2,
+            )  # fmt: skip
+
+
+def _reading(case: Case, name: str, title: str, *overrides: str, group: str = "", x: float | None = None) -> Experiment:
+    """Something that the paper leaves open, without noise."""
+    quick = (*case.quick, "rounds.count=3")
+    return Experiment(
+        f"{case.id}-{name}", f"{case.title}: no noise, {title}", case.recipe, (*NOISE_FREE, *overrides), quick,
+        where="not stated", priority=3, group=group, x=x,
+    )  # fmt: skip
+
+
+def _readings() -> Iterator[Experiment]:
+    for case in CASES:
+        yield _reading(case, "restarts", "the step size begins anew in every round", "method.schedule=restarts")
+        if case.votes:
+            for beta in (0.1, 0.5, 1.0, 10.0):
+                group = f"{case.title}: no noise, by beta"
+                yield _reading(case, f"beta-{beta:g}", f"beta = {beta:g}", f"split.beta={beta}", group=group, x=beta)
+            continue
+        radius = 200.0 if case.id == "digits" else 2.0
+        within = f'method.range={{ kind = "fixed", radius = {radius} }}'
+        yield _reading(case, "clipped", "but clipped", 'method.mechanism={ name = "clip-only" }', within)
+        for passes in () if case.id == "covertype" else (2, 5):
+            yield _reading(case, f"passes-{passes}", f"{passes} passes in a round", f"training.epochs={passes}")
+
+
+def _literal() -> Iterator[Experiment]:
+    case = CASES[0]
+    for name in ("average", "weighted", "selected"):
+        title, override = AGGREGATIONS[name]
+        yield Experiment(
+            f"digits-literal-{name}", f"digits, IID: {{1, 1, 10}}, {title}, Eq. 4 as printed", case.recipe,
+            ("clients.epsilon=[1.0, 1.0, 10.0]", override, "method.mechanism.reading=literal"), case.few_rounds,
+            where="section 5.2, figure lost", seeds=case.seeds, priority=3,
+        )  # fmt: skip
+
+
+EXPERIMENTS = [
+    *(experiment for case in CASES for experiment in (_without_noise(case), *_alike(case), *_personal(case))),
+    *_readings(),
+    *_literal(),
+]
+
+
+# --- what weighing and selecting gain over the average ----------------------------------------------------------------
+
+#: What the paper states, in points over A: B and C; not for which of its settings.
+STATED_GAINS = {
+    "digits": ("5.57", "11.28"),
+    "fashion": ("3.04", "3.93"),
+    "covertype": ("4.07", "10.90"),
+    "mnist-votes": ("not stated", "6.97"),
+    "fashion-votes": ("not stated", "19.85"),
+    "covertype-votes": ("none", "none"),
+}
+
+
+def gains(records: Records) -> str:
+    """A table of points gained over the arithmetic average, from records alone."""
+    titles = ["setting", "A", "B - A", "C - A", "C that keeps W - A", "inverse variance - A"]
+    lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
+    for case in CASES:
+        for epsilons in case.personal:
+            found = [_accuracy(records, f"{setting_id(case, epsilons)}-{name}") for name in AGGREGATIONS]
+            base = found[0]
+            shown = ["not run" if base is None else f"{base:.1f}", *(_gain(one, base) for one in found[1:])]
+            lines.append(f"| {case.title}: {_written(epsilons)} | " + " | ".join(shown) + " |")
+        stated = STATED_GAINS[case.id]
+        lines.append(f"| *{case.title}, the paper* | *not stated* | *{stated[0]}* | *{stated[1]}* | | |")
+    return "\n".join(lines)
+
+
+def _accuracy(records: Records, experiment: str) -> float | None:
+    known = [100 * r.accuracy for r in records.of(experiment, quick=False) if r.accuracy is not None]
+    return mean(known) if known else None
+
+
+def _gain(found: float | None, base: float | None) -> str:
+    return "" if found is None or base is None else f"{found - base:+.1f}"

@@ -1,0 +1,184 @@
+"""The experiments of LDPFL (Arachchige et al. 2022): section 4, Figures 2 to 12, Table 1, and the idea done right."""
+
+from __future__ import annotations
+
+from sordino.reproduce.experiments import Experiment
+
+SMALL = ("data.train_limit=400", "data.test_limit=200", "training.epochs=2", "model.options.hidden=[16]")
+FEW = ("method.extractor.training.epochs=2", "rounds.count=2")
+QUICK = (*SMALL, *FEW)
+QUICK_TEN = (*QUICK, "method.extractor.training.batch_size=16")
+QUICK_LOCAL = ("data.train_limit=400", "data.test_limit=200", "training.epochs=2")
+LOST = "figure lost"
+
+HEADLINES = (
+    Experiment(
+        "mnist",
+        "MNIST, 2 clients",
+        "ldpfl-mnist",
+        quick=QUICK,
+        figure=98.0,
+        where="abstract, Figure 3",
+        seeds=3,
+        priority=1,
+        group="MNIST over alpha",
+        x=10.0,
+        note='"Up to 98 %". Rounds, widths, augmentation and whether test features are randomised are not stated.',
+    ),
+    Experiment(
+        "fashion-mnist",
+        "Fashion-MNIST, 9 of 10 clients a round",
+        "ldpfl-fashion-mnist",
+        quick=QUICK_TEN,
+        figure=81.0,
+        where="Table 1, Figure 6b",
+        priority=1,
+    ),
+    Experiment("cifar-10", "CIFAR-10, 2 clients", "ldpfl-cifar-10", quick=QUICK, where=f"Figure 5, {LOST}", priority=1),
+)
+
+FASHION = "ldp-fed-fashion-mnist"
+QUICK_FASHION = ("data.train_limit=1000", "data.test_limit=500", "rounds.count=5")
+OTHERS = "Run as in LDP-Fed, of which the paper took the figure: 50 clients, of which 9 a round, 80 rounds."
+
+TABLE_1 = (
+    Experiment(
+        "table-non-private", "Fashion-MNIST: without privacy", f"{FASHION}-non-private",
+        quick=QUICK_FASHION, figure=90.0, where="Table 1", note=OTHERS,
+    ),
+    Experiment(
+        "table-smc", "Fashion-MNIST: secure sums", f"{FASHION}-smc",
+        quick=QUICK_FASHION, figure=90.0, where="Table 1", note=OTHERS,
+    ),
+    Experiment(
+        "table-dpsgd", "Fashion-MNIST: DP-SGD", f"{FASHION}-dpsgd",
+        quick=QUICK_FASHION, figure=80.0, where="Table 1", note=OTHERS,
+    ),
+    Experiment(
+        "table-cldp-fed", "Fashion-MNIST: alpha-CLDP-Fed", FASHION,
+        quick=("data.train_limit=1000", "data.test_limit=500"), figure=86.93, where="Table 1 (85.28 to 86.93)", note=OTHERS,
+    ),
+)  # fmt: skip
+
+
+def _local(data: str, title: str, figure: str) -> Experiment:
+    return Experiment(
+        f"{data}-local", f"{title}: the local CNNs", f"ldpfl-{data}-local", quick=QUICK_LOCAL, where=f"{figure}, {LOST}"
+    )
+
+
+LOCAL = (
+    _local("mnist", "MNIST", "Figure 2"),
+    _local("cifar-10", "CIFAR-10", "Figure 4"),
+    _local("fashion-mnist", "Fashion-MNIST", "Figure 6a"),
+    _local("svhn", "SVHN, scaled down", "Figure 8"),
+)
+
+
+def _alpha(alpha: float) -> Experiment:
+    return Experiment(
+        f"mnist-alpha-{alpha:g}", f"MNIST, alpha = {alpha:g}", "ldpfl-mnist", (f"method.mechanism.alpha={alpha}",), QUICK,
+        where=f"Figure 12, {LOST}", group="MNIST over alpha", x=alpha,
+    )  # fmt: skip
+
+
+def _svhn(clients: int) -> Experiment:
+    sizes = ", ".join(["80"] * clients)
+    return Experiment(
+        f"svhn-{clients}", f"SVHN, scaled down, {clients} clients", "ldpfl-svhn", (f"split.sizes=[{sizes}]",),
+        ("data.test_limit=200", "training.epochs=2", "model.options.hidden=[8]", *FEW),
+        where=f"Figures 9 to 11, {LOST}", priority=2 if clients <= 20 else 3, group="SVHN over clients", x=float(clients),
+        note="Clients with 80 records of a subset of 4,000; the paper's have 4,514 of 451,461." if clients == 2 else "",
+    )  # fmt: skip
+
+
+UNRANDOMISED = ("method.mechanism.name=none", "clients.epsilon=", "clients.budget=")
+
+WITHOUT_FEDERATION = (
+    Experiment(
+        "cifar-10-alone", "CIFAR-10: dense networks without federation", "ldpfl-cifar-10", ("method.learning=alone",),
+        QUICK, where=f"Figure 5, third part, {LOST}",
+        note="Each client's own network is asked about its own share of the test set, through its own extractor.",
+    ),
+    Experiment(
+        "mnist-alone", "MNIST: dense networks without federation", "ldpfl-mnist", ("method.learning=alone",),
+        QUICK, where="not in the paper", priority=3,
+    ),
+)  # fmt: skip
+
+IMBALANCED = (
+    Experiment(
+        "imbalanced", "Fashion-MNIST, highly imbalanced", "ldpfl-fashion-mnist-imbalanced",
+        quick=(*QUICK_TEN, "split.at_least=10"), where=f"Figure 7, {LOST}",
+    ),
+    Experiment(
+        "imbalanced-fedavg", "Fashion-MNIST, highly imbalanced: plain federated learning of the CNN",
+        "ldpfl-fashion-mnist-fedavg",
+        quick=("data.train_limit=400", "data.test_limit=200", "split.at_least=10", "training.batch_size=8", "rounds.count=2"),
+        where=f"Figure 7, {LOST}",
+    ),
+    Experiment(
+        "imbalanced-plain", "Fashion-MNIST, highly imbalanced: the same bits, not randomised",
+        "ldpfl-fashion-mnist-imbalanced", (*UNRANDOMISED, "method.examined=plain"),
+        (*QUICK_TEN, "split.at_least=10"), where="not in the paper",
+    ),
+)  # fmt: skip
+
+READINGS = {
+    "mnist-plain-test": ("test features not randomised", ("method.examined=plain",)),
+    "mnist-own-start": ("every network starts by itself", ("method.extractor.start=own",)),
+    "mnist-lsb": ("the lowest bit first", ("method.encoding.order=lsb",)),
+    "mnist-equation": (
+        "Eq. 10 as printed, unsigned",
+        ("method.encoding.reading=equation", "method.encoding.whole=5", "method.encoding.fraction=4"),
+    ),
+    "mnist-random-extractor": (
+        "an untrained, public extractor",
+        ('method.extractor={ kind = "random", model = "ldpfl-mnist" }',),
+    ),
+    "mnist-unrandomised": ("bits not randomised", (*UNRANDOMISED, "method.examined=plain")),
+    "mnist-theorem-1": ("Theorem 1 in place of Theorem 2", ("method.mechanism.name=theorem-1",)),
+    "mnist-rappor": (
+        "RAPPOR on all bits, at epsilon 0.5 a record",
+        ("method.mechanism.name=rappor", "method.mechanism.alpha=", "clients.budget="),
+    ),
+    "mnist-optimised": (
+        "OUE on all bits, at epsilon 0.5 a record",
+        ("method.mechanism.name=optimised", "method.mechanism.alpha=", "clients.budget="),
+    ),
+}
+
+
+def _reading(name: str) -> Experiment:
+    what, overrides = READINGS[name]
+    quick = tuple(s for s in QUICK if name != "mnist-random-extractor" or not s.startswith("method.extractor.training"))
+    return Experiment(
+        name, f"MNIST, {what}", "ldpfl-mnist", overrides, quick, where="not in the paper", priority=3,
+    )  # fmt: skip
+
+
+def _done_right(epsilon: float) -> Experiment:
+    return Experiment(
+        f"public-{epsilon:g}", f"MNIST, done right: public features, epsilon {epsilon:g} a record", "ldpfl-mnist-public",
+        (f"clients.epsilon={epsilon}", f"clients.budget.limit={epsilon}"), ("data.train_limit=5000", "data.test_limit=1000"),
+        where="not in the paper", seeds=3, priority=1 if epsilon == 0.5 else 2,
+        group="MNIST, epsilon of a record proven", x=epsilon,
+        note="One release of each record, features and label together." if epsilon == 0.5 else "",
+    )  # fmt: skip
+
+
+EXPERIMENTS = [
+    *HEADLINES,
+    *TABLE_1,
+    *LOCAL,
+    *(_alpha(alpha) for alpha in (4.0, 6.0, 8.0)),
+    *(_svhn(clients) for clients in (2, 5, 10, 20, 50)),
+    *WITHOUT_FEDERATION,
+    *IMBALANCED,
+    *(_reading(name) for name in READINGS),
+    Experiment(
+        "fashion-mnist-own-start", "Fashion-MNIST, every network starts by itself", "ldpfl-fashion-mnist",
+        ("method.extractor.start=own",), QUICK_TEN, where="not in the paper", priority=3,
+    ),
+    *(_done_right(epsilon) for epsilon in (0.5, 1.0, 2.0, 4.0, 8.0)),
+]  # fmt: skip
