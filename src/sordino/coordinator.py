@@ -115,11 +115,11 @@ class Coordinator:
         self._method, self._fleet, self._channel = method, fleet, channel
         self._federation, self._rules = federation, rules
 
-    def prepare(self) -> Attendance | None:
+    def prepare(self) -> Attendance:
         """What comes once, before the first round, where the method asks for it; it takes as long as it takes."""
         plan = self._method.preparation(self._federation)
         if plan is None:
-            return None
+            raise InvalidInput(f"{type(self._method).__name__} has nothing to prepare: begin with the first round")
         messages = dict.fromkeys(range(self._method.clients), plan.encode())
         attendance = Attendance(asked=len(messages), bytes_down=sum(map(len, messages.values())))
         with closing(self._fleet.exchange("prepare", messages, None)) as answers:

@@ -16,6 +16,9 @@ class Observer:
     def started(self, federation: Federation, preflight: Sequence[str], first: int) -> None:
         """Before round `first`, with what to expect."""
 
+    def preparing(self, clients: int) -> None:
+        """Before the first round, where so many clients have something to prepare, which may take long."""
+
     def round(self, record: Round) -> None:
         """After each round."""
 

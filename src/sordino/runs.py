@@ -243,11 +243,11 @@ class _Run:
 
     def _prepare(self, coordinator: Coordinator) -> None:
         """What comes before the first round, unless an earlier attempt came as far."""
-        if any(spent.round == 0 for spent in self._fleet.spent):
+        needed = self._federation.method.preparation(self._recipe.name) is not None
+        if not needed or any(spent.round == 0 for spent in self._fleet.spent):
             return
+        self._observer.preparing(self._federation.clients)
         attendance = coordinator.prepare()
-        if attendance is None:
-            return
         spent = self._fleet.spent_in(0)
         self._answered(spent)
         if self._checkpoint is not None:

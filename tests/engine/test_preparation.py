@@ -56,14 +56,16 @@ class StopsAfter(Observer):
 
 def test_methods_without_a_preparation_are_not_asked_for_one():
     given = work()
-    assert Coordinator(given.method, fleet(given), Direct(), "test").prepare() is None
+    assert given.method.preparation("test") is None
+    with pytest.raises(InvalidInput, match="FedAvg has nothing to prepare"):
+        Coordinator(given.method, fleet(given), Direct(), "test").prepare()
 
 
 def test_all_clients_prepare_once_and_are_charged_then():
     claimed = Budget(0.5, basis="claimed", adjacency="record (replace)")
     method, own = own_fleet(MemoryLedger([claimed] * 4, Consents(claimed=True)))
     attendance = Coordinator(method, own, Direct(), "tiny").prepare()
-    assert attendance is not None and sorted(attendance.reported) == [0, 1, 2, 3]
+    assert sorted(attendance.reported) == [0, 1, 2, 3]
     assert [spent.round for spent in own.spent] == [0] and len(own.prepared) == 4
     assert own._ledger.standing(0).spent == 0.5
     _, record = Coordinator(method, own, Direct(), "tiny").round(method.init())

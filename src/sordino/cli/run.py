@@ -198,6 +198,10 @@ class Display(Observer):
         self._task = self._progress.add_task("", total=self._recipe.rounds.count, completed=first - 1, figures="")
         self._progress.start()
 
+    def preparing(self, clients: int) -> None:
+        """Say what takes so long before the first round."""
+        self._console.print(f"  {clients:,} clients prepare ...", highlight=False)
+
     def round(self, record: Round) -> None:
         """Show one round."""
         figures = _figures(record)

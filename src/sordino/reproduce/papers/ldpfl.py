@@ -56,14 +56,14 @@ TABLE_1 = (
     ),
     Experiment(
         "table-cldp-fed", "Fashion-MNIST: alpha-CLDP-Fed", FASHION,
-        quick=("data.train_limit=1000", "data.test_limit=500"), figure=86.93, where="Table 1 (85.28 to 86.93)", note=OTHERS,
+        quick=QUICK_FASHION[:2], figure=86.93, where="Table 1 (85.28 to 86.93)", note=OTHERS,
     ),
 )  # fmt: skip
 
 
-def _local(data: str, title: str, figure: str) -> Experiment:
+def _local(data: str, title: str, figure: str, quick: tuple[str, ...] = QUICK_LOCAL) -> Experiment:
     return Experiment(
-        f"{data}-local", f"{title}: the local CNNs", f"ldpfl-{data}-local", quick=QUICK_LOCAL, where=f"{figure}, {LOST}"
+        f"{data}-local", f"{title}: the local CNNs", f"ldpfl-{data}-local", quick=quick, where=f"{figure}, {LOST}"
     )
 
 
@@ -71,14 +71,14 @@ LOCAL = (
     _local("mnist", "MNIST", "Figure 2"),
     _local("cifar-10", "CIFAR-10", "Figure 4"),
     _local("fashion-mnist", "Fashion-MNIST", "Figure 6a"),
-    _local("svhn", "SVHN, scaled down", "Figure 8"),
+    _local("svhn", "SVHN, scaled down", "Figure 8", ("data.test_limit=200", "training.epochs=1")),
 )
 
 
 def _alpha(alpha: float) -> Experiment:
     return Experiment(
-        f"mnist-alpha-{alpha:g}", f"MNIST, alpha = {alpha:g}", "ldpfl-mnist", (f"method.mechanism.alpha={alpha}",), QUICK,
-        where=f"Figure 12, {LOST}", group="MNIST over alpha", x=alpha,
+        f"mnist-alpha-{alpha:g}", f"MNIST, alpha = {alpha:g}", "ldpfl-mnist", (f"method.mechanism.alpha={alpha}",),
+        QUICK, where=f"Figure 12, {LOST}", group="MNIST over alpha", x=alpha,
     )  # fmt: skip
 
 
@@ -87,7 +87,8 @@ def _svhn(clients: int) -> Experiment:
     return Experiment(
         f"svhn-{clients}", f"SVHN, scaled down, {clients} clients", "ldpfl-svhn", (f"split.sizes=[{sizes}]",),
         ("data.test_limit=200", "training.epochs=2", "model.options.hidden=[8]", *FEW),
-        where=f"Figures 9 to 11, {LOST}", priority=2 if clients <= 20 else 3, group="SVHN over clients", x=float(clients),
+        where=f"Figures 9 to 11, {LOST}", priority=2 if clients <= 20 else 3,
+        group="SVHN over clients", x=float(clients),
         note="Clients with 80 records of a subset of 4,000; the paper's have 4,514 of 451,461." if clients == 2 else "",
     )  # fmt: skip
 
@@ -114,7 +115,7 @@ IMBALANCED = (
     Experiment(
         "imbalanced-fedavg", "Fashion-MNIST, highly imbalanced: plain federated learning of the CNN",
         "ldpfl-fashion-mnist-fedavg",
-        quick=("data.train_limit=400", "data.test_limit=200", "split.at_least=10", "training.batch_size=8", "rounds.count=2"),
+        quick=(*QUICK_LOCAL[:2], "split.at_least=10", "training.batch_size=8", "rounds.count=2"),
         where=f"Figure 7, {LOST}",
     ),
     Experiment(
@@ -159,8 +160,9 @@ def _reading(name: str) -> Experiment:
 
 def _done_right(epsilon: float) -> Experiment:
     return Experiment(
-        f"public-{epsilon:g}", f"MNIST, done right: public features, epsilon {epsilon:g} a record", "ldpfl-mnist-public",
-        (f"clients.epsilon={epsilon}", f"clients.budget.limit={epsilon}"), ("data.train_limit=5000", "data.test_limit=1000"),
+        f"public-{epsilon:g}", f"MNIST, done right: public features, epsilon {epsilon:g} a record",
+        "ldpfl-mnist-public", (f"clients.epsilon={epsilon}", f"clients.budget.limit={epsilon}"),
+        ("data.train_limit=5000", "data.test_limit=1000"),
         where="not in the paper", seeds=3, priority=1 if epsilon == 0.5 else 2,
         group="MNIST, epsilon of a record proven", x=epsilon,
         note="One release of each record, features and label together." if epsilon == 0.5 else "",
