@@ -187,17 +187,17 @@ def on_disk(given: Recipe, folder: Path) -> Path:
 def test_ctrl_c_and_a_kill_of_real_processes_lose_nothing(tmp_path):
     """First Ctrl-C, which a terminal sends to the whole group, then SIGKILL, then the rest."""
     budget = {"limit": 650.0 * 55, "basis": "claimed"}
-    given = recipe(BUDGETS, **{"rounds.count": 60, "training.epochs": 4, "clients.budget": budget})
+    given = recipe(BUDGETS, **{"rounds.count": 60, "training.epochs": 25, "clients.budget": budget})  # takes seconds
     folder = tmp_path / "run"
     process = start(on_disk(given, tmp_path), "--out", folder, "--workers", 2)
-    wait_for_round(folder, 3, process)
+    wait_for_round(folder, 1, process)
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert out == "" and f"sordino run --resume {folder}" in err and "Traceback" not in err
     assert (folder / "checkpoint/state.safetensors").exists()
     done = (folder / "metrics.jsonl").read_bytes().count(b"\n")
-    assert 3 <= done < 50
+    assert 1 <= done < 50
 
     process = start("--resume", folder)
     wait_for_round(folder, done + 5, process)
