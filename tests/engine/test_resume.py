@@ -165,8 +165,13 @@ def start(*arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "sordino", "run", *map(str, arguments)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
-        start_new_session=True,
+        start_new_session=True, preexec_fn=_heed_ctrl_c,
     )  # fmt: skip
+
+
+def _heed_ctrl_c() -> None:
+    """A shell's background jobs ignore Ctrl-C, and so would everything they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_for_round(folder: Path, number: int, process: subprocess.Popen[str]) -> None:
@@ -187,7 +192,7 @@ def on_disk(given: Recipe, folder: Path) -> Path:
 def test_ctrl_c_and_a_kill_of_real_processes_lose_nothing(tmp_path):
     """First Ctrl-C, which a terminal sends to the whole group, then SIGKILL, then the rest."""
     budget = {"limit": 650.0 * 55, "basis": "claimed"}
-    given = recipe(BUDGETS, **{"rounds.count": 60, "training.epochs": 25, "clients.budget": budget})  # takes seconds
+    given = recipe(BUDGETS, **{"rounds.count": 60, "training.epochs": 10, "clients.budget": budget})  # takes seconds
     folder = tmp_path / "run"
     process = start(on_disk(given, tmp_path), "--out", folder, "--workers", 2)
     wait_for_round(folder, 1, process)
