@@ -8,12 +8,18 @@ position that depends on that client's own number of records alone.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
+from sordino.deferred import deferred
 from sordino.randomness import BLOCK_WORDS, Purpose, Randomness, Rows, Words
+
+if TYPE_CHECKING:
+    from scipy import special
+else:
+    special = deferred("scipy.special")
 
 Indices = NDArray[np.int64]
 
@@ -57,7 +63,7 @@ def poisson_samples(randomness: Randomness, row: int, step: int, records: int, r
 def normals(randomness: Randomness, rows: Rows, step: int, count: int) -> NDArray[np.float64]:
     """Standard normal values `[len(rows), count]` by inversion of 52-bit uniform numbers."""
     bits = _wide(draw(randomness, rows, Draw.NOISE, step, 2 * count)) >> np.uint64(12)
-    return np.asarray(ndtri((bits.astype(np.float64) + 0.5) * 2.0**-52))
+    return np.asarray(special.ndtri((bits.astype(np.float64) + 0.5) * 2.0**-52))
 
 
 def uniforms(words: Words) -> NDArray[np.float32]:

@@ -15,12 +15,12 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import mpmath
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sordino.deferred import deferred
 from sordino.errors import InvalidInput
 from sordino.mechanisms.domain import IntegerRange
 from sordino.mechanisms.interface import (
@@ -43,6 +43,11 @@ from sordino.mechanisms.noise import GeometricNoise, geometric_noise
 from sordino.mechanisms.output import IntegerOutput, Output, decode_integers, integer_dtype
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Metric, Pure, check_count
 from sordino.randomness import Purpose, Randomness, Rows
+
+if TYPE_CHECKING:
+    import mpmath
+else:
+    mpmath = deferred("mpmath")
 
 REDRAW_BLOCK = 2**18  #: columns whose redraws are made together
 MAX_REDRAWS = 512  #: a draw is kept with probability above 1/5, so this many fail with probability below 10^-49

@@ -11,13 +11,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import minimize_scalar
-from scipy.special import expit, ndtri
 
+from sordino.deferred import deferred
 from sordino.errors import InvalidInput
 from sordino.mechanisms.domain import Sphere
 from sordino.mechanisms.integers import MIN_EPSILON
@@ -38,6 +37,11 @@ from sordino.mechanisms.interface import (
 from sordino.mechanisms.output import Output, RealOutput, decode_reals
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure, check_count
 from sordino.randomness import Purpose, Randomness
+
+if TYPE_CHECKING:
+    from scipy import optimize, special
+else:
+    optimize, special = deferred("scipy.optimize"), deferred("scipy.special")
 
 _MAX_EPSILON = 60.0
 _REACH = 16.0  # standard deviations that no draw exceeds: 9 by a 53-bit uniform, a few more within the rarest cap
@@ -90,11 +94,11 @@ class PrivUnitG(Mechanism):
         _, (choose, level) = next(uniforms)
         out, along = np.empty(w.size, np.float32), 0.0
         for start, u in uniforms:
-            noise = ndtri(u)
+            noise = special.ndtri(u)
             out[start : start + u.size] = noise
             if direction is not None:
                 along += float(noise @ (w[start : start + u.size].astype(np.float64) / direction[0])) / direction[1]
-        wanted = -ndtri(cap.tail * level) if choose < cap.p else ndtri(cap.q * level)
+        wanted = -special.ndtri(cap.tail * level) if choose < cap.p else special.ndtri(cap.q * level)
         for start in range(0, w.size, TILE):
             part = slice(start, start + TILE)
             piece = out[part].astype(np.float64)
@@ -182,9 +186,9 @@ def _density(x: float) -> float:
 
 def _cap(epsilon: float, share: float) -> Cap:
     """Spend `share` of epsilon on p, the rest on q."""
-    p, tail = float(expit(share * epsilon)), float(expit(-(1 - share) * epsilon))
-    gamma = float(-ndtri(tail))
-    return Cap(p, gamma, tail, _density(gamma) * (p / tail - float(expit(-share * epsilon)) / (1 - tail)))
+    p, tail = float(special.expit(share * epsilon)), float(special.expit(-(1 - share) * epsilon))
+    gamma = float(-special.ndtri(tail))
+    return Cap(p, gamma, tail, _density(gamma) * (p / tail - float(special.expit(-share * epsilon)) / (1 - tail)))
 
 
 def _second_moment(cap: Cap) -> float:
@@ -196,7 +200,7 @@ def _second_moment(cap: Cap) -> float:
 @lru_cache(maxsize=1024)
 def best_cap(epsilon: float) -> Cap:
     """The split of epsilon between p and q with the largest m, which is the least variance in high dimension."""
-    best = minimize_scalar(
+    best = optimize.minimize_scalar(
         lambda s: -_cap(epsilon, s).m, bounds=(1e-6, 1 - 1e-6), method="bounded", options={"xatol": 1e-9}
     )
     return _cap(epsilon, float(best.x))

@@ -21,12 +21,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
+from sordino.deferred import deferred
 from sordino.errors import InvalidInput, UnsupportedLoss
 from sordino.privacy.guarantee import (
     MODEL_READER,
@@ -48,6 +48,11 @@ from sordino.privacy.guarantee import (
     Release,
     Sequential,
 )
+
+if TYPE_CHECKING:
+    from scipy import special
+else:
+    special = deferred("scipy.special")
 
 Floats = NDArray[np.float64]
 

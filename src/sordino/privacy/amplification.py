@@ -12,12 +12,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import special
 
+from sordino.deferred import deferred
 from sordino.errors import InvalidInput
 from sordino.privacy.accountant import Floats, connect_dots, distribution_epsilon, equal_bits_epsilon, on_grid
+
+if TYPE_CHECKING:
+    from scipy import special
+else:
+    special = deferred("scipy.special")
 
 SMALLEST_DELTA = 1e-11  #: below this, rounding in the numerical composition is not negligible
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
 from functools import cache
+from typing import TYPE_CHECKING
 
-from scipy.optimize import brentq
-
+from sordino.deferred import deferred
 from sordino.errors import InvalidInput
 from sordino.privacy.accountant import Account, Cost, compose, covers
 from sordino.privacy.guarantee import (
@@ -31,6 +31,11 @@ from sordino.privacy.guarantee import (
     check_count,
 )
 from sordino.privacy.ledger import terms
+
+if TYPE_CHECKING:
+    from scipy import optimize
+else:
+    optimize = deferred("scipy.optimize")
 
 DIGITS = 5  #: significant digits of what is planned
 MOST_ROUNDS = 10**9  #: where counting rounds stops
@@ -261,7 +266,7 @@ def _border(attempt: Callable[[float], Account | None], safe: float, risky: floa
             return -_FAR
         return max(-_FAR, min(_FAR, math.log(account.spent / account.budget.limit)))
 
-    return math.exp(brentq(excess, math.log(safe), math.log(risky), xtol=_GAP, rtol=1e-12))
+    return math.exp(optimize.brentq(excess, math.log(safe), math.log(risky), xtol=_GAP, rtol=1e-12))
 
 
 def _on_grid(value: float, *, towards: float) -> float:
