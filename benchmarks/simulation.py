@@ -1,6 +1,6 @@
 """One federated job done by this engine and by others, in one run on one machine.
 
-    python -m benchmarks.simulation [--quick] [--passes N] [--processes P]
+    python -m benchmarks.simulation [--quick] [--passes N] [--processes P] [--only PART ...]
 
 The job: FedAvg of the 21,840-parameter CNN over 100 clients with random MNIST-shaped records, batch 10, one local epoch
 of SGD a round. Each candidate is a program of its own under `benchmarks/rivals`, with as many one-thread processes as
@@ -199,6 +199,13 @@ class Figure:
         figures = {name: value for name, value in asdict(self).items() if name != "why"}
         return figures | {"samples per second": self.rate}
 
+    @classmethod
+    def from_json(cls, kept: dict[str, Any]) -> Figure:
+        """The figure that `to_json` wrote."""
+        why = {"why": kept["not measured"]} if "not measured" in kept else {}
+        given = {name: value for name, value in kept.items() if name not in ("samples per second", "not measured")}
+        return cls(**(given | why | {"job": Job(**kept["job"])}))
+
 
 @dataclass
 class Section:
@@ -221,6 +228,13 @@ class Section:
                     figure.add(run(candidate, self.job))
                 except NotMeasured as error:
                     figure.why = str(error)
+
+    def recall(self, kept: Sequence[dict[str, Any]]) -> None:
+        """Take the figures of an earlier call instead of measuring."""
+        own = [Figure.from_json(figure) for figure in kept if figure["job"] == asdict(self.job)]
+        self.figures = {figure.candidate: figure for figure in own}
+        if missing := [c.name for c in self.candidates if c.name not in self.figures]:
+            raise SystemExit(f"{self.title}: {', '.join(missing)} was not measured yet: leave out --only once")
 
     def rate(self, candidate: Candidate) -> float:
         figure = self.figures.get(candidate.name)
@@ -259,8 +273,12 @@ class Plan:
             ),
         )
 
+    def parts(self) -> dict[str, tuple[Section, ...]]:
+        """Sections by the name that the command line knows them by."""
+        return {"start": (self.short,), "speed": self.steady, "networks": self.others, "scale": self.scale}
+
     def sections(self) -> Iterable[Section]:
-        return (self.short, *self.steady, *self.others, *self.scale)
+        return (section for part in self.parts().values() for section in part)
 
 
 # --- what came of it --------------------------------------------------------------------------------------------------
@@ -434,10 +452,19 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="short jobs, one pass, nothing is written")
     parser.add_argument("--passes", type=int, help="how often each candidate runs (default: 3, or 1 with --quick)")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="of each candidate")
+    parser.add_argument(
+        "--only", action="append", choices=["start", "speed", "networks", "scale"],
+        help="measure this part again and keep the recorded figures of the others; may be repeated",
+    )  # fmt: skip
     options = parser.parse_args()
     console, plan = Console(), Plan.of(options.processes, options.quick)
-    for section in plan.sections():
-        section.measure(options.passes or (1 if options.quick else 3), console)
+    kept_before = json.loads(RESULTS.read_text(encoding="utf-8"))["figures"] if options.only else []
+    for part, sections in plan.parts().items():
+        for section in sections:
+            if options.only and part not in options.only:
+                section.recall(kept_before)
+            else:
+                section.measure(options.passes or (1 if options.quick else 3), console)
     found = tables(plan)
     for name, rows in found.items():
         show(console, name, rows)

@@ -23,7 +23,7 @@ from sordino.learning.datasets import cache_folder
 from sordino.learning.models import parameter_layout
 from sordino.learning.stacked import Execution, choose_width
 
-WORTH_MEASURING = 5e9  #: records times parameters of a whole run: below it, a second of measuring does not repay
+WORTH_MEASURING = 1e9  #: records times parameters of a whole run: below it, a second of measuring does not repay
 WORTH_WORKERS = 1e9  #: below it, starting processes takes longer than it saves
 GPU_WIDTH = 128
 

@@ -32,7 +32,8 @@ Draw = Callable[[Sequence[int]], Randomness]  #: clients -> their randomness, on
 REPORT_LIMIT = 2**54  #: no report contributes more than this to the fixed-point sum of one value
 PLAIN_LIMIT = 2.0**14  #: the largest value accepted where no mechanism bounds it
 MAX_SAMPLES = 2**24  #: the largest number of samples a client may announce
-ROWS = 256  #: reports decoded at a time
+ROWS = 256  #: reports decoded at a time, or fewer:
+TILE = 2**17  #: values decoded at a time, so that what is made of them stays in the cache
 
 _SAMPLES = struct.Struct("<I")
 
@@ -231,9 +232,10 @@ class Tally:
     def add(self, clients: Sequence[int], bodies: Sequence[bytes]) -> dict[int, str]:
         """Add these reports; those outside the mechanism's output set come back with the reason and are not added."""
         refused: dict[int, str] = {}
+        step = min(ROWS, max(1, TILE // self._upload.values))
         for c, where in self._upload._groups(clients):
-            for first in range(0, len(where), ROWS):
-                rows = [int(k) for k in where[first : first + ROWS]]
+            for first in range(0, len(where), step):
+                rows = [int(k) for k in where[first : first + step]]
                 refused.update(self._add_class(c, {clients[k]: bodies[k] for k in rows}))
         return refused
 
@@ -284,13 +286,13 @@ class Tally:
                 return np.rint(output.array.astype(np.float64) * self._scales[c].exact).astype(np.int64)
 
     def _accumulate(self, fixed: Int64s, samples: Int64s | None) -> None:
-        low, high = fixed & (2**27 - 1), fixed >> 27
-        if samples is None:
-            self._low += low.sum(axis=0)
-            self._high += high.sum(axis=0)
+        if samples is None:  # at most 256 numbers below 2^54: their sum is below 2^62
+            together = fixed.sum(axis=0)
+            self._low += together & (2**27 - 1)
+            self._high += together >> 27
         else:
-            self._low += samples @ low
-            self._high += samples @ high
+            self._low += samples @ (fixed & (2**27 - 1))
+            self._high += samples @ (fixed >> 27)
 
     # --- sums of reports in the place of reports
 

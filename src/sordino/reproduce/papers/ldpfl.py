@@ -29,6 +29,7 @@ HEADLINES = (
         "fashion-mnist",
         "Fashion-MNIST, 9 of 10 clients a round",
         "ldpfl-fashion-mnist",
+        ("rounds.count=10",),
         quick=QUICK_TEN,
         figure=81.0,
         where="Table 1, Figure 6b",
@@ -110,7 +111,7 @@ WITHOUT_FEDERATION = (
 IMBALANCED = (
     Experiment(
         "imbalanced", "Fashion-MNIST, highly imbalanced", "ldpfl-fashion-mnist-imbalanced",
-        quick=(*QUICK_TEN, "split.at_least=10"), where=f"Figure 7, {LOST}",
+        ("rounds.count=10",), quick=(*QUICK_TEN, "split.at_least=10"), where=f"Figure 7, {LOST}",
     ),
     Experiment(
         "imbalanced-fedavg", "Fashion-MNIST, highly imbalanced: plain federated learning of the CNN",
@@ -120,7 +121,7 @@ IMBALANCED = (
     ),
     Experiment(
         "imbalanced-plain", "Fashion-MNIST, highly imbalanced: the same bits, not randomised",
-        "ldpfl-fashion-mnist-imbalanced", (*UNRANDOMISED, "method.examined=plain"),
+        "ldpfl-fashion-mnist-imbalanced", ("rounds.count=10", *UNRANDOMISED, "method.examined=plain"),
         (*QUICK_TEN, "split.at_least=10"), where="not in the paper",
     ),
 )  # fmt: skip
