@@ -253,10 +253,12 @@ class Plan:
     steady: tuple[Section, ...]
     others: tuple[Section, ...]
     scale: tuple[Section, ...]
+    crowds: tuple[Section, ...]
 
     @classmethod
     def of(cls, processes: int, quick: bool) -> Plan:
         base = Job(processes=processes)
+        logistic = replace(base, model="logistic", records=2)
         kernels = (ENGINE, LOOP, LIMIT)
         records = (60,) if quick else (60, 600)
         clients = (100, 1_000) if quick else (100, 1_000, 10_000)
@@ -271,11 +273,16 @@ class Plan:
             tuple(
                 Section(f"{n:,} clients", replace(base, clients=n, records=10, rounds=4), (ENGINE,)) for n in clients
             ),
+            tuple(
+                Section(f"{n:,} of logistic regression", replace(logistic, clients=n), (ENGINE,))
+                for n in (1_000, 10_000 if quick else 100_000)
+            ),
         )
 
     def parts(self) -> dict[str, tuple[Section, ...]]:
         """Sections by the name that the command line knows them by."""
-        return {"start": (self.short,), "speed": self.steady, "networks": self.others, "scale": self.scale}
+        scale = (*self.scale, *self.crowds)
+        return {"start": (self.short,), "speed": self.steady, "networks": self.others, "scale": scale}
 
     def sections(self) -> Iterable[Section]:
         return (section for part in self.parts().values() for section in part)
@@ -310,7 +317,7 @@ def goals(plan: Plan) -> list[Goal]:
         ]
     found.append(Goal("Flower / engine, seconds of one round with start-up", _ratio(short, FLOWER), 10.0))
     found.append(Goal("pfl / engine, seconds of one round with start-up", _ratio(short, PFL), 1.0))
-    return found + _growth(plan.scale)
+    return found + _growth(plan.scale) + _growth(plan.crowds)
 
 
 def _ratio(section: Section, slower: Candidate) -> float:
@@ -320,11 +327,11 @@ def _ratio(section: Section, slower: Candidate) -> float:
 def _growth(scale: Sequence[Section]) -> list[Goal]:
     """Ten or a hundred times the clients: no more seconds a client, and no more memory beside the records."""
     first, last = (section.figures[ENGINE.name] for section in (scale[0], scale[-1]))
-    if first.why or last.why:
+    if first.why or last.why or not last.memory:
         return []
     each = [figure.round_seconds / figure.job.clients for figure in (first, last)]
     beside = [figure.memory - figure.data_bytes for figure in (first, last)]
-    times = f"{last.job.clients // first.job.clients} times the clients"
+    times = f"{first.job.model}, {last.job.clients // first.job.clients} times the clients"
     return [
         Goal(f"{times}: seconds a client and round, before / after", each[0] / each[1], 0.8),
         Goal(f"{times}: peak memory beside the records, before / after", beside[0] / beside[1], 0.8),
@@ -385,15 +392,17 @@ def _networks(plan: Plan) -> Rows:
 
 
 def _scale(plan: Plan) -> Rows:
-    rows: Rows = [["clients", "seconds a round", "microseconds a client", "peak memory", "of which records"]]
-    for section in plan.scale:
-        figure = section.figures[ENGINE.name]
+    heads = ["network", "clients", "records each", "seconds a round", "microseconds a client", "peak memory"]
+    rows: Rows = [[*heads, "of which records"]]
+    for section in (*plan.scale, *plan.crowds):
+        figure, job = section.figures[ENGINE.name], section.job
+        what = [job.model, f"{job.clients:,}", str(job.records)]
         if figure.why:
-            rows.append([f"{section.job.clients:,}", f"not measured: {figure.why}", "", "", ""])
+            rows.append([*what, f"not measured: {figure.why}", "", "", ""])
             continue
         each = figure.round_seconds / section.job.clients * 1e6
         memory = (f"{size / 2**20:,.0f} MiB" for size in (figure.memory, figure.data_bytes))
-        rows.append([f"{section.job.clients:,}", f"{figure.round_seconds:.2f}", f"{each:,.0f}", *memory])
+        rows.append([*what, f"{figure.round_seconds:.2f}", f"{each:,.0f}", *memory])
     return rows
 
 
