@@ -13,6 +13,7 @@ import pytest
 from sordino import runs
 from sordino.fleets import simulated
 from sordino.recipe import Recipe, shipped
+from sordino.report.folder import RunFolder
 from tests.engine.tiny import TINY, TWO_POINT, left, recipe
 
 with warnings.catch_warnings():  # typer imports names that click has deprecated
@@ -304,6 +305,24 @@ def test_a_sweep_does_not_take_another_run_for_its_own(tiny, tmp_path):
     sordino("run", tiny, "--set", "rounds.count=1", "--out", folder)
     refused = sordino("sweep", tiny, "--over", "training.epochs=1,2", "--out", tmp_path / "sweep", exit_code=1)
     assert "holds a run of another recipe" in refused.stderr
+
+
+def test_a_sweep_takes_over_the_folder_of_a_run_that_was_killed_before_it_began(tiny, tmp_path):
+    folder = tmp_path / "sweep/training.epochs=1_seed=7"
+    RunFolder.create(folder, "")
+    (folder / "recipe.toml").unlink()
+    sordino("sweep", tiny, "--over", "training.epochs=1", "--set", "rounds.count=1", "--out", tmp_path / "sweep")
+    assert len(left(folder)["rounds"]) == 1
+
+
+def test_a_comparison_is_written_into_a_folder_and_never_over_a_file(tiny, tmp_path):
+    sordino("run", tiny, "--set", "rounds.count=1", "--out", tmp_path / "run")
+    (tmp_path / "notes.txt").write_text("mine")
+    for out in (tmp_path / "notes.txt", tmp_path / "notes.txt/deeper"):
+        refused = sordino("compare", tmp_path / "run", "--out", out, exit_code=1)
+        assert refused.stderr.startswith("Refused: a comparison is written into a folder")
+        assert "--out" in refused.stderr and "Traceback" not in refused.output
+    assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 def test_comparing_what_is_no_run_is_refused(tmp_path):

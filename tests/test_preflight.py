@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 import sordino
 from sordino.errors import InvalidInput
 from sordino.preflight import LEVELS, Group, PrivateSilo, Randomised, groups_of, of_federation, preflight
+from sordino.privacy.accountant import equal_bits_epsilon
 from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Guarantee, Infinite, PoissonGaussian, Release
+from sordino.privacy.statement import figure
 
 BOX = sordino.Box(0.0, 0.1)
 
@@ -289,15 +291,152 @@ def test_a_wired_silo_is_looked_at_as_it_will_run():
     assert found.noise > 0
 
 
+# --- rounds that differ ---------------------------------------------------------------------------------------------
+
+
+def wired(given):
+    pytest.importorskip("torch")
+    from sordino.wiring import wire
+
+    return wire(given)
+
+
+def ldp_fed(alpha, **changes):
+    """Four rounds of LDP-Fed: 90 values of fc2, then three times the 520 of fc1, with 1/3 of the alpha for each value.
+
+    alpha 6.1e-8 on 10^10 integers makes epsilon 1 for each of the 90, and 1/3 for each of the 520.
+    """
+    from tests.methods.test_ldp_fed import settings as ldp_fed_settings
+
+    return wired(ldp_fed_settings({"clients.epsilon": alpha, **changes}))
+
+
+def test_layers_that_take_turns_are_summed_up_over_their_own_rounds():
+    """The alphas of all rounds add up to 1, which is 10^10 in epsilon; four times the first round is 5.9 * 10^9."""
+    (loss,) = of_federation(ldp_fed(1.0)).losses
+    assert loss.proven == pytest.approx(90 / 610 * 1e10, rel=1e-6)
+    assert loss.total == pytest.approx(1e10, rel=1e-6)
+    assert loss.differs
+
+
+def test_what_is_foreseen_of_rounds_that_differ_is_what_is_stated_after_them():
+    from sordino.runs import run
+
+    federation = ldp_fed(6.1e-8)
+    found = of_federation(federation)
+    statement = run(federation.recipe, workers=1).statement
+    (stated,) = (row.proven for row in statement.rows if row.adjacency is Adjacency.CLIENT)
+    assert found.losses[0].total == stated < 610
+    assert any(
+        s.startswith("In round 1, one model update of fc2 of all 4 clients (client, against server): claimed")
+        and "over 4 rounds, which differ, " in s
+        for s in found.sentences
+    )
+    assert "90 values in round 1" in found.sentences[0]
+
+
+def test_a_budget_is_counted_down_round_by_round():
+    """90, then three times 173.33: a budget of 300 is spent after the second, though it is thrice the first."""
+    budget = {"clients.budget": {"limit": 300.0}}
+    found = of_federation(ldp_fed(6.1e-8, **budget))
+    assert (found.outlooks[0].reports, found.outlooks[0].lasts) == (2, False)
+    (words,) = (s for s in found.sentences if "budget" in s)
+    assert words.endswith("covers 2 rounds of 4; they will decline round 3 and later ones that cost as much.")
+    assert of_federation(ldp_fed(6.1e-8, **{"clients.budget": {"limit": 611.0}})).outlooks[0].lasts
+
+
+def test_clients_who_are_not_asked_in_every_round_are_counted_on_for_the_dearest():
+    budget = {"clients.budget": {"limit": 300.0}, "method.selection": {"kind": "count", "k": 2}}
+    found = of_federation(ldp_fed(6.1e-8, **budget))
+    assert (found.outlooks[0].reports, found.outlooks[0].expected) == (1, 2.0)  # 173.33 twice is too much
+    assert any("admits at least 1 report, and they will be asked for about 2 in 4 rounds" in s for s in found.sentences)
+
+
+def test_what_is_announced_in_the_first_round_only_is_counted_once():
+    """Three uploads of 650 weights at 3 each, and a number of samples at 5, once: 5,855."""
+    from tests.methods.test_webfed import NOISY_COUNTS
+    from tests.methods.test_webfed import settings as webfed_settings
+
+    federation = wired(webfed_settings({**NOISY_COUNTS, "clients.budget": {"limit": 5855.0}}))
+    found = of_federation(federation)
+    assert found.outlooks[0].lasts and not found.losses[0].differs
+
+
+def test_a_schedule_has_an_entry_for_every_round():
+    group = Group((0,), two_point(), schedule=(two_point().releases(650),) * 3)
+    with pytest.raises(InvalidInput, match="each of the 10 rounds"):
+        preflight([group], values=650, rounds=10)
+
+
+# --- noise that the server adds -------------------------------------------------------------------------------------
+
+
+def test_noise_in_proportion_to_the_median_of_norms_is_not_called_none():
+    """sigma S sqrt(d) / m with sigma 2, 650 values and 2 of 4 clients; S is known when updates were measured."""
+    from tests.methods.test_central_dp import settings as central_settings
+
+    federation = wired(central_settings({"method.clip": "median"}))
+    measured = of_federation(federation, update_norm=0.5)
+    assert measured.noise == pytest.approx(2.0 * 0.5 * math.sqrt(650) / 2, rel=1e-6)
+    assert measured.ratio == pytest.approx(math.sqrt(650), rel=1e-6)
+    unmeasured = of_federation(federation)
+    assert unmeasured.noise is None
+    assert unmeasured.sentences[0].endswith("in proportion to the median of the updates' norms.")
+    assert not any("no noise is added" in s for found in (measured, unmeasured) for s in found.sentences)
+    constant = of_federation(wired(central_settings({"method.clip": 0.5})))
+    assert constant.noise == pytest.approx(measured.noise, rel=1e-6)
+
+
+def test_a_claim_about_another_onlooker_says_so():
+    from tests.methods.test_central_dp import settings as central_settings
+
+    found = of_federation(wired(central_settings({"method.clip": "median"})))
+    assert any("(client, against model reader), by sampled Gaussian noise" in s for s in found.sentences)
+
+
 # --- what reports lose and weigh ------------------------------------------------------------------------------------
+
+
+def test_behind_a_secure_sum_a_report_is_weighed_as_it_is_masked(monkeypatch):
+    """A sum of nine bits has four bits, which travel as a byte: 650 bytes, where the bits alone would be 82."""
+    pytest.importorskip("torch")
+    from sordino.channels import secagg
+    from sordino.runs import run
+    from tests.engine.tiny import TWO_POINT, recipe
+
+    given = recipe(TWO_POINT, **{"method.channel": {"kind": "summed"}, "split.clients": 9, "rounds.count": 1})
+    found = of_federation(wired(given))
+    assert found.report_bytes == (650, 650)
+    assert found.sentences[-1] == (
+        "A report, masked for the secure sum (keys and shares come beside it), has 650 bytes for 650 values."
+    )
+    honest, lengths = secagg.Server.receive, set()
+
+    def weighed(self, step, client, message):
+        if step == "masked":
+            lengths.add(len(message) - secagg._HEAD.size)
+        return honest(self, step, client, message)
+
+    monkeypatch.setattr(secagg.Server, "receive", weighed)
+    run(given, workers=1)
+    assert lengths == {650 + 8 * secagg._TAG}  # each client vouches to the eight others for what it was told
+
+
+def test_reports_of_layers_that_take_turns_are_of_several_sizes():
+    found = of_federation(ldp_fed(1.0))
+    assert found.report_values == (90, 520)
+    least, most = found.report_bytes
+    assert most / least == pytest.approx(520 / 90, rel=0.05)
+    assert found.sentences[-1] == f"A report has {least:,} to {most:,} bytes for 90 to 520 values."
 
 
 def test_claims_stand_beside_proofs_with_all_their_terms():
     sender = Randomised(sordino.Laplace(3.0, BOX))
+    one, ten = (figure(equal_bits_epsilon(3.0, 650 * rounds, 1e-5)) for rounds in (1, 10))
     (words,) = (s for s in ahead(sender).sentences if "claimed" in s)
     assert words == (
         "One model update of all 20 clients (client, against server): claimed epsilon 3, by Lap(Delta s / eps) per "
-        "weight, Delta s = 2C (a reading) (WebFed, Algorithm 1); proven epsilon 1.95e3, over 10 rounds 1.95e4 at delta "
+        f"weight, Delta s = 2C (a reading) (WebFed, Algorithm 1); proven epsilon {one}, over 10 rounds {ten} at delta "
         "1e-5, by 650 values in a box, table enumerated: no meaningful protection."
     )
 

@@ -1,19 +1,93 @@
-"""Files that survive a crash and a full disk: a whole file is replaced at once, a line is added whole or not at all."""
+"""Files that survive a crash and a full disk: a whole file is replaced at once, a line is added whole or not at all.
+
+And a lock that keeps a second process out of a folder, and ends with the process that holds it.
+"""
 
 from __future__ import annotations
 
 import os
+import platform
+import re
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sordino.errors import SordinoError
 
+try:
+    import fcntl
+except ImportError:  # a system without such locks: there, nobody is kept out
+    fcntl = None  # type: ignore[assignment]
+
 _BINARY = getattr(os, "O_BINARY", 0)  #: one system would otherwise translate line ends
+_DRAFT = re.compile(r"\..+\.[0-9a-f]{12}\.draft")
 
 
 class NotWritten(SordinoError):
     """A file could not be written (disk full, read-only, gone); what was there before is unchanged."""
+
+
+class InUse(SordinoError):
+    """Another process holds a lock."""
+
+
+# --- one process at a time --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def held(path: Path, what: str) -> Iterator[None]:
+    """Hold the lock that the file at `path` stands for; where another process does, `InUse` says so of `what`.
+
+    The lock is the system's (flock), not the file: it ends with its process, however that ends, and a file that a
+    killed one left behind locks nothing. A file system without such locks keeps nobody out.
+    """
+    try:
+        descriptor = _locked(path, what)
+    except OSError as error:
+        raise NotWritten(f"{path} could not be made ({_reason(error)}): give a folder that can be written to") from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink()  # while it is held: whoever has opened it by now finds that it is gone, and makes a new one
+        os.close(descriptor)
+
+
+def _locked(path: Path, what: str) -> int:
+    """The open file, locked, and still the one at `path`: its last holder may just have removed it."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _BINARY, 0o666)
+        try:
+            _lock(descriptor, what)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), path.stat()):
+                    return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, what: str) -> None:
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+        raise InUse(
+            f"another process is running {what}{f' ({holder})' if holder else ''}, and two would spoil it. Wait until "
+            "it is done, or stop it first"
+        ) from None
+    except OSError:
+        return
+    with suppress(OSError):  # who it is helps others to find it, and is not what keeps them out
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {platform.node()}\n".encode(), 0)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -36,6 +110,19 @@ def write_whole(path: Path, data: bytes) -> None:
             f"{path} could not be written ({_reason(error)}). Nothing that was on disk is lost: {kept}. "
             "Make room (or write elsewhere) and do it again"
         ) from None
+
+
+def is_draft(path: Path) -> bool:
+    """Whether a file is one that `write_whole` had not finished."""
+    return _DRAFT.fullmatch(path.name) is not None
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove what killed processes left half-written in a folder; only for who holds its lock."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if is_draft(path):
+            with suppress(OSError):
+                path.unlink()
 
 
 def append_line(path: Path, line: bytes) -> None:
@@ -136,4 +223,7 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-__all__ = ["NotWritten", "append_line", "keep_lines", "last_line", "whole_lines", "write_whole"]
+__all__ = [
+    "InUse", "NotWritten", "append_line", "held", "is_draft", "keep_lines", "last_line", "remove_drafts", "whole_lines",
+    "write_whole",
+]  # fmt: skip

@@ -12,8 +12,9 @@ networks on handwritten digits (docs/planning.md has the measurement); it is no 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms import Box, IntegerRange, L1Ball, L2Ball, Mechanism, NoPrivacy, Sphere
-from sordino.privacy.accountant import compose
+from sordino.privacy.accountant import Account, compose
 from sordino.privacy.guarantee import Budget, Claim, Guarantee, Infinite, Release, check_count
 from sordino.privacy.ledger import cost, terms
 from sordino.privacy.planning import rounds_allowed
@@ -32,6 +33,7 @@ from sordino.randomness import Keystream
 if TYPE_CHECKING:
     from sordino.learning.private_sgd import PrivateTraining
     from sordino.messages import Plan
+    from sordino.methods.interface import Method
     from sordino.recipe import Recipe
     from sordino.wiring import Federation
 
@@ -47,6 +49,8 @@ WIDE = 3.0  #: a range this many times as wide as it need be is pointed out
 MOST_SENTENCES = 4  #: groups of clients told apart in words; beyond, they are summed up
 
 Float64s = NDArray[np.float64]
+Releases = tuple[Release, ...]  #: of one report
+Schedule = tuple[Releases, ...]  #: of every round
 
 
 # --- what clients send ----------------------------------------------------------------------------------------------
@@ -54,6 +58,10 @@ Float64s = NDArray[np.float64]
 
 class Sender(Protocol):
     """How one client's d values leave it: what that adds in noise, takes away, releases and weighs."""
+
+    @property
+    def unknown(self) -> str:
+        """Why the noise is not known in advance, where it is not."""
 
     def noise(self, values: int) -> float | None:
         """The variance of an upload's estimate, summed over its values; None where it is not known."""
@@ -77,6 +85,7 @@ class Randomised:
 
     mechanism: Mechanism
     what: str = "model update"
+    unknown = ""
 
     def __post_init__(self) -> None:
         if self.mechanism.clients is not None:
@@ -155,6 +164,7 @@ class PrivateSilo:
     expected_batch: float
     gains: tuple[float, ...]
     what: str = "model update (DP-SGD)"
+    unknown = "how this optimiser scales it depends on the gradients"
 
     @classmethod
     def of(cls, training: PrivateTraining) -> PrivateSilo:
@@ -193,6 +203,36 @@ def _gains(lr: float, momentum: float, nesterov: bool, steps: int) -> tuple[floa
 
 
 @dataclass(frozen=True)
+class MedianClipped:
+    """A client whose update a trusted server clips to the median of all norms, with noise in proportion to that.
+
+    `loudness` is the L2 norm of the noise in the average of a round for updates of the size that was measured; None
+    where none was.
+    """
+
+    sender: Sender
+    loudness: float | None
+    asked: float
+    unknown = "it is in proportion to the median of the updates' norms"
+
+    def noise(self, values: int) -> float | None:
+        """Each report's share of it: of as many shares as clients are asked, the mean is as loud as it will be."""
+        return None if self.loudness is None else self.loudness**2 * self.asked
+
+    def kept(self, values: int, norm: float) -> float:
+        return norm
+
+    def releases(self, values: int) -> tuple[Release, ...]:
+        return self.sender.releases(values)
+
+    def report_bytes(self, values: int) -> int:
+        return self.sender.report_bytes(values)
+
+    def range_words(self, values: int, norm: float | None, largest: float | None) -> str | None:
+        return None
+
+
+@dataclass(frozen=True)
 class Group:
     """Clients alike: the same sender, the same budget, the same weight in the average."""
 
@@ -200,7 +240,8 @@ class Group:
     sender: Sender
     budget: Budget | None = None
     weight: float = 1.0
-    round_releases: tuple[Release, ...] | None = None  #: of one round, where there are more than the sender's own
+    round_releases: Releases | None = None  #: of one round, where there are more than the sender's own
+    schedule: Schedule | None = None  #: of every round, where rounds differ
 
     def __post_init__(self) -> None:
         if not self.clients:
@@ -208,9 +249,15 @@ class Group:
         if not (math.isfinite(self.weight) and self.weight > 0):
             raise InvalidInput(f"a client's weight must be a finite number > 0, got {self.weight!r}")
 
-    def releases(self, values: int) -> tuple[Release, ...]:
-        """What a client of this group releases in a round."""
+    def releases(self, values: int) -> Releases:
+        """What a client of this group releases in the first round, or in each."""
+        if self.schedule is not None:
+            return self.schedule[0]
         return self.sender.releases(values) if self.round_releases is None else self.round_releases
+
+    def all_releases(self, values: int, rounds: int) -> Schedule:
+        """What a client of this group releases that reports in every round."""
+        return (self.releases(values),) * rounds if self.schedule is None else self.schedule
 
 
 def groups_of(
@@ -219,9 +266,13 @@ def groups_of(
     *,
     budgets: Sequence[Budget] | None = None,
     weights: Sequence[float] | None = None,
-    releases: Sequence[tuple[Release, ...]] | None = None,
+    releases: Sequence[Releases] | None = None,
+    schedules: Sequence[Schedule] | None = None,
 ) -> tuple[Group, ...]:
-    """Groups of clients from one sender (and weight, and releases) per class, and one class and budget per client."""
+    """Groups of clients from one sender (and weight, and releases) per class, and one class and budget per client.
+
+    `releases` are those of any round, `schedules` those of every round, where rounds differ.
+    """
     if budgets is not None and len(budgets) != len(class_of):
         raise InvalidInput(f"there are {len(class_of)} clients and {len(budgets)} budgets: give one each")
     members: dict[tuple[int, Budget | None], list[int]] = {}
@@ -234,6 +285,7 @@ def groups_of(
             budget,
             1.0 if weights is None else weights[kind],
             None if releases is None else tuple(releases[kind]),
+            None if schedules is None else schedules[kind],
         )
         for (kind, budget), clients in members.items()
     )
@@ -265,9 +317,10 @@ class ReportLoss:
     what: str
     guarantee: Guarantee
     delta: float
-    proven: float  #: epsilon of one report
+    proven: float  #: epsilon of one report, the first where they differ
     total: float  #: epsilon of a report in every round, the schedule being fixed in advance
     claimed: Claim | None
+    differs: bool = False  #: whether reports of other rounds lose something else
 
 
 @dataclass(frozen=True)
@@ -281,11 +334,15 @@ class Preflight:
     noise: float | None  #: L2 norm of the noise in the average of a round; None where it is not known
     update_norm: float | None  #: of a client's update, before clipping; None where it was not measured
     update: float | None  #: L2 norm of what reports keep of it: after clipping, rescaling or voting
+    report_values: tuple[int, int]  #: the fewest and the most that a report is about
     report_bytes: tuple[int, int]  #: the least and the most that a report has
+    report: str  #: what leaves a client, in words
     kinds: int  #: of reports, by what they lose
     losses: tuple[ReportLoss, ...]  #: of every kind of report; beyond four kinds, of the least noisy and the noisiest
     outlooks: tuple[Outlook, ...]
     ranges: tuple[str, ...]  #: how ranges fit values, in words
+    uneven: bool = False  #: whether rounds differ in what they cost
+    unknown: str = ""  #: why the noise is not known, where it is not
 
     @property
     def ratio(self) -> float | None:
@@ -326,6 +383,7 @@ class Preflight:
             "ratio": None if self.ratio is None else _number(self.ratio),
             "level": None if self.level is None else _number(self.level),
             "verdict": self.verdict,
+            "report_values": list(self.report_values),
             "report_bytes": list(self.report_bytes),
             "losses": [_loss_json(loss) for loss in self.losses],
             "budgets": [_outlook_json(outlook) for outlook in self.outlooks],
@@ -333,9 +391,11 @@ class Preflight:
         }
 
     def _noise_words(self) -> Iterable[str]:
-        who = f"{_count(self.asked, 'client')} a round, {_count(self.values, 'value')}"
+        first = " in round 1" if self.report_values[0] < self.report_values[1] else ""
+        who = f"{_count(self.asked, 'client')} a round, {_count(self.values, 'value')}{first}"
         if self.noise is None:
-            yield f"{who}: how much noise there will be in an update is not known in advance for this optimiser"
+            why = f": {self.unknown}" if self.unknown else ""
+            yield f"{who}: how much noise there will be in an update is not known in advance{why}"
             return
         if self.noise == 0:
             yield f"{who}: no noise is added"
@@ -381,12 +441,16 @@ class Preflight:
             return f"{budget} lasts for all {_count(self.rounds, 'round')}"
         if reports == 0:
             return f"{budget} does not cover a single report: {they} will decline from round 1"
+        if first.expected >= self.rounds and self.uneven:
+            covers = f"covers {_count(reports, 'round')} of {self.rounds}"
+            return f"{budget} {covers}; {they} will decline round {reports + 1} and later ones that cost as much"
         if first.expected >= self.rounds:
             spent = f"is spent after round {reports} of {self.rounds}"
             return f"{budget} {spent}; {they} will decline from round {reports + 1}"
+        least = "at least " if self.uneven else ""
         return (
-            f"{budget} admits {_count(reports, 'report')}, and {they} will be asked for about {first.expected:.3g} in "
-            f"{_count(self.rounds, 'round')}: {they} will decline the rest"
+            f"{budget} admits {least}{_count(reports, 'report')}, and {they} will be asked for about "
+            f"{first.expected:.3g} in {_count(self.rounds, 'round')}: {they} will decline the rest"
         )
 
     def _budget_summary(self) -> str:
@@ -408,19 +472,22 @@ class Preflight:
 
     def _loss_sentence(self, loss: ReportLoss) -> str:
         g, claim = loss.guarantee, loss.claimed
-        who = f"one {loss.what} of {_who(loss.clients, self.clients)} ({g.adjacency}, against {g.adversary})"
-        claimed = "" if claim is None else f"claimed epsilon {figure(claim.epsilon)}, by {claim.formula}; "
+        one = f"{'in round 1, ' if loss.differs else ''}one {loss.what}"
+        who = f"{one} of {_who(loss.clients, self.clients)} ({g.adjacency}, against {g.adversary})"
+        claimed = "" if claim is None else f"{_claimed(claim, g)}; "
         if math.isinf(loss.proven):
             return f"{who}: {claimed}nothing is proven ({getattr(g.loss, 'why', f'at delta {figure(loss.delta)}')})"
-        rounds = f", over {_count(self.rounds, 'round')} {figure(loss.total)}" if self.rounds > 1 else ""
+        every = f"over {_count(self.rounds, 'round')}{', which differ,' if loss.differs else ''}"
+        rounds = f", {every} {figure(loss.total)}" if self.rounds > 1 else ""
         verdict = ": no meaningful protection" if loss.total > NO_MEANINGFUL_PROTECTION else ""
         proven = f"proven epsilon {figure(loss.proven)}{rounds} at delta {figure(loss.delta)}, by {g.basis}"
         return f"{who}: {claimed}{proven}{verdict}"
 
     def _bytes_words(self) -> str:
-        least, most = self.report_bytes
+        (least, most), (fewest, values) = self.report_bytes, self.report_values
         size = f"{most:,} bytes" if least == most else f"{least:,} to {most:,} bytes"
-        return f"a report has {size} for {_count(self.values, 'value')}"
+        about = _count(values, "value") if fewest == values else f"{fewest:,} to {values:,} values"
+        return f"{self.report} has {size} for {about}"
 
 
 def preflight(
@@ -433,12 +500,15 @@ def preflight(
     largest_value: float | None = None,
     delta: float = 1e-5,
     allow_unproven: Iterable[str] = (),
+    sizes: Sequence[tuple[int, int]] | None = None,
+    report: str = "a report",
 ) -> Preflight:
     """Look ahead: noise beside the size of an update, budgets, what a report loses and weighs.
 
     `asked` clients (all, if not given) are asked in each round, each equally often. `update_norm` is the L2 norm of a
     client's update as measured on a few simulated clients; `largest_value` the largest distance of its values from the
-    centre of their range. `allow_unproven` names releases that leave without counting, by the owner's consent.
+    centre of their range. `allow_unproven` names releases that leave without counting, by the owner's consent. `sizes`
+    are the values and bytes of every kind of report, where they are not the senders' own; `report` is its name.
     """
     check_count("values", values)
     check_count("rounds", rounds)
@@ -451,8 +521,10 @@ def preflight(
     for name, size in (("update_norm", update_norm), ("largest_value", largest_value)):
         if size is not None and not (math.isfinite(size) and size > 0):
             raise InvalidInput(f"{name} must be a finite number > 0 (leave it out if it is not known), got {size!r}")
+    if any(group.schedule is not None and len(group.schedule) != rounds for group in groups):
+        raise InvalidInput(f"a schedule says what is released in each of the {rounds} rounds: give as many entries")
     allowed = frozenset(allow_unproven)
-    sizes = [group.sender.report_bytes(values) for group in groups]
+    weighed = sizes or [(values, group.sender.report_bytes(values)) for group in groups]
     return Preflight(
         clients,
         each_round,
@@ -461,7 +533,9 @@ def preflight(
         noise=_noise(groups, values, each_round),
         update_norm=update_norm,
         update=None if update_norm is None else _kept(groups, values, update_norm),
-        report_bytes=(min(sizes), max(sizes)),
+        report_values=(min(v for v, _ in weighed), max(v for v, _ in weighed)),
+        report_bytes=(min(b for _, b in weighed), max(b for _, b in weighed)),
+        report=report,
         kinds=len(_kinds(groups, values)),
         losses=_losses(groups, values, rounds, delta),
         outlooks=tuple(
@@ -470,6 +544,8 @@ def preflight(
             if group.budget is not None
         ),
         ranges=_ranges(groups, values, update_norm, largest_value),
+        uneven=any(group.schedule is not None for group in groups),
+        unknown=next((group.sender.unknown for group in groups if group.sender.noise(values) is None), ""),
     )
 
 
@@ -478,18 +554,17 @@ def of_federation(
 ) -> Preflight:
     """Look ahead for a wired recipe; the sizes of updates are the caller's to measure."""
     from sordino.methods.parts import class_weights
-    from sordino.methods.silo_dp import SiloDp
 
     recipe, method, upload = federation.recipe, federation.method, federation.upload
-    senders: list[Sender] = [Randomised(mechanism, upload.what or "model update") for mechanism in upload.mechanisms]
-    if isinstance(method, SiloDp):
-        senders = [PrivateSilo.of(method.training)]
+    plans, schedules = _rounds(method, recipe)
+    uneven = any(own is not schedule[0] for schedule in schedules for own in schedule)
     groups = groups_of(
-        senders,
+        _senders(federation, plans[0], update_norm),
         [method.class_of(client) for client in range(federation.clients)],
         budgets=federation.budgets,
         weights=class_weights(recipe.method.aggregation, upload),
-        releases=[tuple(own) for own in method.releases(method.plan(method.init(), recipe.name))],
+        releases=[schedule[0] for schedule in schedules],
+        schedules=schedules if uneven else None,
     )
     return preflight(
         groups,
@@ -500,7 +575,75 @@ def of_federation(
         largest_value=largest_value,
         delta=federation.delta,
         allow_unproven=recipe.clients.allow_unproven,
+        sizes=[size for plan in _unlike(plans, schedules) for size in _sizes(federation, plan)],
+        report=MASKED if _summed(recipe) else "a report",
     )
+
+
+def _rounds(method: Method, recipe: Recipe) -> tuple[list[Plan], list[Schedule]]:
+    """The plans of all rounds, and what every class of clients releases in each; what is equal is one object."""
+    state, plans, by_round = method.init(), [], []
+    known: dict[Releases, Releases] = {}
+    for _ in range(recipe.rounds.count):
+        plans.append(method.plan(state, recipe.name))
+        own = (tuple(replace(release, id="planned") for release in each) for each in method.releases(plans[-1]))
+        by_round.append([known.setdefault(releases, releases) for releases in own])
+        state = state.unchanged()
+    return plans, list(zip(*by_round, strict=True))
+
+
+def _unlike(plans: Sequence[Plan], schedules: Sequence[Schedule]) -> list[Plan]:
+    """One of each kind of round."""
+    kinds = {tuple(map(id, own)): plan for plan, own in zip(plans, zip(*schedules, strict=True), strict=True)}
+    return list(kinds.values())
+
+
+def _senders(federation: Federation, plan: Plan, update_norm: float | None) -> list[Sender]:
+    """How each class of clients sends in the first round."""
+    from sordino.methods.central_dp import CentralDp
+    from sordino.methods.silo_dp import SiloDp
+
+    method, upload, given = federation.method, federation.upload, federation.recipe.method
+    if isinstance(method, SiloDp):
+        return [PrivateSilo.of(method.training)]
+    senders: list[Sender] = [Randomised(mechanism, upload.what or "model update") for mechanism in upload.mechanisms]
+    if isinstance(method, CentralDp) and getattr(given, "clip", None) == "median":
+        loudness = None if update_norm is None else _median_noise(method, plan, update_norm)
+        return [MedianClipped(sender, loudness, asked_per_round(federation.recipe)) for sender in senders]
+    return senders
+
+
+def _median_noise(method: Method, plan: Plan, norm: float) -> float:
+    """The noise of a round in which every update has this norm, so that it is their median."""
+    tally = method.tally(plan)
+    mechanism, values = tally.upload.mechanisms[0], tally.upload.values
+    update = np.full(values, norm / math.sqrt(values), np.float32)
+    tally.add([0], mechanism.encode(mechanism.randomize(update, Keystream.simulation(0, [0], 0)).output))
+    return tally.noise()
+
+
+MASKED = "a report, masked for the secure sum (keys and shares come beside it),"
+
+
+def _summed(recipe: Recipe) -> bool:
+    return getattr(recipe.method.channel, "kind", "direct") == "summed"
+
+
+def _sizes(federation: Federation, plan: Plan) -> list[tuple[int, int]]:
+    """Values and bytes of every kind of report on a plan."""
+    from sordino.channels.summed import Rule
+
+    tally = federation.method.tally(plan)
+    values = tally.upload.values
+    if not _summed(federation.recipe):
+        return [(values, Randomised(mechanism).report_bytes(values)) for mechanism in tally.upload.mechanisms]
+    given: Any = federation.recipe.method
+    rule, asked = Rule(given.channel.threshold, given.channel.digits), given.selection.asked(federation.clients)
+    sums = [
+        rule.session(plan, tally, group, min(len(members), asked))
+        for group, members in tally.classes(range(federation.clients)).items()
+    ]
+    return [(values, session.values * session.bits // 8) for session in sums]
 
 
 def of_preparation(federation: Federation, plan: Plan) -> tuple[str, ...]:
@@ -569,35 +712,62 @@ def _kept(groups: Sequence[Group], values: int, norm: float) -> float:
     return math.fsum(w * k for w, k in zip(weights, kept, strict=True)) / math.fsum(weights)
 
 
-def _kinds(groups: Sequence[Group], values: int) -> dict[Release, tuple[Sender, list[int]]]:
+def _kinds(groups: Sequence[Group], values: int) -> dict[object, tuple[Group, list[int]]]:
     """Reports that lose the same, and whose they are: groups may differ in their budgets and weights alone."""
-    kinds: dict[Release, tuple[Sender, list[int]]] = {}
+    kinds: dict[object, tuple[Group, list[int]]] = {}
     for group in groups:
-        kinds.setdefault(group.releases(values)[0], (group.sender, []))[1].extend(group.clients)
+        kinds.setdefault((group.releases(values)[0], group.schedule), (group, []))[1].extend(group.clients)
     return kinds
 
 
 def _losses(groups: Sequence[Group], values: int, rounds: int, delta: float) -> tuple[ReportLoss, ...]:
     """What each kind of report loses; of many kinds, only the extremes."""
-    told = list(_kinds(groups, values).items())
+    told = list(_kinds(groups, values).values())
     if len(told) > MOST_SENTENCES:
-        told.sort(key=lambda kind: kind[1][0].noise(values) or 0.0)
+        told.sort(key=lambda kind: kind[0].sender.noise(values) or 0.0)
         told = [told[0], told[-1]]
-    return tuple(_loss(tuple(sorted(clients)), release, rounds, delta) for release, (_, clients) in told)
+    return tuple(_loss(tuple(sorted(clients)), group, values, rounds, delta) for group, clients in told)
 
 
-def _loss(clients: tuple[int, ...], release: Release, rounds: int, delta: float) -> ReportLoss:
-    guarantee = release.guarantees[0]
+def _loss(clients: tuple[int, ...], group: Group, values: int, rounds: int, delta: float) -> ReportLoss:
+    """What a report loses, and what one in every round does: the first of each round's releases is the report."""
+    reports = [releases[0] for releases in group.all_releases(values, rounds)]
+    first, guarantee = reports[0], reports[0].guarantees[0]
     one, all_ = (
-        compose([guarantee.loss] * count, adjacency=guarantee.adjacency).epsilon(delta) for count in (1, rounds)
+        compose((report.guarantees[0].loss for report in own), adjacency=guarantee.adjacency).epsilon(delta)
+        for own in (reports[:1], reports)
     )
-    return ReportLoss(clients, release.what, guarantee, delta, one, all_, release.claimed)
+    differs = any(report != first for report in reports)
+    return ReportLoss(clients, first.what, guarantee, delta, one, all_, first.claimed, differs)
 
 
 def _outlook(group: Group, budget: Budget, values: int, expected: float, allowed: frozenset[str]) -> Outlook:
-    counted = [r for r in group.releases(values) if r.what not in allowed or math.isfinite(cost(budget, r))]
-    reports = rounds_allowed(budget, counted) if counted else math.ceil(expected)
+    def counted(releases: Releases) -> Releases:
+        return tuple(r for r in releases if r.what not in allowed or math.isfinite(cost(budget, r)))
+
+    if group.schedule is not None:
+        own = {releases: counted(releases) for releases in set(group.schedule)}
+        reports = _admitted(budget, [own[releases] for releases in group.schedule], expected)
+    else:
+        each = counted(group.releases(values))
+        reports = rounds_allowed(budget, each) if each else math.ceil(expected)
     return Outlook(group.clients, budget, reports, expected)
+
+
+def _admitted(budget: Budget, schedule: Sequence[Releases], expected: float) -> int:
+    """How many rounds the budget admits from the first on; of clients who are not asked in all, at least how many.
+
+    Which rounds these are is not known: so the dearest are counted first.
+    """
+    if expected < len(schedule):
+        dear = {releases: math.fsum(cost(budget, release) for release in releases) for releases in set(schedule)}
+        schedule = sorted(schedule, key=dear.__getitem__, reverse=True)
+    accounts, account = [], Account.opening(budget)
+    for releases in schedule:
+        for release in releases:
+            account = account.after(release)
+        accounts.append(account)
+    return bisect_left(accounts, True, key=lambda after: not after.permits)  # what is spent only grows
 
 
 def _ranges(groups: Sequence[Group], values: int, norm: float | None, largest: float | None) -> tuple[str, ...]:
@@ -649,6 +819,13 @@ def _who(clients: tuple[int, ...], total: int) -> str:
     return f"client{'s' if len(clients) > 1 else ''} {', '.join(parts)}"
 
 
+def _claimed(claim: Claim, beside: Guarantee) -> str:
+    """A claim with what it is about, where that is not what it stands beside."""
+    own, other = ((g.adjacency, g.adversary.kind) for g in (claim, beside))
+    terms_ = "" if own == other else f" ({claim.adjacency}, against {claim.adversary})"
+    return f"claimed epsilon {figure(claim.epsilon)}{terms_}, by {claim.formula}"
+
+
 def _count(number: float, what: str) -> str:
     shown = f"{number:,.0f}" if float(number).is_integer() else f"{number:,.3g}"
     return f"{shown} {what}{'' if number == 1 else 's'}"
@@ -697,6 +874,6 @@ def _outlook_json(outlook: Outlook) -> dict[str, Any]:
 
 
 __all__ = [
-    "LEVELS", "Group", "Outlook", "Preflight", "PrivateSilo", "Randomised", "ReportLoss", "Sender",
+    "LEVELS", "Group", "MedianClipped", "Outlook", "Preflight", "PrivateSilo", "Randomised", "ReportLoss", "Sender",
     "asked_per_round", "groups_of", "of_federation", "of_preparation", "preflight",
 ]  # fmt: skip

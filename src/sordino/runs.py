@@ -32,7 +32,7 @@ from sordino.privacy.history import Spent
 from sordino.privacy.ledger import MemoryLedger, terms
 from sordino.privacy.statement import Statement
 from sordino.recipe import Recipe
-from sordino.report.folder import RunFolder
+from sordino.report.folder import RunFolder, alone
 from sordino.report.records import ClientBudget, Result, Round, Simulation
 from sordino.wiring import Federation, wire
 
@@ -64,7 +64,7 @@ class Outcome:
 
 def figures(result: Result, statement: Mapping[str, Any] | None, folder: Path | None) -> dict[str, Any]:
     """The final figures of a run, its statement and the paths written, ready for `json.dumps`."""
-    files = () if folder is None else sorted(p for p in folder.iterdir() if p.is_file())
+    files = () if folder is None else sorted(p for p in folder.iterdir() if p.is_file() and p.name[0] != ".")
     return {
         "name": result.name,
         "seed": result.seed,
@@ -98,7 +98,8 @@ def run(
 ) -> Outcome:
     """Run a recipe; with a folder, everything is written there and an interrupted run goes on with `resume`.
 
-    `workers` are processes (default: one per core where that pays); results do not depend on their number.
+    `workers` are processes (default: one per core where that pays); results do not depend on their number. A folder
+    that another process is running is refused (`sordino.durable.InUse`).
     """
     place = device_for(device)
     if resume and folder is None:
@@ -108,26 +109,39 @@ def run(
         count = workers_for(workers, place, federation.effort, federation.clients)
         ledger = federation.ledger()
         channel, members = channels.build(recipe, federation.method), channels.members(recipe, federation.method)
-        target = _folder(recipe, folder, resume, device)  # after all that may be refused: a refusal leaves no folder
-        checkpoint = None if target is None else Checkpoint(target.checkpoint)
-        saved = checkpoint.load() if resume and checkpoint is not None else None
-        execution = _execution(federation, place, saved)
-        bench = Bench(execution, place)
-        prepared = Belongings() if checkpoint is None else checkpoint.belongings()
-        fleet = SimulatedFleet(
-            _work(federation, bench), ledger, workers=count, report_bytes=4 * federation.upload.values, members=members,
-            prepared=prepared,
-        )  # fmt: skip
-        try:
-            own = _Run(federation, fleet, channel, ledger, target, checkpoint, execution, observer or Observer())
-            if resume:
-                own.restore(saved)
-                return own.go(own.preflight())
-            with _empty_if_refused(target):
-                expected = own.preflight()
-            return own.go(expected)
-        finally:
-            fleet.close()
+        with _alone(folder, resume):  # after all that may be refused: a refusal leaves no folder
+            target = _folder(recipe, folder, resume, device)
+            checkpoint = None if target is None else Checkpoint(target.checkpoint)
+            saved = checkpoint.load() if resume and checkpoint is not None else None
+            execution = _execution(federation, place, saved)
+            bench = Bench(execution, place)
+            prepared = Belongings() if checkpoint is None else checkpoint.belongings()
+            fleet = SimulatedFleet(
+                _work(federation, bench), ledger, workers=count, report_bytes=4 * federation.upload.values,
+                members=members, prepared=prepared,
+            )  # fmt: skip
+            try:
+                own = _Run(federation, fleet, channel, ledger, target, checkpoint, execution, observer or Observer())
+                if resume:
+                    own.restore(saved)
+                    return own.go(own.preflight())
+                with _empty_if_refused(target):
+                    expected = own.preflight()
+                return own.go(expected)
+            finally:
+                fleet.close()
+
+
+@contextmanager
+def _alone(folder: str | Path | None, resume: bool) -> Iterator[None]:
+    """No other process in the folder, if there is one; what is no run is refused before anything is written there."""
+    if folder is None:
+        yield
+        return
+    if resume:
+        RunFolder.open(folder)
+    with alone(folder):
+        yield
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from sordino.fleets import simulated
 from sordino.fleets.simulated import WorkerLost
 from sordino.observer import Observer
 from sordino.recipe import Recipe
+from sordino.report.folder import RunFolder
 from tests.engine.tiny import BATCH_NORM, TWO_POINT, left, recipe
 
 #: Two-point, epsilon 1 or 0.5 a value: an upload is claimed to cost 650 or 325, so that two clients decline in the end.
@@ -147,14 +147,13 @@ def test_a_crash_in_the_middle_of_any_write_costs_nothing(made, seconds, last, t
         with monkeypatch.context() as patch, pytest.raises(Crash):
             crashing(patch, number)
             sordino.run(given, folder=folder)
-        if not (folder / "recipe.toml").exists():
-            shutil.rmtree(folder)
-            continue  # it had not begun
-        began += 1
+        begun = (folder / "recipe.toml").exists()
+        began += begun
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", lambda _: None)
-            sordino.run(given, folder=folder, resume=True)
+            sordino.run(given, folder=folder, resume=begun)
         assert left(folder) == expected, f"write {number}"
+        assert not [path.name for path in folder.rglob(".*")], f"write {number}"  # neither drafts nor a lock
     assert began == total - 2  # environment.json and recipe.toml come first
 
 
@@ -216,6 +215,28 @@ def test_ctrl_c_and_a_kill_of_real_processes_lose_nothing(tmp_path):
     assert json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])["declined"] == 2
 
 
+def test_a_run_that_is_running_is_nobody_elses_until_its_process_is_gone(tmp_path):
+    """Two processes in one folder would write over each other; one that was killed keeps nobody out."""
+    given = recipe(BUDGETS, **{"rounds.count": 60, "training.epochs": 10, "clients.budget": {"limit": 1e6}})
+    folder = tmp_path / "run"
+    first = start(on_disk(given, tmp_path), "--out", folder, "--workers", 1)
+    wait_for_round(folder, 1, first)
+    first.send_signal(signal.SIGSTOP)  # so that it is not done too early
+    for arguments in (("--resume", folder), (tmp_path / "long.toml", "--out", folder)):
+        second = start(*arguments)
+        out, err = second.communicate(timeout=120)
+        assert second.returncode == 1 and out == ""
+        assert f"another process is running the run in {folder} (process {first.pid} on " in err.replace("\n", " ")
+        assert "Traceback" not in err
+    first.kill()
+    first.communicate()
+    assert (folder / ".lock").exists() and not (folder / "result.json").exists()
+    sordino.run(given, folder=folder, resume=True)
+    sordino.run(given, folder=tmp_path / "peace")
+    assert left(folder) == left(tmp_path / "peace")
+    assert not (folder / ".lock").exists()
+
+
 def test_a_killed_worker_ends_the_run_with_the_remedy_and_it_goes_on(tmp_path, monkeypatch):
     given = recipe(BATCH_NORM, **{"rounds.count": 6})
     start_worker, workers, shared = simulated.Workers._start, [], []
@@ -269,6 +290,53 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
     with pytest.raises(InvalidInput, match="resume needs the folder"):
         sordino.run(recipe(), resume=True)
     assert not (tmp_path / "absent").exists()
+
+
+def never_began(folder: Path) -> None:
+    """What a run leaves that is killed while its recipe is being written down."""
+    RunFolder.create(folder, "")
+    (folder / "recipe.toml").rename(folder / ".recipe.toml.0123456789ab.draft")
+    (folder / ".lock").touch()
+
+
+def test_the_folder_of_a_run_that_never_began_is_taken_over(tmp_path):
+    never_began(tmp_path / "run")
+    sordino.run(recipe(), folder=tmp_path / "run")
+    sordino.run(recipe(), folder=tmp_path / "peace")
+    assert left(tmp_path / "run") == left(tmp_path / "peace")
+    names = [sorted(path.name for path in (tmp_path / name).iterdir()) for name in ("run", "peace")]
+    assert names[0] == names[1]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda folder: (folder / "environment.json").write_text('{"PATH": "/usr/bin"}'),
+        lambda folder: (folder / "environment.json").write_text("FROM python"),
+        lambda folder: (folder / "notes.txt").write_text("mine"),
+        lambda folder: (folder / ".draft").write_text("mine"),
+    ],
+    ids=["another program's", "no json", "notes", "another draft"],
+)
+def test_a_folder_that_may_hold_something_of_value_is_not_taken_over(tmp_path, spoil):
+    folder = tmp_path / "run"
+    never_began(folder)
+    (folder / ".recipe.toml.0123456789ab.draft").unlink()
+    (folder / ".lock").unlink()
+    spoil(folder)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(InvalidInput, match="is not empty"):
+        sordino.run(recipe(), folder=folder)
+    assert before == {path: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_half_written_files_of_killed_processes_are_gone_when_a_run_goes_on(halted):
+    own = [halted / f".{n}.0123456789ab.draft" for n in ("result.json", "model.safetensors")]
+    own.append(halted / "checkpoint/.state.safetensors.ba9876543210.draft")
+    for path in own:
+        path.write_bytes(b"half")
+    sordino.run(recipe(), folder=halted, resume=True)
+    assert not any(path.exists() for path in own)
 
 
 def test_another_recipe_is_refused_and_nothing_is_touched(halted):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from sordino.errors import InvalidInput
 from sordino.mechanisms import BitRandomizer, BitString, FixedPoint
 from sordino.privacy import accountant
-from sordino.privacy.guarantee import Adjacency, Infinite
+from sordino.privacy.guarantee import Adjacency, Infinite, Release
+from sordino.privacy.statement import Statement
 
 ONE = 2**32
 
@@ -39,6 +41,20 @@ def test_a_record_under_theorem_2_loses_tens_of_thousands(
     mechanism = BitRandomizer.theorem2(0.5, BitString(length), a=a)
     assert accountant.epsilon(mechanism.guarantee().loss) == pytest.approx(total, abs=tolerance)
     assert mechanism.claim().epsilon == 0.5
+
+
+@pytest.mark.parametrize("theorem", [BitRandomizer.theorem1, BitRandomizer.theorem2], ids=["1", "2"])
+def test_what_is_claimed_of_a_record_is_not_claimed_of_a_client(theorem: Callable[..., BitRandomizer]) -> None:
+    """The paper's epsilon is for one record's bit string; of a client with 40 of them it says nothing."""
+    mechanism = theorem(0.5, BitString(10))
+    assert mechanism.claim().adjacency is Adjacency.RECORD_REPLACE
+    guarantees = tuple(
+        mechanism.guarantee(adjacency, values=40) for adjacency in (Adjacency.CLIENT, Adjacency.RECORD_REPLACE)
+    )
+    client, record = Statement.of([Release("r", "d", "bits", guarantees, mechanism.claim())]).rows
+    assert (client.adjacency, client.claimed, client.verdict) == (Adjacency.CLIENT, None, "no claim")
+    assert record.claimed is not None
+    assert (record.claimed.epsilon, record.verdict) == (0.5, "claim not supported")
 
 
 def test_theorem_1_is_nearly_right_and_says_nearly_nothing() -> None:

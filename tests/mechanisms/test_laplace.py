@@ -22,7 +22,7 @@ def test_a_box_costs_epsilon_per_value_and_d_epsilon_per_upload(epsilon: float) 
     one = accountant.epsilon(mechanism.guarantee(Adjacency.COORDINATE, values=100).loss)
     assert epsilon * (1 - 1e-5) <= one <= epsilon
     for adjacency in (Adjacency.CLIENT, Adjacency.RECORD_REPLACE, Adjacency.RECORD_ADD_REMOVE):
-        assert mechanism.guarantee(adjacency, values=100).loss == Pure(100 * one)
+        assert mechanism.guarantee(adjacency, values=100).loss == Pure(one, 100)
 
 
 @pytest.mark.parametrize(("epsilon", "values"), [(1.0, 4), (3.0, 100), (20.0, 1000), (0.1, 10_000)])

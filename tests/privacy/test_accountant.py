@@ -125,8 +125,25 @@ def test_randomised_sign_of_004(claimed: float, pure: float, true_delta: float, 
 def test_pure_like_losses_at_delta_zero() -> None:
     assert epsilon(Pure(0.7)) == 0.7
     assert epsilon(Metric(0.02, 50)) == 1.0
+    assert epsilon(Pure(0.5, 6)) == epsilon(Metric(0.25, 2.0, 6)) == 3.0
     assert epsilon(RandomizedBit(2**31, 5)) == 0.0
     assert epsilon(RandomizedBit(1, 3)) == pytest.approx(3 * math.log(2**32 - 1), rel=1e-15)
+
+
+@pytest.mark.parametrize("at", [0.0, 1e-9, 1e-5])
+def test_so_many_outputs_lose_what_as_many_releases_of_one_do(at: float) -> None:
+    alone = compose([Pure(0.3)] * 40 + [Metric(0.1, 2.0)] * 9).epsilon(at)
+    assert compose([Pure(0.3, 40), Metric(0.1, 2.0, 9)]).epsilon(at) == alone
+    budget = Budget(100.0, delta=at)
+    assert (
+        account(budget, Pure(0.3, 40), Metric(0.1, 2.0, 9)).cost
+        == account(budget, *[Pure(0.3)] * 40, *[Metric(0.1, 2.0)] * 9).cost
+    )
+
+
+def test_equal_outputs_have_the_closed_form_of_as_many_bits() -> None:
+    t_min = 2**30  # a bit that is kept with probability 3/4: epsilon ln 3
+    assert epsilon(Pure(math.log(3), 1000), 1e-6) == pytest.approx(epsilon(RandomizedBit(t_min, 1000), 1e-6), rel=1e-12)
 
 
 def test_nothing_is_proven_where_nothing_can_be() -> None:
@@ -527,10 +544,10 @@ def test_claimed_basis_sums_claims_only() -> None:
 
 
 losses = st.one_of(
-    st.floats(0, 3).map(Pure),
+    st.builds(Pure, st.floats(0, 3), st.integers(1, 5)),
     st.builds(Gaussian, st.floats(0, 0.5), st.floats(0, 0.01), st.floats(0, 1e-8)),
     st.builds(RandomizedBit, st.integers(2**29, 2**31), st.integers(1, 5)),
-    st.builds(Metric, st.floats(0, 1), st.floats(0, 2)),
+    st.builds(Metric, st.floats(0, 1), st.floats(0, 2), st.integers(1, 5)),
 )
 budgets = st.builds(Budget, st.floats(0.01, 20), st.sampled_from([0.0, 1e-6, 1e-3]))
 
@@ -579,8 +596,8 @@ def test_enforcement_is_never_below_the_statement_of_the_same_fixed_schedule(
 
 extreme = st.floats(0, 1.7e308)
 extreme_losses = st.one_of(
-    extreme.map(Pure),
-    st.builds(Metric, extreme, extreme),
+    st.builds(Pure, extreme, st.integers(1, 10**12)),
+    st.builds(Metric, extreme, extreme, st.integers(1, 10**12)),
     st.builds(Gaussian, extreme, extreme, st.floats(0, 2)),
     st.builds(RandomizedBit, st.integers(1, 2**31), st.integers(1, 10**12)),
     st.builds(PoissonGaussian, st.sampled_from([1e-300, 0.5, 1.0]), st.sampled_from([1e-300, 1e-3, 1e300]),

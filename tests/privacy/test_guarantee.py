@@ -36,8 +36,8 @@ from sordino.privacy.guarantee import (
 
 nonnegative = st.floats(0, 1e308)
 losses = st.one_of(
-    st.builds(Pure, nonnegative),
-    st.builds(Metric, nonnegative, nonnegative),
+    st.builds(Pure, nonnegative, st.integers(1, 10**9)),
+    st.builds(Metric, nonnegative, nonnegative, st.integers(1, 10**9)),
     st.builds(RandomizedBit, st.integers(1, 2**31), st.integers(1, 10**9)),
     st.builds(Gaussian, nonnegative, nonnegative, nonnegative),
     st.builds(PoissonGaussian, st.floats(1e-9, 1), st.floats(1e-9, 1e9), st.integers(1, 10**6)),
@@ -100,6 +100,9 @@ def test_figures_must_be_finite_and_nonnegative(bad: Any) -> None:
         lambda: RandomizedBit(0, 1),
         lambda: RandomizedBit(2**31 + 1, 1),
         lambda: RandomizedBit(5, 0),
+        lambda: Pure(1.0, 0),
+        lambda: Pure(1.0, 1.5),
+        lambda: Metric(1.0, 1.0, 0),
         lambda: RandomizedBit(0.5, 1),
         lambda: PoissonGaussian(0.0, 1.0, 1),
         lambda: PoissonGaussian(1.1, 1.0, 1),
@@ -144,6 +147,11 @@ def test_a_derived_release_cannot_carry_a_guarantee_or_a_claim_past_the_ledger()
 def test_unknown_or_incomplete_json_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
         from_json(text)
+
+
+def test_descriptions_written_before_there_were_counts_are_of_one_output() -> None:
+    assert from_json('{"type":"Pure","epsilon":0.5}') == Pure(0.5, 1)
+    assert from_json('{"type":"Metric","alpha":0.5,"distance":2.0}') == Metric(0.5, 2.0, 1)
 
 
 def test_adversaries_are_named_for_people() -> None:

@@ -250,6 +250,74 @@ def test_a_claim_is_shown_only_for_the_adversary_it_is_about() -> None:
     assert mixed.verdict == "claim not supported"
 
 
+def partly(claim: float, weights: Loss = Pure(2.0), rest: Loss = Pure(0.5)) -> list[Release]:  # noqa: B008 (frozen)
+    """Weights with a claim, and a sample count without one."""
+    return [
+        Release("w", "data", "weights", (Guarantee(SERVER, CLIENT, weights, "a theorem"),), Claim(claim, 0.0, "eps")),
+        Release("c", "data", "sample count", (Guarantee(SERVER, CLIENT, rest, "a lemma"),)),
+    ]
+
+
+def test_a_claim_that_leaves_something_out_is_shown_for_what_it_covers() -> None:
+    stated = Statement.of(partly(3.0), delta=0.0)
+    (row,) = stated.rows
+    assert row.claimed is not None
+    assert (row.claimed.epsilon, row.covered, row.unclaimed) == (3.0, ("weights",), ("sample count",))
+    assert (row.proven, row.proven_as_claimed, row.verdict) == (2.5, 2.0, "partly claimed")
+    assert (
+        "Claimed in part (of weights; no claim speaks of sample count): epsilon 3 at delta 0 (eps); partly claimed; "
+        "proven of the claimed part at that delta is 2, for this change and this onlooker."
+    ) in stated.sentences
+    assert "3 (in part)" in stated.to_text()
+    packed = stated.to_json()["rows"][0]
+    assert (packed["claimed"]["covered"], packed["claimed"]["unclaimed"]) == (["weights"], ["sample count"])
+
+
+@pytest.mark.parametrize("rest", [Pure(0.0), Pure(0.5), Infinite("sent as it is")], ids=["free", "cheap", "unproven"])
+def test_a_claim_of_a_part_is_never_proven_of_the_whole(rest: Loss) -> None:
+    """Even where all that was released loses less than is claimed: nobody has claimed it of the rest."""
+    assert Statement.of(partly(100.0, rest=rest)).rows[0].verdict == "partly claimed"
+
+
+def test_a_claim_that_its_own_part_exceeds_is_not_supported() -> None:
+    assert Statement.of(partly(1.0), delta=0.0).rows[0].verdict == "claim not supported"
+    assert Statement.of(partly(1.0, Infinite("why"))).rows[0].verdict == "claim not supported"
+
+
+def test_an_experiment_on_everything_does_not_refute_a_claim_of_a_part() -> None:
+    audits = {(SERVER, CLIENT): Audited(2.4, 0.95, 1000, "likelihood ratio")}
+    assert Statement.of(partly(2.0), delta=0.0, audits=audits).rows[0].verdict == "partly claimed"
+
+
+def test_releases_of_one_name_are_counted_where_only_some_are_claimed() -> None:
+    releases = [release(Pure(0.1), f"r{k}", claim=0.1 if k < 10 else None) for k in range(15)]
+    (row,) = Statement.of(releases, delta=0.0).rows
+    assert row.claimed is not None
+    assert row.claimed.epsilon == pytest.approx(1.0)
+    assert (row.covered, row.unclaimed) == (("report (10 of 15)",), ("report (5 of 15)",))
+
+
+def test_that_a_part_is_free_is_no_claim_about_the_rest() -> None:
+    """A claimed epsilon of 0 beside an upload of which nothing is claimed would read as if nothing were lost."""
+    assert Statement.of(partly(0.0), delta=0.0).rows[0].verdict == "no claim"
+
+
+def test_clients_whose_claims_leave_something_out_are_counted() -> None:
+    clients = {f"c{k}": partly(3.0, Pure(1.0 + k / 10)) for k in range(5)} | {"zoe": [release(Pure(1.0), claim=1.0)]}
+    stated = Statement.of(clients, delta=0.0)
+    said = next(sentence for sentence in stated.sentences if sentence.startswith("Claimed"))
+    assert said.startswith("Claimed in part (of weights; no claim speaks of sample count): epsilon 1 (zoe) to 3 (c0")
+    assert "partly claimed for 5 of 6 clients, claim proven for 1 of 6 clients" in said
+    assert "1 .. 3 (in part)" in stated.to_text()
+
+
+def test_where_nobody_lost_less_than_others_no_ends_are_told_whatever_was_claimed() -> None:
+    clients = {f"c{k}": partly(3.0 + k, Pure(1.0 + k), Infinite("sent as it is")) for k in range(6)}
+    text = Statement.of(clients).to_text()
+    assert "3 .. 8 (in part)" in text
+    assert "least:" not in text and "most:" not in text
+
+
 def test_a_claim_for_a_whole_schedule_is_made_once() -> None:
     claim = Claim(1.0, 0.002, "eps for all rounds", covers="schedule")
     rounds = [

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sordino
-from sordino.durable import NotWritten, last_line, whole_lines, write_whole
+from sordino import durable
+from sordino.durable import InUse, NotWritten, held, last_line, whole_lines, write_whole
 from sordino.errors import InvalidInput
 from sordino.report.folder import RunFolder, environment, unused_folder
 from sordino.report.records import ClientBudget, Result, Round, Simulation, from_json, plain, to_line, to_page
@@ -102,6 +103,57 @@ def test_a_name_that_leaves_its_folder_is_refused(tmp_path, name):
     with pytest.raises(InvalidInput, match="letters"):
         unused_folder(tmp_path, name)
     assert list(tmp_path.iterdir()) == []
+
+
+# --- one process at a time --------------------------------------------------------------------------------------------
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from sordino.durable import held
+
+with held(Path(sys.argv[1]), "this"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_lock_keeps_other_processes_out_and_ends_with_its_own(tmp_path):
+    lock = tmp_path / "lock"
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(lock)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "held\n"
+        with pytest.raises(InUse, match=rf"another process is running this \(process {other.pid} on .*stop it first"):
+            held(lock, "this").__enter__()
+        other.kill()
+    assert lock.exists()  # a killed process removes nothing; what it left locks nothing
+    with held(lock, "this"):
+        pass
+    assert not lock.exists()
+
+
+def test_a_lock_that_its_holder_removes_while_others_wait_for_it_is_not_taken_by_two(tmp_path, monkeypatch):
+    """The file is opened, then its holder is done and removes it, and a third process makes and locks a new one."""
+    lock, opened, flock = tmp_path / "lock", [], durable.fcntl.flock
+    third = held(lock, "this")
+
+    def late(descriptor, how):
+        if not opened:
+            opened.append(descriptor)
+            lock.unlink()
+            third.__enter__()
+        flock(descriptor, how)
+
+    monkeypatch.setattr(durable.fcntl, "flock", late)
+    with pytest.raises(InUse):
+        held(lock, "this").__enter__()
+    third.__exit__(None, None, None)
+    with held(lock, "this"):
+        pass
+
+
+def test_a_lock_in_a_folder_that_is_not_there_is_an_error_of_ours(tmp_path):
+    with pytest.raises(NotWritten, match="written to"), held(tmp_path / "absent/lock", "this"):
+        pass
 
 
 # --- rounds ----------------------------------------------------------------------------------------------------------

@@ -130,7 +130,57 @@ def test_onlookers_that_differ_in_their_number_only_share_a_card():
     assert section.count("<article") == 1
     assert "against shuffled(9) to shuffled(100)" in section
     assert "1 to 3<small>" in section
-    assert "Proof: least, c100: mixed among 100; most, c9: mixed among 9" in section
+    assert "Proof: c9: mixed among 9; c10: mixed among 10; c100: mixed among 100" in section
+
+
+def groups(*own: tuple[str, float, str]) -> Stated:
+    """Clients with an epsilon and a basis of their own; the basis of infinity is why nothing is proven."""
+    rows = tuple(
+        StatedRow("server", "client", Figure(epsilon, 0.0), epsilon, ("none",), "no claim", (said,), clients=(name,))
+        if math.isinf(epsilon)
+        else StatedRow("server", "client", Figure(epsilon, 0.0), epsilon, (said,), "no claim", clients=(name,))
+        for name, epsilon, said in own
+    )
+    return Stated("t", rows, ())
+
+
+def test_each_group_of_clients_has_its_own_proof_and_no_other_groups():
+    section = privacy_section(groups(("anna", 1.0, "lemma 1"), ("ben", 2.0, "lemma 2"), ("cleo", 3.0, "lemma 1")))
+    assert '<p class="basis">Proof: anna, cleo: lemma 1; ben: lemma 2</p>' in section
+    rows = re.findall(r"<tr><td>(\w+)</td>.*?<td>(\[\d\])</td></tr>", section)
+    assert rows == [("anna", "[1]"), ("ben", "[2]"), ("cleo", "[1]")]
+    assert "<li>[1] lemma 1</li><li>[2] lemma 2</li>" in section
+
+
+def test_a_proof_that_all_groups_share_is_told_once_and_for_nobody_in_particular():
+    section = privacy_section(groups(("anna", 1.0, "lemma 1"), ("ben", 2.0, "lemma 1")))
+    assert "Proof: lemma 1</p>" in section
+
+
+def test_those_without_a_proof_are_told_apart_from_those_who_have_one():
+    section = privacy_section(groups(("anna", 1.0, "lemma 1"), ("ben", math.inf, "labels leave as they are")))
+    assert "Proof: anna: lemma 1</p>" in section
+    assert "Not proven because: ben: labels leave as they are</p>" in section
+    assert "<li>[1] lemma 1</li></ul>" in section  # the only proof there is
+
+
+def test_of_many_groups_the_proofs_of_the_least_and_the_most_are_told():
+    section = privacy_section(groups(*((f"c{k}", float(k), f"lemma {k}") for k in range(1, 7))))
+    assert "Proof: least, c1: lemma 1; most, c6: lemma 6</p>" in section
+    assert "<li>[4] lemma 4</li>" in section  # the table has everybody's
+
+
+def test_a_claim_of_a_part_says_of_which_and_is_not_marked_as_good(tmp_path):
+    guarantee = Guarantee(SERVER, Adjacency.CLIENT, Pure(1.0), "sum")
+    releases = [
+        Release("r", "d", "weights", (guarantee,), Claim(1.0, 0.0, "eps")),
+        Release("s", "d", "count", (guarantee,)),
+    ]
+    statement = Statement.of(releases, delta=0.0)
+    page = page_of(leave(tmp_path / "run", [a_round(1)], a_result([a_round(1)]), statement))
+    assert figures(page, "claimed") == ["1"] and figures(page, "proven") == ["2"]
+    assert "at delta 0, of weights only: no claim speaks of count" in page.words
+    assert badges(page, "good") == [] and badges(page, "warn") == ["partly claimed"]
 
 
 def test_a_run_without_protection_says_that_nothing_is_proven_and_why(tmp_path):

@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput, SordinoError
+from sordino.learning import own_code
 from sordino.learning.partition import by_sizes, validation_split
 
 Inputs = NDArray[np.uint8] | NDArray[np.float32]
@@ -1114,12 +1115,13 @@ def from_function(where: str, arguments: Mapping[str, Any] | None = None) -> Dat
     if not all(part.isidentifier() for part in (*module_name.split("."), function_name)):
         raise InvalidInput(f"a function is given as package.module:function, got {where!r}")
     try:
-        module = importlib.import_module(module_name)
+        module = own_code.module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         raise InvalidInput(
-            f"{where}: there is no module {error.name!r}: install it or add its folder to PYTHONPATH"
+            f"{where}: there is no module {error.name!r}: install it, go to the folder that holds it, or add its "
+            "folder to PYTHONPATH"
         ) from None
     function = getattr(module, function_name, None)
     if not callable(function):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import difflib
-import importlib
 import inspect
 import math
 from collections import OrderedDict
@@ -28,6 +27,7 @@ from torch.nn.modules.batchnorm import _NormBase as TracksStatistics
 from torch.nn.modules.dropout import _DropoutNd as DrawingDropout
 
 from sordino.errors import InvalidInput
+from sordino.learning import own_code
 from sordino.randomness import Keystream, Purpose, Words
 
 Shape = tuple[int, ...]
@@ -466,7 +466,12 @@ def _imported(path: str, shape: Shape, classes: int, options: Mapping[str, Any])
 def _import(path: str) -> type[nn.Module]:
     package, _, name = path.partition(":")
     try:
-        made = getattr(importlib.import_module(package), name)
+        made = getattr(own_code.module(package), name)
+    except ModuleNotFoundError as error:
+        raise InvalidInput(
+            f"model {path!r} could not be imported as 'package.module:Class': {error}. Install that module, go to the "
+            "folder that holds it, or add its folder to PYTHONPATH"
+        ) from error
     except Exception as error:
         raise InvalidInput(f"model {path!r} could not be imported as 'package.module:Class': {error}") from error
     if not (isinstance(made, type) and issubclass(made, nn.Module)):

@@ -151,7 +151,7 @@ class BitRandomizer(Mechanism):
         """Theorem 1: p = 1/(1 + a), q = 1/(1 + a e^e0)."""
         odds = _exp(2 * _checked(epsilon) / domain.length)
         alpha = _coefficient(a)
-        claim = Claim(epsilon, 0.0, "eps for the whole bit string of a record (LDPFL, Theorem 1)")
+        claim = _claim(epsilon, "Theorem 1")
         return cls._build(1 / (1 + alpha), 1 / (1 + alpha * odds), domain, "theorem 1", claim)
 
     @classmethod
@@ -162,7 +162,7 @@ class BitRandomizer(Mechanism):
         even = _facing(alpha / (1 + alpha), 1 / (1 + alpha * odds))
         odd = _facing(1 / (1 + alpha**3), 1 / (1 + alpha * odds))
         parity = np.arange(domain.length) % 2
-        claim = Claim(epsilon, 0.0, "eps for the whole bit string of a record (LDPFL, Theorem 2)")
+        claim = _claim(epsilon, "Theorem 2")
         ones, zeros = (np.where(parity == 0, e, o) for e, o in zip(even, odd, strict=True))
         return cls(ones, zeros, domain, name="theorem 2", claims=claim)
 
@@ -297,6 +297,12 @@ def _thresholds(name: str, given: Any, length: int) -> NDArray[np.int64]:
     if (array < 1).any() or (array >= ONE).any():
         raise InvalidInput(f"thresholds for {name} must lie between 1 and 2^32 - 1")
     return np.broadcast_to(array.astype(np.int64), (length,))
+
+
+def _claim(epsilon: float, theorem: str) -> Claim:
+    """Of a record, exchanged for another: the paper's theorems speak of no more."""
+    formula = f"eps for the whole bit string of a record (LDPFL, {theorem})"
+    return Claim(epsilon, 0.0, formula, Adjacency.RECORD_REPLACE)
 
 
 def _checked(epsilon: float) -> Fraction:

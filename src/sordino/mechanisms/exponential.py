@@ -186,9 +186,9 @@ class Exponential(Mechanism):
         count = values_affected(adjacency, values)
         if _step_loss(noise) <= alpha:
             basis = f"exponential mechanism on {2 * bound + 1} integers: alpha at every distance, table enumerated"
-            return Guarantee(SERVER, adjacency, Metric(alpha * count, bound), basis)
+            return Guarantee(SERVER, adjacency, Metric(alpha, bound, count), basis)
         basis = f"exponential mechanism on {2 * bound + 1} integers: alpha M over the range, table enumerated"
-        return Guarantee(SERVER, adjacency, Pure(max(_loss(noise, bound), alpha * bound) * count), basis)
+        return Guarantee(SERVER, adjacency, Pure(max(_loss(noise, bound), alpha * bound), count), basis)
 
     def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
         alpha = float(self.alpha[client_index(self.alpha.size, client)])

@@ -87,7 +87,7 @@ class Laplace(AdditiveNoise):
         loss = grid.noise.loss(2 * grid.steps)
         asked = float(self.epsilon[client_index(self.epsilon.size, client)]) if self.records == 1 else 0.0
         basis = f"{count} values in a box, table enumerated{cap_note(asked)}"
-        return Guarantee(SERVER, adjacency, Pure(loss * count), basis)
+        return Guarantee(SERVER, adjacency, Pure(loss, count), basis)
 
     def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
         epsilon = float(self.epsilon[client_index(self.epsilon.size, client)])

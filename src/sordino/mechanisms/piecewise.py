@@ -116,7 +116,7 @@ class Piecewise(Mechanism):
         row = client_index(self.epsilon.size, client)
         count = values_affected(adjacency, values)
         basis = f"Wang et al. 2019, in real arithmetic only{cap_note(self._asked[row])}"
-        return Guarantee(SERVER, adjacency, Pure(float(self.epsilon[row]) * count), basis)
+        return Guarantee(SERVER, adjacency, Pure(float(self.epsilon[row]), count), basis)
 
     def decode(self, reports: Sequence[bytes], values: int) -> Output:
         check_cohort(self, len(reports))

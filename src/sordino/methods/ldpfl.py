@@ -82,6 +82,11 @@ class Ldpfl(FedAvg):
         self._class_of = [kinds.index(kind) for kind in zip(records.strengths, groups, strict=True)]
         self._kinds = [(self._class_of.index(k), max(1, group)) for k, (_, group) in enumerate(kinds)]
 
+    @property
+    def records(self) -> RandomisedRecords:
+        """How records are randomised."""
+        return self._records
+
     # --- Part I: once
 
     def preparation(self, federation: str) -> Plan:

@@ -261,12 +261,12 @@ class Composed:
     def _numerical_delta(self, epsilon: float) -> float:
         if self._interval() > _COARSEST_INTERVAL:
             return 1.0
-        return float(self._distribution().get_delta_for_epsilon(epsilon))
+        return float(_distribution_of(self).get_delta_for_epsilon(epsilon))
 
     def _numerical_epsilon(self, delta: float) -> float:
         if delta < _SMALLEST_PLD_DELTA or self._interval() > _COARSEST_INTERVAL:
             return self._renyi_epsilon(delta)
-        return distribution_epsilon(self._distribution(), delta)
+        return distribution_epsilon(_distribution_of(self), delta)
 
     def _renyi_epsilon(self, delta: float) -> float:
         return min(renyi_epsilon(order, self._renyi(order), delta) for order in _ORDERS)
@@ -303,6 +303,12 @@ class Composed:
         return max(finest, _FINEST_INTERVAL, (16 * math.sqrt(variance) + widest) / _GRID_CELLS)
 
 
+@lru_cache(maxsize=4)
+def _distribution_of(composed: Composed) -> Any:
+    """The privacy loss distribution, kept for those who ask for several points of its curve."""
+    return composed._distribution()
+
+
 def compose(losses: Iterable[Loss], *, adjacency: Adjacency = Adjacency.CLIENT) -> Composed:
     """Put together losses about the same data whose order and parameters were fixed in advance.
 
@@ -315,10 +321,10 @@ def compose(losses: Iterable[Loss], *, adjacency: Adjacency = Adjacency.CLIENT) 
         match loss:
             case Infinite(why):
                 unproven.append(why)
-            case Pure(each):
-                bits[each] += 1
-            case Metric(alpha, distance):
-                bits[alpha * distance] += 1
+            case Pure(each, count):
+                bits[each] += count
+            case Metric(alpha, distance, count):
+                bits[alpha * distance] += count
             case RandomizedBit(t_min, count):
                 bits[bit_epsilon(t_min)] += count
             case Gaussian(mu, eta, tau):
@@ -744,10 +750,10 @@ def _loss_cost(loss: Loss, adjacency: Adjacency, order: float | None) -> Cost:
     match loss:
         case Infinite():
             return _UNPROVEN
-        case Pure(each):
-            return _pure_cost(_decimal(each), 1, order)
-        case Metric(alpha, distance):
-            return _pure_cost(_decimal(alpha) * _decimal(distance), 1, order)
+        case Pure(each, count):
+            return _pure_cost(_decimal(each), count, order)
+        case Metric(alpha, distance, count):
+            return _pure_cost(_decimal(alpha) * _decimal(distance), count, order)
         case RandomizedBit(2147483648, _):
             return _NO_COST
         case RandomizedBit(t_min, count):

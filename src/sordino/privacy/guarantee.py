@@ -93,24 +93,34 @@ def summed(min_honest: int) -> Adversary:
 
 @dataclass(frozen=True)
 class Pure:
-    """Pure epsilon: no output is more than e^epsilon times as likely under one world as under the other."""
+    """Pure epsilon: no output is more than e^epsilon times as likely under one world as under the other.
+
+    With a `count`, it holds for each of so many outputs that are drawn independently of each other.
+    """
 
     epsilon: float
+    count: int = 1
 
     def __post_init__(self) -> None:
         _finite_nonnegative("epsilon", self.epsilon)
+        _positive_count("count", self.count)
 
 
 @dataclass(frozen=True)
 class Metric:
-    """Condensed or metric privacy: ratio at most exp(alpha * d(v, v')), with d at most `distance` on the domain."""
+    """Condensed or metric privacy: ratio at most exp(alpha * d(v, v')), with d at most `distance` on the domain.
+
+    With a `count`, it holds for each of so many outputs that are drawn independently of each other.
+    """
 
     alpha: float
     distance: float
+    count: int = 1
 
     def __post_init__(self) -> None:
         _finite_nonnegative("alpha", self.alpha)
         _finite_nonnegative("distance", self.distance)
+        _positive_count("count", self.count)
 
 
 @dataclass(frozen=True)

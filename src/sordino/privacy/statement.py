@@ -117,7 +117,9 @@ class Row:
     basis: tuple[str, ...]
     unproven: tuple[str, ...] = ()  #: why nothing is proven, where nothing is
     claimed: Claim | None = None
-    proven_as_claimed: float = math.inf  #: epsilon proven at the claim's own delta
+    proven_as_claimed: float = math.inf  #: epsilon proven at the claim's own delta, of what is claimed
+    covered: tuple[str, ...] = ()  #: what the claim speaks of, where that is not all that was released
+    unclaimed: tuple[str, ...] = ()  #: and what no claim speaks of
     audited: Audited | None = None
     who: Clients = Clients()
     reached: float | None = None  #: epsilon that an attacker behind a shuffler surely reaches at `delta`
@@ -129,18 +131,22 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """What proof and experiment say about the claim."""
+        """What proof and experiment say about the claim.
+
+        One that leaves out a part of what was released is never proven here, even where it holds of its own part.
+        """
         if self.claimed is None:
             return "no claim"
         if self._refuted:
             return "claim refuted by experiment"
         if self.proven_as_claimed > self.claimed.epsilon * (1 + 1e-9):
             return "claim not supported"
-        return "claim proven"
+        return "partly claimed" if self.unclaimed else "claim proven"
 
     @property
     def _refuted(self) -> bool:
-        if self.claimed is None or self.audited is None:
+        """An experiment attacks all that was released: it says nothing about a claim of a part."""
+        if self.claimed is None or self.audited is None or self.unclaimed:
             return False
         return self.audited.delta >= self.claimed.delta and self.audited.epsilon > self.claimed.epsilon
 
@@ -174,9 +180,9 @@ class Row:
         return self.unproven or (f"no bound holds at delta {figure(self.delta)}",)
 
     def _claim_sentence(self, claim: Claim) -> str:
-        words = f"Claimed: epsilon {figure(claim.epsilon)} at delta {figure(claim.delta)} ({claim.formula})"
-        proven = f"proven at that delta is {figure(self.proven_as_claimed)}"
-        return f"{words}; {self.verdict}; {proven}, for this change and this onlooker."
+        words = f"epsilon {figure(claim.epsilon)} at delta {figure(claim.delta)} ({claim.formula})"
+        proven = f"proven {_of_part(self.unclaimed)}at that delta is {figure(self.proven_as_claimed)}"
+        return f"{_claimed_of((self,))}{words}; {self.verdict}; {proven}, for this change and this onlooker."
 
 
 @dataclass(frozen=True)
@@ -247,12 +253,13 @@ class View:
         if len(self.rows) <= _HANDFUL:
             return tuple(Line(_cells(row), _basis(row)) for row in self.rows)
         ends = {"least": self.least, "most": self.most}
-        if len({row.basis for row in self.rows}) == 1:
-            basis = _basis(self.rows[0])
+        alike = self.least == self.most  # nobody lost less than anybody else, whatever was claimed
+        if alike or len({row.basis for row in self.rows}) == 1:
+            basis = _few(map(_basis, self.rows))
         else:
             basis = "; ".join(f"{end}, {_whose(rows)}: {_basis(rows[0])}" for end, rows in ends.items())
         span = Line((_people(self.rows), str(self.adjacency), self._adversary, *self._spans()), basis)
-        if not any(" .. " in cell for cell in span.cells):
+        if alike or not any(" .. " in cell for cell in span.cells):
             return (span,)
         return (span, *(_end_line(end, rows, span) for end, rows in ends.items()))
 
@@ -270,13 +277,16 @@ class View:
     def _spans(self) -> tuple[str, ...]:
         """Claimed, proven, pure, audited and verdict of everybody."""
         claimed = [row.claimed.epsilon for row in self.rows if row.claimed is not None]
+        in_part = " (in part)" if any(row.unclaimed for row in self.rows) else ""
         audited = [row.audited.epsilon for row in self.rows if row.audited is not None]
+        some = 0 < len(audited) < len(self.rows)
+        whose = f" ({_whose([row for row in self.rows if row.audited])})" if some else ""
         verdicts = self._verdicts()
         return (
-            _span(claimed),
+            f"{_span(claimed)}{in_part}",
             _span([row.proven for row in self.rows]),
             _span([row.pure for row in self.rows]),
-            f">= {_span(audited)}" if audited else "",
+            f">= {_span(audited)}{whose}" if audited else "",
             ", ".join(verdicts if len(verdicts) == 1 else (f"{verdict} ({n:,})" for verdict, n in verdicts.items())),
         )
 
@@ -319,9 +329,11 @@ class View:
             f"{verdict} for {'every client' if len(verdicts) == 1 else f'{n:,} of {_people(self.rows)}'}"
             for verdict, n in verdicts.items()
         )
+        proven = _spread(rows, lambda row: row.proven_as_claimed)
+        of_part = _of_part(*(row.unclaimed for row in rows))
         return (
-            f"Claimed: epsilon {_spread(rows, _claimed)} at delta {delta} ({formulas}); {judged}; proven at the "
-            f"claim's delta is {_spread(rows, lambda row: row.proven_as_claimed)}, for this change and this onlooker."
+            f"{_claimed_of(rows)}epsilon {_spread(rows, _claimed)} at delta {delta} ({formulas}); {judged}; proven "
+            f"{of_part}at the claim's delta is {proven}, for this change and this onlooker."
         )
 
 
@@ -580,9 +592,7 @@ def _views(releases: Counted) -> list[tuple[Adversary, Adjacency]]:
     claims = dict.fromkeys(release.claimed for release, _ in releases)
     for claim in claims:
         if claim is not None and not any(_speaks_of(claim, *view) for view in views):
-            view = claim.adversary, claim.adjacency
-            if _claim(releases, *view) is not None:
-                views[view] = None
+            views[claim.adversary, claim.adjacency] = None
     return list(views)
 
 
@@ -596,7 +606,10 @@ def _row(
 ) -> Row:
     chosen = [(reckoner.best(release, adversary, adjacency), times) for release, times in releases]
     proof = _Proof.of(reckoner, chosen, adjacency)
-    claim = _claim(releases, adversary, adjacency)
+    claim, claimed = _claim(releases, adversary, adjacency)
+    whole = claim is None or all(claimed)
+    covered = [best for best, fits in zip(chosen, claimed, strict=True) if fits]
+    of_part = proof if whole else _Proof.of(reckoner, covered, adjacency)
     row = Row(
         adversary,
         adjacency,
@@ -606,7 +619,9 @@ def _row(
         basis=_bases(chosen, adjacency),
         unproven=tuple(dict.fromkeys(why for part in proof.parts for why in part.unproven)),
         claimed=claim,
-        proven_as_claimed=math.inf if claim is None else proof.epsilon(claim.delta),
+        proven_as_claimed=math.inf if claim is None else of_part.epsilon(claim.delta),
+        covered=() if whole else _named_parts(releases, claimed),
+        unclaimed=() if whole else _named_parts(releases, [not fits for fits in claimed]),
         audited=audited,
         who=who,
         reached=proof.reached(reckoner.delta) if adversary.kind == "shuffled" else None,
@@ -730,15 +745,22 @@ def _seen_through(given: Adversary, wanted: Adversary) -> bool:
     return given in (SERVER, wanted) or wanted.kind == "model reader"
 
 
-def _claim(releases: Counted, adversary: Adversary, adjacency: Adjacency) -> Claim | None:
-    """The claims about this adversary and adjacency, put together as their papers do.
+def _claim(releases: Counted, adversary: Adversary, adjacency: Adjacency) -> tuple[Claim | None, list[bool]]:
+    """The claims about this adversary and adjacency, put together as their papers do, and which releases have one.
 
     They add up, but one for a whole schedule is made once, and for one value of one upload the largest counts.
     """
-    claims = [(release.claimed, times) for release, times in releases]
-    fitting = [(c, times) for c, times in claims if c is not None and _speaks_of(c, adversary, adjacency)]
-    if not fitting or len(fitting) < len(claims):
-        return None
+    claimed = [r.claimed is not None and _speaks_of(r.claimed, adversary, adjacency) for r, _ in releases]
+    fitting = [(r.claimed, n) for (r, n), fits in zip(releases, claimed, strict=True) if r.claimed is not None and fits]
+    if not fitting:
+        return None, claimed
+    claim = _joined(fitting, adversary, adjacency)
+    if not all(claimed) and claim.epsilon == claim.delta == 0:
+        return None, claimed  # that a part costs nothing says nothing of the rest, and "claimed 0" would mislead
+    return claim, claimed
+
+
+def _joined(fitting: Sequence[tuple[Claim, int]], adversary: Adversary, adjacency: Adjacency) -> Claim:
     once = dict.fromkeys(claim for claim, _ in fitting if claim.covers == "schedule")
     made = [claim for claim, times in fitting if claim.covers == "release" for _ in range(times)] + list(once)
     formula = "; ".join(dict.fromkeys(claim.formula for claim in made))
@@ -747,6 +769,16 @@ def _claim(releases: Counted, adversary: Adversary, adjacency: Adjacency) -> Cla
         return Claim(max(c.epsilon for c in made), max(c.delta for c in made), formula, about, adversary)
     total, delta = math.fsum(c.epsilon for c in made), math.fsum(c.delta for c in made)
     return Claim(total, min(delta, 1 - 1e-16), formula, about, adversary)
+
+
+def _named_parts(releases: Counted, chosen: Sequence[bool]) -> tuple[str, ...]:
+    """These of the releases by name; where others of that name are not among them, with how many are."""
+    every: Counter[str] = Counter()
+    own: Counter[str] = Counter()
+    for (release, times), is_chosen in zip(releases, chosen, strict=True):
+        every[release.what] += times
+        own[release.what] += times * is_chosen
+    return tuple(what if n == every[what] else f"{what} ({n:,} of {every[what]:,})" for what, n in own.items() if n)
 
 
 def _speaks_of(claim: Claim, adversary: Adversary, adjacency: Adjacency) -> bool:
@@ -865,6 +897,18 @@ def _spread(rows: Sequence[Row], of: Callable[[Row], float]) -> str:
     return " to ".join(f"{figure(of(own[0]))} ({_whose(own)})" for own in ends)
 
 
+def _claimed_of(rows: Sequence[Row]) -> str:
+    """How a sentence about claims begins: where they leave something out, with what that is."""
+    if not any(row.unclaimed for row in rows):
+        return "Claimed: "
+    covered, rest = _few(w for row in rows for w in row.covered), _few(w for row in rows for w in row.unclaimed)
+    return f"Claimed in part (of {covered}; no claim speaks of {rest}): "
+
+
+def _of_part(*unclaimed: Sequence[str]) -> str:
+    return "of the claimed part " if any(unclaimed) else ""
+
+
 def _claimed(row: Row) -> float:
     return math.inf if row.claimed is None else row.claimed.epsilon
 
@@ -886,7 +930,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         _named(row.who),
         str(row.adjacency),
         str(row.adversary),
-        "" if row.claimed is None else figure(row.claimed.epsilon),
+        "" if row.claimed is None else f"{figure(row.claimed.epsilon)}{' (in part)' if row.unclaimed else ''}",
         figure(row.proven),
         figure(row.pure),
         "" if row.audited is None else f">= {figure(row.audited.epsilon)}",
@@ -935,6 +979,8 @@ def _packed(row: Row) -> dict[str, Any]:
             "delta": claimed.delta,
             "formula": claimed.formula,
             "adjacency": str(claimed.adjacency),
+            "covered": list(row.covered),
+            "unclaimed": list(row.unclaimed),
         },
         "proven": {"epsilon": _number(row.proven), "delta": row.delta, "unproven": list(row.unproven)},
         "proven_pure": {"epsilon": _number(row.pure), "delta": 0.0},

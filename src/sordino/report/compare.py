@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sordino.durable import write_whole
+from sordino.durable import NotWritten, write_whole
 from sordino.errors import InvalidInput
 from sordino.report.folder import RunFolder
 from sordino.report.records import INFINITE, Result, Round, to_line
@@ -169,10 +169,21 @@ class Comparison:
     def write(self, folder: Path | str) -> tuple[Path, Path]:
         """Write `comparison.html` and `comparison.csv` into a folder, and say where they are."""
         page, figures = Path(folder) / "comparison.html", Path(folder) / "comparison.csv"
-        Path(folder).mkdir(parents=True, exist_ok=True)
+        _make(Path(folder))
         write_whole(page, self.to_html().encode())
         write_whole(figures, self.to_csv().encode())
         return page, figures
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = "it is a file" if folder.is_file() else error.strerror or error
+        raise NotWritten(
+            f"a comparison is written into a folder, and {folder} cannot be one ({why}): name another with --out, or "
+            "move away what is there"
+        ) from None
 
 
 def compare(folders: Sequence[RunFolder | Path | str]) -> Comparison:

@@ -129,7 +129,7 @@ def _leading_figures(group: Group, common: bool) -> list[object]:
     beside = None if common else element("span", f" ({_terms(view)})", class_="quiet")
     if view.claimed is None:
         return [join([span(view.proven), beside]), "no claim"]
-    claim = element("span", f" ({deltas(view.claimed_deltas)})", class_="quiet")
+    claim = element("span", f" ({_claim_terms(view)})", class_="quiet")
     return [join([span(view.proven), beside]), join([element("i", span(view.claimed)), claim])]
 
 
@@ -147,15 +147,21 @@ def _privacy(comparison: Comparison) -> Markup | None:
     return element("div", drawn, class_="card")
 
 
+def _claim_terms(view: View) -> str:
+    """A claim's delta, and what it leaves out."""
+    left_out = f", not of {', '.join(view.unclaimed)}" if view.unclaimed else ""
+    return f"{deltas(view.claimed_deltas)}{left_out}"
+
+
 def _view_cells(view: View) -> list[object]:
     claimed: object = "no claim"
     if view.claimed is not None:
-        claimed = element("i", f"{span(view.claimed)} ({deltas(view.claimed_deltas)})")
+        claimed = element("i", f"{span(view.claimed)} ({_claim_terms(view)})")
     bound = view.audited
     audited = "" if bound is None else f"≥ {figure(bound.epsilon)} ({deltas((bound.delta,))})"
     warning = ": no meaningful protection" if view.meaningless and view.proven[1] < math.inf else ""
     proven = f"{span(view.proven)} ({deltas(view.deltas)}){warning}"
-    proof = view.proof if view.proven[0] < math.inf else "; ".join(view.unproven)
+    proof = view.proof or view.reasons
     return [proven, claimed, audited, "; ".join(view.verdicts), proof]
 
 

@@ -5,6 +5,7 @@ metrics.jsonl      one line per round            result.json        what it came
 statement.json     the privacy statement, exact  statement.txt      the same in plain text
 model.safetensors  the trained model             report.html        the page to open
 checkpoint/        what a resumed run starts from
+.lock              held by the process that runs it, and gone when it is done
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import platform
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -27,7 +29,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sordino
-from sordino.durable import NotWritten, append_line, keep_lines, last_line, whole_lines, write_whole
+from sordino.durable import (
+    NotWritten,
+    append_line,
+    held,
+    is_draft,
+    keep_lines,
+    last_line,
+    remove_drafts,
+    whole_lines,
+    write_whole,
+)
 from sordino.errors import InvalidInput
 from sordino.report.records import Result, Round, from_json, to_line, to_page
 
@@ -37,6 +49,9 @@ if TYPE_CHECKING:
 _PACKAGES = (
     "numpy", "scipy", "torch", "cryptography", "dp-accounting", "pydantic", "safetensors", "scikit-learn", "flwr",
 )  # fmt: skip
+
+
+LOCK = ".lock"  #: the file that the process which runs a run holds
 
 
 def environment(device: str | None = None) -> dict[str, Any]:
@@ -82,6 +97,29 @@ def unused_folder(base: Path | str, name: str) -> Path:
             return path
 
 
+@contextmanager
+def alone(path: Path | str) -> Iterator[None]:
+    """Be the only process that runs what is in this folder, which is made if need be; `InUse` where another one is.
+
+    What killed processes left half-written there is removed.
+    """
+    folder = Path(path)
+    _make(folder)
+    with held(folder / LOCK, f"the run in {folder}"):
+        for part in (folder, folder / "checkpoint", folder / "checkpoint/clients"):
+            remove_drafts(part)
+        yield
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NotWritten(
+            f"the folder {folder} could not be made ({error.strerror or error}); choose another with --out"
+        ) from None
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """The folder of one run; made with `create`, found again with `open`."""
@@ -109,23 +147,25 @@ class RunFolder:
         return folder
 
     def _claim(self) -> None:
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            present = next(self.path.iterdir(), None)
-        except OSError as error:
-            raise NotWritten(
-                f"the folder {self.path} could not be made ({error.strerror or error}); choose another with --out"
-            ) from None
+        _make(self.path)
+        present = [path for path in sorted(self.path.iterdir()) if path.name != LOCK and not is_draft(path)]
         if self._file("recipe.toml").exists():
             raise InvalidInput(
                 f"{self.path} already holds a run, which is left as it is. Continue it with --resume, or choose "
                 "another folder with --out"
             )
-        if present is not None:
+        if present and not (len(present) == 1 and self._never_began()):
             raise InvalidInput(
-                f"{self.path} is not empty (it holds {present.name!r}), and a run needs a folder of its own. Choose "
+                f"{self.path} is not empty (it holds {present[0].name!r}), and a run needs a folder of its own. Choose "
                 "another with --out"
             )
+
+    def _never_began(self) -> bool:
+        """Whether it holds the description of an environment that this program wrote: then nothing would be lost."""
+        try:
+            return {"sordino", "started"} <= set(self.environment)
+        except (InvalidInput, OSError):
+            return False
 
     # --- rounds ---
 
@@ -257,4 +297,4 @@ def _is_float32(array: Any) -> bool:
     return isinstance(array, np.ndarray) and array.dtype == np.float32
 
 
-__all__ = ["RunFolder", "environment", "unused_folder"]
+__all__ = ["RunFolder", "alone", "environment", "unused_folder"]

@@ -43,9 +43,9 @@ def _view(view: View) -> Markup:
         element("p", f"adjacency {view.adjacency}, against {view.adversary}", class_="quiet"),
         element("dl", *_view_figures(view), class_="figures"),
         join(_badges(view)),
-        element("p", f"Not proven because: {'; '.join(view.unproven)}", class_="basis") if view.unproven else None,
-        element("p", f"Proof: {view.proof}", class_="basis") if low < float("inf") else None,
-        element("p", f"Claim: {'; '.join(view.formulas)}", class_="basis") if view.formulas else None,
+        element("p", f"Not proven because: {view.reasons}", class_="basis") if view.reasons else None,
+        element("p", f"Proof: {view.proof}", class_="basis") if view.proof else None,
+        element("p", f"Claim: {view.formulas}", class_="basis") if view.formulas else None,
         _vector_words(view) if low != high else None,
         class_="view",
     )
@@ -62,8 +62,10 @@ def _view_figures(view: View) -> list[Markup]:
 
 
 def _claim_terms(view: View) -> str:
-    """A claim's delta, and what it is about where that is not what the card is about."""
-    return ", ".join([deltas(view.claimed_deltas), *(f"for adjacency {name}" for name in view.claimed_for)])
+    """A claim's delta, and what it is about where that is not what the card is about, or not all of it."""
+    part = f"of {', '.join(view.covered)} only: no claim speaks of {', '.join(view.unclaimed)}"
+    terms = [deltas(view.claimed_deltas), *(f"for adjacency {name}" for name in view.claimed_for)]
+    return ", ".join([*terms, part] if view.unclaimed else terms)
 
 
 def _figure(kind: str, what: str, value: str, beside: str) -> Markup:
@@ -90,17 +92,21 @@ def _vector_words(view: View) -> Markup:
 
 def _statement_table(stated: Stated) -> Markup:
     shown = stated.rows[:_MOST_ROWS]
-    head = ["clients", "what may change", "who is looking", "claimed", "proven", "proven (pure)", "audited", "verdict"]
-    rows = [_statement_row(row) for row in shown]
+    head = ["clients", "what may change", "who is looking", "claimed", "proven", "proven (pure)", "audited", "verdict",
+            "proof"]  # fmt: skip
+    notes = {proof: f"[{number}]" for number, proof in enumerate(dict.fromkeys(r.proof for r in shown if r.proof), 1)}
+    rows = [[*_statement_row(row), notes.get(row.proof, "")] for row in shown]
     used = [k for k in range(len(head)) if any(row[k] for row in rows)]
     drawn = table([head[k] for k in used], [[row[k] for k in used] for row in rows])
     rest = len(stated.rows) - len(shown)
     more = element("p", f"{count(rest)} more rows are in statement.json.", class_="quiet") if rest else None
-    return folded("All figures of the statement", drawn, more)
+    proofs = bullets([f"{note} {proof}" for proof, note in notes.items()]) if notes else None
+    return folded("All figures of the statement", drawn, more, proofs)
 
 
 def _statement_row(row: StatedRow) -> list[object]:
     claimed = "" if row.claimed is None else _at(figure(row.claimed.epsilon), row.claimed.delta)
+    claimed += f", in part: not of {', '.join(row.unclaimed)}" if row.unclaimed else ""
     audited = "" if row.audited is None else _at(f"≥ {figure(row.audited.epsilon)}", row.audited.delta)
     proven = _at(figure(row.proven.epsilon), row.proven.delta)
     return [

@@ -7,7 +7,7 @@ page, and each has its delta, adjacency and adversary beside it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,8 @@ CHANGES = {
     "label": "the label of one record",
     "coordinate": "one value of one upload",
 }  #: what each adjacency protects, in words
+
+HANDFUL = 4  #: groups of clients whose proofs are told one by one; of more, those of the least and of the most
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class StatedRow:
     claimed: Figure | None = None
     formula: str = ""
     claimed_for: str = ""  #: the adjacency that the claim speaks of
+    covered: tuple[str, ...] = ()  #: what the claim speaks of, where that is not all that was released
+    unclaimed: tuple[str, ...] = ()  #: and what no claim speaks of
     audited: Figure | None = None
     clients: tuple[str, ...] = ()  #: names to be shown; one may stand for many
     count: int = 0
@@ -64,6 +68,8 @@ class StatedRow:
             claimed=None if claimed is None else _figure(claimed),
             formula="" if claimed is None else claimed["formula"],
             claimed_for="" if claimed is None else claimed.get("adjacency", packed["adjacency"]),
+            covered=() if claimed is None else tuple(claimed.get("covered", ())),
+            unclaimed=() if claimed is None else tuple(claimed.get("unclaimed", ())),
             audited=None if audited is None else _figure(audited),
             clients=tuple(packed.get("clients", ())),
             count=packed.get("count", len(packed.get("clients", ()))),
@@ -73,6 +79,11 @@ class StatedRow:
     def kind(self) -> str:
         """The adversary without the number of parties, which may change from round to round."""
         return self.adversary.split("(")[0]
+
+    @property
+    def proof(self) -> str:
+        """What proves its figure; nothing where nothing does."""
+        return "" if math.isinf(self.proven.epsilon) else "; ".join(self.basis)
 
     @property
     def whose(self) -> str:
@@ -137,12 +148,30 @@ class View:
 
     @property
     def proof(self) -> str:
-        """What proves it: theorems and enumerations; where these differ, those of the least and of the most."""
-        bases = tuple(dict.fromkeys("; ".join(row.basis) for row in self.rows))
-        if len(bases) <= 2:
-            return "; ".join(bases)
-        least, most = (choose(self.rows, key=lambda row: row.proven.epsilon) for choose in (min, max))
-        return f"least, {least.whose}: {'; '.join(least.basis)}; most, {most.whose}: {'; '.join(most.basis)}"
+        """What proves it: each group's own theorems and enumerations; nothing where nothing is proven."""
+        return self._each(lambda row: row.proof)
+
+    @property
+    def reasons(self) -> str:
+        """Why nothing is proven, for each group of which that is so."""
+        return self._each(lambda row: "; ".join(row.unproven))
+
+    def _each(self, of: Callable[[StatedRow], str]) -> str:
+        """What is to be said of each group: once where it is the same for all, else with whose it is.
+
+        Of many groups, it is said of those who lost least and most.
+        """
+        alike: dict[str, list[StatedRow]] = {}
+        for row in self.rows:
+            alike.setdefault(of(row), []).append(row)
+        said = {words: rows for words, rows in alike.items() if words}
+        if len(alike) == 1 or not all(row.whose for row in self.rows):
+            return "; ".join(said)
+        if len(said) <= HANDFUL:
+            return "; ".join(f"{_names(rows)}: {words}" for words, rows in said.items())
+        told = [row for rows in said.values() for row in rows]
+        least, most = (choose(told, key=lambda row: row.proven.epsilon) for choose in (min, max))
+        return f"least, {least.whose}: {of(least)}; most, {most.whose}: {of(most)}"
 
     @property
     def claimed_for(self) -> tuple[str, ...]:
@@ -151,14 +180,19 @@ class View:
         return tuple(name for name in found if name != self.adjacency)
 
     @property
-    def formulas(self) -> tuple[str, ...]:
-        """Where the claim comes from."""
-        return tuple(dict.fromkeys(row.formula for row in self.rows if row.formula))
+    def formulas(self) -> str:
+        """Where the claim of each group comes from."""
+        return self._each(lambda row: row.formula)
 
     @property
-    def unproven(self) -> tuple[str, ...]:
-        """Why nothing is proven, where nothing is."""
-        return tuple(dict.fromkeys(why for row in self.rows for why in row.unproven))
+    def covered(self) -> tuple[str, ...]:
+        """What claims speak of, where that is not all that was released."""
+        return tuple(dict.fromkeys(what for row in self.rows for what in row.covered))
+
+    @property
+    def unclaimed(self) -> tuple[str, ...]:
+        """And what no claim speaks of."""
+        return tuple(dict.fromkeys(what for row in self.rows for what in row.unclaimed))
 
     @property
     def verdicts(self) -> tuple[str, ...]:
@@ -218,6 +252,12 @@ def span(ends: tuple[float, float]) -> str:
 def deltas(values: Sequence[float]) -> str:
     """`delta 1e-5`, or several."""
     return f"delta {' or '.join(figure(value) for value in values)}"
+
+
+def _names(rows: Sequence[StatedRow]) -> str:
+    """These clients in a few words."""
+    names = list(dict.fromkeys(row.whose for row in rows))
+    return ", ".join(names) if len(names) <= HANDFUL else f"{names[0]} and {len(names) - 1:,} more"
 
 
 def _figure(packed: Mapping[str, Any]) -> Figure:
