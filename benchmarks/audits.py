@@ -12,7 +12,7 @@ import argparse
 import os
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -36,11 +36,13 @@ class Job:
 
     recipe: str
     changes: tuple[str, ...] = ()
+    client: int | None = None  #: None: whoever lost most
 
     @property
     def name(self) -> str:
         changed = ", ".join(f"`{change}`" for change in self.changes)
-        return f"`{self.recipe}` with {changed}" if changed else f"`{self.recipe}`"
+        whom = "" if self.client is None else f", client {self.client}"
+        return (f"`{self.recipe}` with {changed}" if changed else f"`{self.recipe}`") + whom
 
 
 DIGITS = ("data.source=digits",)
@@ -48,8 +50,8 @@ JOBS = (
     Job("fedavg-digits"),
     Job("two-point-digits"),
     Job("ldp-fl-digits"),
-    Job("personalized-digits"),
-    Job("webfed-mnist", (*DIGITS, "data.train_limit=0", "model.name=logistic", "rounds.count=20")),
+    Job("personalized-digits", client=0),
+    Job("webfed-mnist", (*DIGITS, "data.train_limit=0", "model.name=logistic", "rounds.count=2")),
     Job("ldp-fed-fashion-mnist", (*DIGITS, "rounds.count=20")),
     Job("ldpfl-digits"),
     Job(
@@ -77,7 +79,7 @@ def carried_out(job: Job, asked: Asked) -> Audit:
     with tempfile.TemporaryDirectory() as base:
         folder = Path(base) / "run"
         run(Recipe.load(job.recipe, list(job.changes)), folder=folder, workers=1)
-        found = audit(folder, asked)
+        found = audit(folder, replace(asked, client=job.client))
         found.write()
         return found
 

@@ -1,11 +1,16 @@
 import json
+import shutil
 import subprocess
 import sys
 
 import pytest
 from typer.testing import CliRunner
 
+import sordino
+from sordino.audits.finished import Finished
 from sordino.cli import app
+from sordino.mechanisms import TwoPoint
+from tests.audits.runs import small
 
 FIELDS = {"mechanism", "unit", "adjacency", "adversary", "claimed", "proven", "audited", "confidence", "trials", "cap",
           "verdict", "seed", "attack", "basis", "delta"}  # fmt: skip
@@ -54,6 +59,9 @@ def test_an_unnoticed_broken_copy_is_a_failure():
         (("label", "--epsilon", "0"), "0.01"),
         (("label", "--all"), "--all"),
         (("--all", "--broken"), "not both"),
+        (("label", "--client", "1"), "name its folder"),
+        (("--canaries", "100"), "name its folder"),
+        (("runs/none",), "not a run's folder"),
     ],
 )
 def test_bad_arguments_are_refused_with_a_remedy_and_no_traceback(arguments, remedy):
@@ -72,3 +80,78 @@ def test_the_installed_command_works_in_a_process_of_its_own():
     )
     assert json.loads(done.stdout)[0]["mechanism"] == "label"
     assert done.stderr == ""
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("here") / "runs" / "tiny"
+    sordino.run(small("two-point"), folder=folder, workers=1)
+    return folder
+
+
+@pytest.fixture
+def folder(finished, tmp_path, monkeypatch):
+    """A finished run at runs/tiny of the current folder."""
+    shutil.copytree(finished, tmp_path / "runs" / "tiny")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "runs" / "tiny"
+
+
+def test_a_runs_table_goes_into_its_statement(folder):
+    result = run("runs/tiny", "--trials", "2000")
+    assert result.exit_code == 0
+    for word in ("Audit of runs/tiny, client 3", "upload of round 1, 650 values", "one value", "coordinate, server",
+                 "its own records against those of client 0", "Written: runs/tiny/statement.json"):  # fmt: skip
+        assert word in result.stdout
+    audited = [row["audited"] for row in json.loads((folder / "statement.json").read_text())["rows"]]
+    assert sum(found is not None for found in audited) == 2
+
+
+def test_a_runs_audit_as_json_has_rows_and_statement(folder):
+    result = run("runs/tiny", "--trials", "2000", "--client", "0", "--round", "2", "--seed", "5", "--json")
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert set(found["rows"][0]) >= FIELDS
+    assert found["rows"][0]["seed"] == 5
+    assert found["rows"][0]["unit"].startswith("upload of round 2")
+    assert found["clients"] == "clients 0-1"
+    assert found["statement"]["rows"][0]["audited"]["epsilon"] > 0
+
+
+def test_a_violated_proof_is_exit_code_1_and_leaves_the_statement_alone(folder, monkeypatch):
+    honest = Finished.open
+
+    def weakened(path):
+        found = honest(path)
+        upload = found.federation.upload
+        upload.__dict__["mechanisms"] = tuple(TwoPoint(2 * m.epsilon, m.domain) for m in upload.mechanisms)
+        return found
+
+    monkeypatch.setattr(Finished, "open", weakened)
+    before = (folder / "statement.json").read_bytes()
+    result = run("runs/tiny", "--trials", "20000")
+    assert result.exit_code == 1
+    assert "PROVEN BOUND VIOLATED (one value, coordinate, server): at delta" in result.stdout
+    assert "The run's statement was left as it was." in result.stdout
+    assert (folder / "statement.json").read_bytes() == before
+    assert not (folder / "audit.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (("tiny",), "runs/tiny: give that"),
+        (("runs/tiny", "--epsilon", "2"), "leave --epsilon out"),
+        (("runs/tiny", "--client", "9"), "0 to 3"),
+        (("runs/tiny", "--broken"), "--broken"),
+        (("runs",), "no recipe.toml"),
+    ],
+)
+def test_bad_requests_about_a_run_are_refused_with_a_remedy(folder, arguments, remedy):
+    result = run(*arguments)
+    assert result.exit_code == 1
+    assert remedy in result.stderr
+    assert "Traceback" not in result.stderr

@@ -1,4 +1,4 @@
-"""Dependencies point downwards: privacy, mechanisms, learning, methods, channels, fleets, runs."""
+"""Dependencies point downwards: privacy, mechanisms, learning, methods, channels, fleets, runs, audits."""
 
 import ast
 from pathlib import Path
@@ -6,16 +6,19 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "sordino"
-ABOVE_LEARNING = {"methods", "channels", "fleets", "coordinator", "wiring", "runs", "report", "recipe", "cli"}
+RUNNING = {"coordinator", "wiring", "runs", "audits", "cli"}
+ABOVE_LEARNING = {"methods", "channels", "shuffler", "fleets", "report", "recipe", *RUNNING}
 FORBIDDEN = {
     "privacy": {"mechanisms", "learning", *ABOVE_LEARNING},
     "mechanisms": {"learning", *ABOVE_LEARNING},
     "learning": {"mechanisms", *ABOVE_LEARNING},
-    "methods": {"channels", "fleets", "coordinator", "wiring", "runs", "report", "cli"},
-    "channels": {"fleets", "coordinator", "wiring", "runs", "report", "cli"},
-    "fleets": {"coordinator", "wiring", "runs", "report", "cli"},
-    "recipe": {"methods", "channels", "fleets", "coordinator", "wiring", "runs", "report", "cli"},
-    "report": {"mechanisms", "learning", "methods", "channels", "fleets", "coordinator", "wiring", "runs", "cli"},
+    "methods": {"channels", "shuffler", "fleets", "report", *RUNNING},
+    "channels": {"shuffler", "fleets", "report", *RUNNING},
+    "shuffler": {"learning", "fleets", "report", "recipe", *RUNNING},
+    "fleets": {"report", *RUNNING},
+    "recipe": {"methods", "channels", "fleets", "report", *RUNNING},
+    "report": {"mechanisms", "learning", "methods", "channels", "fleets", *RUNNING},
+    "audits": {"reproduce", "cli"},
 }
 
 

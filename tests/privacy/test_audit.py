@@ -106,7 +106,7 @@ def test_delta_lowers_the_bound():
     ],
 )
 def test_verdicts(claimed, proven, audited, expected):
-    assert audit.verdict(claimed, proven, audited, certain=audited) == expected
+    assert audit.verdict(claimed, proven, audited, contradicted=audited > proven) == expected
 
 
 def test_the_same_seed_gives_the_same_row_and_another_seed_another():

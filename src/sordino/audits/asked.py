@@ -1,0 +1,71 @@
+"""What is asked of an audit, and what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sordino.audits.finished import View
+from sordino.privacy import audit
+from sordino.privacy.audit import Case, Row
+from sordino.privacy.history import Group
+
+T = TypeVar("T")
+Track = Callable[[Sequence[T], str], Iterator[T]]  #: items and what they are -> the same, one by one, with progress
+
+
+def quietly(items: Sequence[T], what: str) -> Iterator[T]:
+    """No progress is shown."""
+    return iter(items)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Whom to audit and how thoroughly; the same seed gives the same figures."""
+
+    client: int | None = None  #: None: whoever lost most
+    round: int | None = None  #: None: the first in which the client released anything
+    trials: int = 100_000
+    canaries: int = 1000
+    seed: int = 1
+    track: Callable[[Sequence[Any], str], Iterator[Any]] = quietly
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One row, and the row of the statement whose evidence it is; None for what is only told beside it."""
+
+    row: Row
+    view: View | None
+
+
+@dataclass(frozen=True)
+class Found:
+    """All that an audit found out about a group of clients, and what it left out, in words."""
+
+    group: Group
+    findings: tuple[Finding, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """All rows."""
+        return tuple(finding.row for finding in self.findings)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A case to be audited, and the row of the statement that it is about, if any."""
+
+    case: Case
+    view: View | None
+
+
+def answers(questions: Iterable[Question], asked: Asked) -> tuple[Finding, ...]:
+    """Carry the audits out, one after the other."""
+    todo = asked.track(list(questions), "Auditing")
+    return tuple(Finding(audit.run(one.case, trials=asked.trials, seed=asked.seed), one.view) for one in todo)
+
+
+__all__ = ["Asked", "Finding", "Found", "Question", "Track", "answers", "quietly"]

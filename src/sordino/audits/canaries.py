@@ -1,0 +1,347 @@
+"""One-run audits of DP-SGD in silos: the run's recipe once more, with canaries among some silos' records.
+
+A canary is a record that an adversary made up: a pattern that is orthogonal to those of the others, of the length of
+real records, with a label. Its clipped gradient points in a direction nearly of its own. Each is put in or left out by
+a fair coin (add/remove adjacency); the statistics are those of `sordino.privacy.canaries`.
+
+The server is the adversary that silos are protected from: it has sent out the models w and sees every upload, and it
+knows all records but the coins. So it knows for every canary the clipped gradient g(w), and the sum of the gradients of
+the others. Of an upload of S steps with sampling rate q and noise multiplier sigma it takes
+
+    y = -upload * expected batch / (learning rate * clip)
+      ~ q S sum of g(w) over real records  +  q S sum_i coin_i g_i(w)  +  sqrt(S) sigma N(0, 1)
+
+for a linear model of the coins, over all rounds, and gives each coin the mean that a Gaussian prior of the coins' own
+mean and variance leads to: that is the score. Where S > 1 the gradients are taken on the straight way from the model
+that was sent to the one that came back. A reader of the final model, the second adversary, has only the canaries'
+losses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sordino.audits.asked import Asked, Finding, Found, answers
+from sordino.audits.finished import Finished, View
+from sordino.audits.one_record import question as one_record
+from sordino.audits.patterns import Gradients, made_up
+from sordino.audits.uploads import curve
+from sordino.channels.direct import Direct, Exchange
+from sordino.coordinator import Coordinator, NobodyLeft, Rules
+from sordino.errors import InvalidInput
+from sordino.fleets.simulated import Population, SimulatedFleet, Work
+from sordino.learning import models
+from sordino.learning.cohort import ClientData
+from sordino.learning.optimizers import SGD
+from sordino.learning.private_sgd import PrivateTraining
+from sordino.messages import Plan
+from sordino.methods.interface import Bench
+from sordino.methods.silo_dp import SiloDp
+from sordino.pace import device_for, workers_for
+from sordino.privacy.accountant import compose
+from sordino.privacy.audit import Points
+from sordino.privacy.canaries import Coins, Game, Scores, check_canaries, coins, judge
+from sordino.privacy.guarantee import MODEL_READER, SERVER, Adjacency, PoissonGaussian
+from sordino.privacy.history import Group, ranges
+
+Float32s = NDArray[np.float32]
+
+POINTS_ON_THE_WAY = 3  #: models at which gradients are taken, where a round has more steps than that
+MOST_VALUES = 2**28  #: gradients of a silo's canaries that are held at a time: 1 GiB
+RECORD = Adjacency.RECORD_ADD_REMOVE
+
+
+# --- who is in --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Flock:
+    """All canaries: as records, with the silo that each may be in, and whether it is."""
+
+    records: ClientData
+    silos: NDArray[np.int64]
+    present: Coins
+
+    @classmethod
+    def of(cls, run: Finished, silos: Sequence[int], count: int, seed: int) -> Flock:
+        """As many for each of these silos, or one more."""
+        check_canaries(count)
+        return cls(
+            made_up(run.federation, count, seed), np.array(silos)[np.arange(count) % len(silos)], coins(count, seed)
+        )
+
+    def __len__(self) -> int:
+        return len(self.silos)
+
+    def of_silo(self, silo: int) -> NDArray[np.int64]:
+        """The numbers of a silo's canaries."""
+        return np.flatnonzero(self.silos == silo)
+
+    def planted(self) -> dict[int, ClientData]:
+        """The canaries that are in, by silo."""
+        found = {}
+        for silo in np.unique(self.silos).tolist():
+            own = self.of_silo(silo)
+            if (there := own[self.present[own]]).size:
+                found[silo] = ClientData(self.records.x[there], self.records.y[there])
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class PlantedPopulation(Population):
+    """The run's clients, some with canaries behind their own records."""
+
+    planted: Mapping[int, ClientData] = field(default_factory=dict)
+
+    def size(self, client: int) -> int:
+        more = self.planted.get(client)
+        return super().size(client) + (0 if more is None else len(more))
+
+    def data(self, client: int, device: torch.device) -> ClientData | None:
+        own, more = super().data(client, device), self.planted.get(client)
+        if own is None or more is None:
+            return own or more
+        return ClientData(torch.cat([own.x, more.x.to(device)]), torch.cat([own.y, more.y.to(device)]))
+
+
+# --- what is seen -----------------------------------------------------------------------------------------------------
+
+
+class Overheard:
+    """The direct channel, with somebody listening."""
+
+    steps = Direct.steps
+
+    def __init__(self) -> None:
+        self.uploads: dict[int, bytes] = {}  #: of the last round
+
+    def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        """The reports, which are kept."""
+        self.uploads = {}
+        for client, body in Direct().collect(exchange, plan, clients):
+            self.uploads[client] = body
+            yield client, body
+
+
+class Ear:
+    """What is known of the coins of some canaries: their means under a linear model, from all that was heard."""
+
+    def __init__(self, canaries: NDArray[np.int64]) -> None:
+        self.canaries = canaries
+        self._precision = 4.0 * np.eye(len(canaries))  # a fair coin has the mean 1/2 and the variance 1/4
+        self._evidence = np.full(len(canaries), 2.0)
+
+    def hear(self, shares: Tensor, seen: Tensor, variance: float) -> None:
+        """`seen [d]` is the sum of the rows of `shares [m, d]` of the canaries that are in, with so much noise."""
+        self._precision += (shares @ shares.T).double().numpy() / variance
+        self._evidence += (shares @ seen).double().numpy() / variance
+
+    def scores(self) -> Scores:
+        """The coins' means."""
+        return np.asarray(np.linalg.solve(self._precision, self._evidence))
+
+
+class Adversary:
+    """Whoever has sent the models and sees uploads, or sums of `honest` of them."""
+
+    def __init__(self, run: Finished, flock: Flock, gradients: Gradients, honest: int | None) -> None:
+        method = run.federation.method
+        assert isinstance(method, SiloDp)
+        self._flock, self._gradients, self._honest = flock, gradients, honest
+        self._training: PrivateTraining = method.training
+        self._silos = np.unique(flock.silos).tolist()
+        own = [flock.of_silo(silo) for silo in self._silos] if honest is None else [np.arange(len(flock))]
+        largest = max(map(len, own)) * gradients.size
+        if largest > MOST_VALUES:
+            raise InvalidInput(
+                f"the gradients of {max(map(len, own)):,} canaries of {gradients.size:,} parameters do not fit into "
+                f"memory: take {MOST_VALUES // gradients.size:,} --canaries or fewer for each silo"
+            )
+        self._ears = [Ear(canaries) for canaries in own]
+        dataset = run.federation.dataset
+        self._population = Population(dataset.train, run.federation.parts, dataset.normalisation)
+
+    def hear(self, plan: Plan, uploads: Mapping[int, Float32s]) -> None:
+        """One round's uploads."""
+        start = torch.from_numpy(plan.arrays["parameters"])
+        if self._honest is None:
+            for ear, silo in zip(self._ears, self._silos, strict=True):
+                if silo in uploads:
+                    self._take(ear, plan.round, start, {silo: uploads[silo]})
+            return
+        # As many honest silos as the guarantee counts on, those with canaries first; the rest give theirs away.
+        order = sorted(uploads, key=lambda silo: (silo not in self._silos, silo))
+        visible = {silo: uploads[silo] for silo in order[: self._honest]}
+        if visible.keys() & set(self._silos):
+            self._take(self._ears[0], plan.round, start, visible)
+
+    def _take(self, ear: Ear, round: int, start: Tensor, uploads: Mapping[int, Float32s]) -> None:
+        """The sum of these silos' uploads, in which some of the ear's canaries may be."""
+        training = self._training
+        expected = training.sampling_rate * training.steps
+        shares = torch.zeros(len(ear.canaries), self._gradients.size)
+        seen = torch.zeros(self._gradients.size)
+        for silo, upload in uploads.items():
+            way = torch.from_numpy(upload)
+            seen += self._sums(way, round)
+            own = np.flatnonzero(self._flock.silos[ear.canaries] == silo)
+            numbers = torch.from_numpy(ear.canaries[own])
+            canaries = ClientData(self._flock.records.x[numbers], self._flock.records.y[numbers]) if own.size else None
+            real = self._population.data(silo, torch.device("cpu"))
+            points = min(training.steps, POINTS_ON_THE_WAY)
+            for k in range(points):
+                model = start + way * (k / points)
+                if real is not None:
+                    seen -= expected / points * self._gradients.sum(model, real)
+                if canaries is not None:
+                    shares[torch.from_numpy(own)] += expected / points * self._gradients.each(model, canaries)
+        variance = len(uploads) * training.steps * training.noise_multiplier**2
+        ear.hear(shares, seen, variance)
+
+    def _sums(self, upload: Tensor, round: int) -> Tensor:
+        """The noisy sums of clipped gradients behind an upload, in units of the clipping bound.
+
+        For other optimisers than plain descent the noise tells the scale: it is all but all there is in an upload.
+        """
+        training, optimizer = self._training, self._training.optimizer
+        if isinstance(optimizer, SGD) and not optimizer.momentum:
+            first = (round - 1) * training.steps
+            rates = [optimizer.lr / (1 + optimizer.decay * (first + t)) for t in range(training.steps)]
+            return -upload * (training.expected_batch * training.steps / (training.clip * math.fsum(rates)))
+        size = float(upload.square().mean().sqrt()) or 1.0
+        return -upload * (math.sqrt(training.steps) * training.noise_multiplier / size)
+
+    def scores(self) -> Scores:
+        """Of all canaries."""
+        found = np.empty(len(self._flock))
+        for ear in self._ears:
+            found[ear.canaries] = ear.scores()
+        return found
+
+
+# --- the run, once more -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Played:
+    """The scores that each adversary gives the canaries; the number of honest silos in a sum names it, or None."""
+
+    by_uploads: Mapping[int | None, Scores]
+    by_final_model: Scores
+
+
+def play(run: Finished, flock: Flock, honest: Sequence[int | None], asked: Asked) -> Played:
+    """The run's recipe, trained once with the canaries that are in; with ledgers of its own, in memory."""
+    federation, method = run.federation, run.federation.method
+    assert isinstance(method, SiloDp)
+    gradients = Gradients(federation.model, method.training)
+    adversaries = {h: Adversary(run, flock, gradients, h) for h in honest}
+    work = Work(
+        method, federation.model, models.loss_for(run.recipe.model.name), _population(run, flock), {}, asked.seed,
+        Bench(),
+    )  # fmt: skip
+    count = workers_for(None, device_for("cpu"), federation.effort, federation.clients)
+    fleet = SimulatedFleet(work, federation.ledger(), workers=count, report_bytes=4 * federation.upload.values)
+    channel, state = Overheard(), method.init()
+    start = state.parameters
+    coordinator = Coordinator(method, fleet, channel, run.recipe.name, Rules(run.recipe.rounds.quorum))
+    try:
+        for _ in asked.track(range(run.rounds), "Training with canaries"):
+            try:
+                state, held = coordinator.round(state)
+            except NobodyLeft:
+                break
+            uploads = {client: _decoded(method, held.plan, body) for client, body in channel.uploads.items()}
+            for adversary in adversaries.values():
+                adversary.hear(held.plan, uploads)
+    finally:
+        fleet.close()
+    before, after = (gradients.losses(torch.from_numpy(w), flock.records) for w in (start, state.parameters))
+    return Played({h: adversary.scores() for h, adversary in adversaries.items()}, before - after)
+
+
+def _population(run: Finished, flock: Flock) -> PlantedPopulation:
+    dataset = run.federation.dataset
+    return PlantedPopulation(dataset.train, run.federation.parts, dataset.normalisation, flock.planted())
+
+
+def _decoded(method: SiloDp, plan: Plan, body: bytes) -> Float32s:
+    upload = method.upload(plan)
+    mechanism, skipped = upload.mechanisms[0], 4 if upload.samples else 0
+    return np.asarray(mechanism.estimate(mechanism.decode([body[skipped:]], upload.values))[0], np.float32)
+
+
+# --- the audit --------------------------------------------------------------------------------------------------------
+
+
+def audit(run: Finished, asked: Asked) -> Found:
+    """Canaries in the silos that lost most (or in the one asked for), for every onlooker whom DP-SGD protects from."""
+    group = run.group_of(asked.client)
+    silos = group.clients if asked.client is None else (asked.client,)
+    run.releases(silos[0])  # refuses silos that took no part
+    flock = Flock.of(run, silos, asked.canaries, asked.seed)
+    stated = run.stated(group)
+    views = [view for view in stated if view[1] is RECORD and view[0].kind in ("server", "summed")]
+    played = play(run, flock, [adversary.parties for adversary, _ in views], asked)
+    games = [_game(run, group, view, flock) for view in views]
+    findings = [
+        Finding(judge(game, played.by_uploads[view[0].parties], flock.present, seed=asked.seed), view)
+        for game, view in zip(games, views, strict=True)
+    ]
+    strongest = min(games, key=lambda game: game.proven)
+    final = judge(_of_final_model(strongest, flock), played.by_final_model, flock.present, seed=asked.seed)
+    question = one_record(run, silos[0], flock.records)
+    return Found(group, (*findings, Finding(final, None), *answers([question], asked)))
+
+
+def _game(run: Finished, group: Group, view: View, flock: Flock) -> Game:
+    stated = run.stated(group)[view]
+    seen = "all uploads" if view[0] == SERVER else f"all sums, of which {view[0].parties} silos' parts are unknown"
+    return Game(
+        mechanism="DP-SGD",
+        unit=_unit(run, flock),
+        adjacency=view[1],
+        adversary=view[0],
+        claim=stated.claimed,
+        proven=stated.proven,
+        delta=stated.delta,
+        basis="; ".join(stated.basis),
+        attack=f"{_planted(flock)}; seen: {seen}, with all models and all other records known",
+        curve=_proven_curve(group, view, stated.proven),
+    )
+
+
+def _of_final_model(game: Game, flock: Flock) -> Game:
+    """What holds against those who see uploads or sums holds against whoever sees the final model only."""
+    attack = f"{_planted(flock)}; seen: the final model, by each canary's loss"
+    return replace(game, adversary=MODEL_READER, claim=None, attack=attack)
+
+
+def _unit(run: Finished, flock: Flock) -> str:
+    return f"the whole run, {run.rounds} round{'s' if run.rounds > 1 else ''}, {len(flock):,} canaries"
+
+
+def _planted(flock: Flock) -> str:
+    silos = np.unique(flock.silos).tolist()
+    where = f"silo {silos[0]}" if len(silos) == 1 else f"silos {ranges(silos)}"
+    return f"{len(flock):,} made-up records, each in {where} or not by a fair coin"
+
+
+def _proven_curve(group: Group, view: View, proven: float) -> Points:
+    """More points of what is proven, where all of it is DP-SGD."""
+    losses = []
+    for release, times in group.releases:
+        own = [g.loss for g in release.guarantees if (g.adversary, g.adjacency) == view]
+        losses += own[:1] * times
+    dp_sgd = losses and all(isinstance(loss, PoissonGaussian) for loss in losses)
+    return curve(compose(losses, adjacency=RECORD), proven) if dp_sgd and math.isfinite(proven) else ()
+
+
+__all__ = ["Adversary", "Ear", "Flock", "PlantedPopulation", "Played", "audit", "play"]

@@ -1,0 +1,316 @@
+"""Distinguishing tests of one upload: what a client sends with one vector, against what it sends with another.
+
+All draws go through the run's own `Upload`: randomised, encoded, and decoded as the server does. What is audited is one
+round's upload. Whoever sees the run sees that and more, so a lower bound for the upload is one for the run.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+from sordino.audits.asked import Asked, Found, Question, answers
+from sordino.audits.finished import Finished, View, figures, once
+from sordino.audits.likelihood import ones, ratio, value_by_value, worst_pair
+from sordino.fleets.simulated import Population
+from sordino.mechanisms import Mechanism, RandomizedSign, TwoPoint
+from sordino.mechanisms.output import BitOutput, Output
+from sordino.methods.fedavg import FedAvg
+from sordino.methods.interface import Bench, Cohort, State
+from sordino.methods.upload import Draw, Sent, Upload
+from sordino.privacy.accountant import Composed, compose
+from sordino.privacy.audit import Case, Points, Sampler, Scores
+from sordino.privacy.guarantee import SERVER, Adjacency, Gaussian, Guarantee, Infinite, RandomizedBit, Release
+from sordino.randomness import Keystream
+
+Vector = NDArray[np.float32]
+
+AT_ONCE = 2**21  #: values randomised at a time
+VALUES = 2**26  #: values drawn from each of the two worlds, at most: a few seconds
+FEWEST = 1000  #: trials that are drawn however many values each of them has
+POINTS = 8  #: of a proven curve
+
+
+# --- drawing ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Sender:
+    """One client of the run, sending one vector again and again, each time with fresh randomness."""
+
+    upload: Upload
+    client: int
+    stream: int  #: tells the draws of this case from those of others
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The client's own."""
+        return self.upload.mechanisms[int(self.upload.class_of[self.client])]
+
+    def outputs(self, vectors: Vector, trials: int, seed: int, world: bool) -> Iterator[Output]:
+        """What the server decodes, for `trials` uploads of `vectors [k, d]`: k rows for each trial."""
+        k, d = vectors.shape
+        each = max(1, AT_ONCE // (k * d))
+        for start in range(0, trials, each):
+            n = min(each, trials - start)
+            draw = _fresh(seed, start * k, 2 * self.stream + world)
+            sent = self.upload.send([self.client] * (n * k), np.tile(vectors, (n, 1)), draw, [1] * (n * k))
+            skipped = 4 if self.upload.samples else 0  # the sample count, which travels in the clear before the values
+            yield self.mechanism.decode([body[skipped:] for body in sent.bodies], d)
+
+
+def _fresh(seed: int, start: int, stream: int) -> Draw:
+    """Randomness for one row after another, whoever they are said to be: every trial has a stream of its own."""
+    return lambda clients: Keystream.simulation(seed, np.arange(start, start + len(clients)), stream)
+
+
+def whole(sender: Sender, first: Vector, second: Vector) -> Sampler:
+    """Each trial a whole upload."""
+    score = ratio(sender.mechanism, first, second)
+
+    def sample(world: bool, trials: int, seed: int) -> Scores:
+        found = sender.outputs((first if world else second)[None], trials, seed, world)
+        return np.concatenate([score(output).sum(axis=1) for output in found])
+
+    return sample
+
+
+def single_values(sender: Sender, first: Vector, second: Vector) -> Sampler:
+    """Each value of an upload a trial of its own: they are randomised independently, and alike."""
+    score = ratio(sender.mechanism, first, second)
+
+    def sample(world: bool, trials: int, seed: int) -> Scores:
+        uploads = -(-trials // len(first))
+        found = sender.outputs((first if world else second)[None], uploads, seed, world)
+        return np.concatenate([score(output).reshape(-1) for output in found])[:trials]
+
+    return sample
+
+
+@dataclass(frozen=True, eq=False)
+class Crowd:
+    """The client's bits among those of others: all that is seen of each value is how many ones there are.
+
+    The others hold the same vector as the client does in the second world: of all that they could hold, and the
+    adversary knows it, this hides the client least.
+    """
+
+    sender: Sender
+    size: int
+    first: Vector
+    second: Vector
+
+    def counts(self, trials: int, seed: int, world: bool) -> Iterator[NDArray[np.int64]]:
+        """`[n, d]` numbers of ones."""
+        for bits in self.reports(trials, seed, world):
+            yield bits.sum(axis=1, dtype=np.int64)
+
+    def reports(self, trials: int, seed: int, world: bool) -> Iterator[NDArray[np.uint8]]:
+        """`[n, size, d]` bits."""
+        own = self.first if world else self.second
+        for output in self.sender.outputs(np.stack([own, *[self.second] * (self.size - 1)]), trials, seed, world):
+            assert isinstance(output, BitOutput)
+            yield output.bits().reshape(-1, self.size, output.values)
+
+    def table(self) -> Scores:
+        """The log-likelihood ratio of every number of ones; all values have the same."""
+        p, q = (ones(_of_bits(self.sender.mechanism), vector)[0] for vector in (self.first, self.second))
+        k = np.arange(self.size + 1)
+        others = binom.logpmf(k, self.size - 1, q), binom.logpmf(k - 1, self.size - 1, q)
+        worlds = [np.logaddexp(np.log1p(-own) + others[0], np.log(own) + others[1]) for own in (p, q)]
+        return np.asarray(worlds[0] - worlds[1])
+
+    def uploads(self, world: bool, trials: int, seed: int) -> Scores:
+        """Each trial all counts of a round."""
+        table = self.table()
+        return np.concatenate([table[counts].sum(axis=1) for counts in self.counts(trials, seed, world)])
+
+    def single_values(self, world: bool, trials: int, seed: int) -> Scores:
+        """Each count a trial of its own."""
+        table = self.table()
+        found = self.counts(-(-trials // len(self.first)), seed, world)
+        return np.concatenate([table[counts].reshape(-1) for counts in found])[:trials]
+
+    def models(self, world: bool, trials: int, seed: int) -> Scores:
+        """Each trial all reports of a round, whole but without names: the one with most ones speaks."""
+        found = self.reports(trials, seed, world)
+        return np.concatenate([bits.sum(axis=2, dtype=np.int64).max(axis=1) for bits in found]).astype(np.float64)
+
+
+# --- what a client would send of its own data -------------------------------------------------------------------------
+
+
+class _Overheard(Upload):
+    """An upload that keeps the vectors it is handed, before they are randomised."""
+
+    def __init__(self, upload: Upload) -> None:
+        self.__dict__.update(upload.__dict__)
+        self.vectors: list[NDArray[Any]] = []
+
+    def send(self, clients: Sequence[int], vectors: Any, draw: Draw, sizes: Sequence[int]) -> Sent:
+        self.vectors.append(np.array(vectors, np.float32))
+        return super().send(clients, vectors, draw, sizes)
+
+
+def own_vectors(run: Finished, state: State, clients: Sequence[int], seed: int) -> Vector:
+    """What these clients would hand to the mechanism in the round after `state`: trained on their own records."""
+    federation, method = run.federation, run.federation.method
+    assert isinstance(method, FedAvg)
+    plan = method.plan(state, run.recipe.name)
+    heard = _Overheard(method.upload(plan))
+    listening = copy.copy(method)
+    listening.upload = lambda plan: heard  # type: ignore[method-assign]
+    population = Population(federation.dataset.train, federation.parts, federation.dataset.normalisation)
+    bench = Bench()
+    cohort = Cohort(
+        tuple(clients),
+        tuple(population.data(client, bench.device) for client in clients),
+        ({},) * len(clients),
+        tuple(population.size(client) for client in clients),
+    )
+    listening.report(plan, cohort, lambda own: Keystream.simulation(seed, list(own), plan.round), bench)
+    return np.concatenate(heard.vectors)
+
+
+# --- cases ------------------------------------------------------------------------------------------------------------
+
+
+def audit(run: Finished, asked: Asked) -> Found:
+    """All that can be told about one client's upload in one round of a run."""
+    group = run.group_of(asked.client)
+    client = group.clients[0] if asked.client is None else asked.client
+    round, releases = run.releases(client, asked.round)
+    questions, left_out = _Questions(run, client, round, releases, asked.seed).all()
+    return Found(group, answers(questions, asked), left_out)
+
+
+class _Questions:
+    """What to ask of one upload: for every onlooker and change that its guarantees speak of."""
+
+    def __init__(self, run: Finished, client: int, round: int, releases: Sequence[Release], seed: int) -> None:
+        method = run.federation.method
+        assert isinstance(method, FedAvg)
+        self._run, self._client, self._round, self._seed = run, client, round, seed
+        self._state = replace(method.init(), round=round - 1)
+        self._upload = method.upload(method.plan(self._state, run.recipe.name))
+        self._sender = Sender(self._upload, client, 0)
+        self._release, *others = releases  # what the mechanism made comes first
+        self._stated = run.stated(run.group_of(client))
+        self._ends = worst_pair(self._sender.mechanism, self._upload.values)
+        self._questions: list[Question] = []
+        self._left_out = [_left_out(release) for release in others]
+
+    def all(self) -> tuple[tuple[Question, ...], tuple[str, ...]]:
+        for view in figures(once([self._release]), self._run.federation.delta):
+            adversary, adjacency = view
+            if adversary == SERVER:
+                self._direct(view)
+            elif self._is_bits and adversary.parties is not None:
+                self._crowd(view, adversary.parties)
+            else:
+                self._left_out.append(f"{adjacency} against {adversary}: what is proven is the upload's own guarantee")
+        self._neighbour()
+        return tuple(self._questions), tuple(self._left_out)
+
+    @property
+    def _is_bits(self) -> bool:
+        return isinstance(self._release.guarantees[0].loss, RandomizedBit) and not self._upload.samples
+
+    def _direct(self, view: View) -> None:
+        if view[1] is not Adjacency.COORDINATE:
+            self._ask(view, self._unit, self._apart, whole(self._numbered(), *self._ends), self._upload.values)
+        elif value_by_value(self._sender.mechanism):
+            self._ask(view, "one value", ENDS, single_values(self._numbered(), *self._ends), 1)
+
+    def _crowd(self, view: View, parties: int) -> None:
+        adversary, adjacency = view
+        mixed = any(g.adversary == adversary and isinstance(g.loss, RandomizedBit) for g in self._release.guarantees)
+        crowd = Crowd(self._numbered(), parties, *self._ends)
+        among = f"among {parties} clients, the others at one end"
+        if not mixed:
+            attack = f"{self._apart}; {among}, whole models mixed"
+            self._ask(view, self._unit, attack, crowd.models, self._upload.values * parties)
+        elif adjacency is Adjacency.COORDINATE:
+            self._ask(view, "one value", f"{ENDS}; the number of ones {among}", crowd.single_values, parties)
+        else:
+            attack = f"{self._apart}; the numbers of ones {among}"
+            self._ask(view, self._unit, attack, crowd.uploads, self._upload.values * parties)
+
+    def _neighbour(self) -> None:
+        """The client's own data against another's: no worst case, but what really was there to be told."""
+        sizes = [len(part) for part in self._run.federation.parts]
+        others = [k for k in range(len(sizes)) if sizes[k] and k != self._client]
+        if not others or not sizes[self._client]:
+            return
+        other = min(others, key=lambda k: (k < self._client, k))
+        pair = own_vectors(self._run, self._state, [self._client, other], self._seed)
+        attack = f"its own records against those of client {other}, both trained on from the initial model"
+        sampler, view = whole(self._numbered(), *pair), (SERVER, Adjacency.CLIENT)
+        self._ask(view, self._unit, attack, sampler, self._upload.values, beside=True)
+
+    @property
+    def _unit(self) -> str:
+        return f"upload of round {self._round}, {self._upload.values:,} values"
+
+    @property
+    def _apart(self) -> str:
+        by_value = value_by_value(self._sender.mechanism)
+        return "every value at one end of its range or at the other" if by_value else "two opposite ends of the domain"
+
+    def _numbered(self) -> Sender:
+        return replace(self._sender, stream=len(self._questions))
+
+    def _ask(self, view: View, unit: str, attack: str, sampler: Sampler, values: int, *, beside: bool = False) -> None:
+        """`values` are drawn for each trial; what is `beside` the worst case is not the statement's evidence."""
+        claim = self._stated[view].claimed if view in self._stated else None
+        delta = max(self._run.federation.delta, claim.delta if claim is not None else 0.0)
+        proven = figures(once([self._release]), delta)[view]
+        case = Case(
+            mechanism=self._sender.mechanism.name,
+            unit=unit,
+            adjacency=view[1],
+            adversary=view[0],
+            claim=claim,
+            proven=proven.proven,
+            delta=delta,
+            basis="; ".join(proven.basis),
+            attack=f"client {self._client}, round {self._round}: {attack}",
+            sampler=sampler,
+            most_trials=max(FEWEST, VALUES // values),
+            curve=_curve(self._release.guarantees, view, proven.proven),
+        )
+        self._questions.append(Question(case, None if beside else view))
+
+
+ENDS = "the two ends of its range"
+
+
+def _curve(guarantees: Sequence[Guarantee], view: View, proven: float) -> Points:
+    """More points of what is proven, where it is Gaussian: pure guarantees have one that says it all."""
+    losses = [g.loss for g in guarantees if (g.adversary, g.adjacency) == view and isinstance(g.loss, Gaussian)]
+    return curve(compose(losses[:1], adjacency=view[1]), proven) if losses and math.isfinite(proven) else ()
+
+
+def curve(composed: Composed, epsilon: float) -> Points:
+    """(epsilon, delta) pairs from 0 up to an epsilon that is known."""
+    return tuple((epsilon * k / POINTS, composed.delta(epsilon * k / POINTS)) for k in range(POINTS))
+
+
+def _of_bits(mechanism: Mechanism) -> TwoPoint | RandomizedSign:
+    assert isinstance(mechanism, TwoPoint | RandomizedSign)
+    return mechanism
+
+
+def _left_out(release: Release) -> str:
+    why = next((g.loss.why for g in release.guarantees if isinstance(g.loss, Infinite)), None)
+    return f"{release.what}: {why or 'a release of its own, beside the upload'}"
+
+
+__all__ = ["Crowd", "Sender", "audit", "curve", "own_vectors", "single_values", "whole"]

@@ -1,0 +1,150 @@
+"""`audit(folder)`: the audit of a whole run, and its place in the run's statement."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sordino.audits import canaries, randomised_records, trusted_server, uploads
+from sordino.audits.asked import Asked, Found
+from sordino.audits.finished import Finished
+from sordino.durable import write_whole
+from sordino.learning.private_sgd import PrivateTraining
+from sordino.methods.central_dp import CentralDp
+from sordino.methods.fedavg import FedAvg
+from sordino.methods.ldpfl import Ldpfl
+from sordino.methods.local_only import LocalOnly
+from sordino.privacy.audit import VIOLATED, Row
+from sordino.privacy.history import ranges
+from sordino.privacy.statement import Audited, Statement
+from sordino.privacy.statement import Row as Stated
+from sordino.report.folder import RunFolder, alone
+from sordino.report.records import to_page
+
+FILE = "audit.json"  #: in the run's folder: the last audit's rows, with seeds and caps
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """What was found about a run, and its statement with it."""
+
+    run: Finished
+    found: Found
+    statement: Statement
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """All rows of the table."""
+        return self.found.rows
+
+    @property
+    def violated(self) -> bool:
+        """Whether an experiment contradicts a proof: then something is wrong, and the statement is left as it was."""
+        return any(row.verdict == VIOLATED for row in self.rows)
+
+    @property
+    def whom(self) -> str:
+        """The clients whose rows of the statement the audit is about."""
+        members = self.found.group.clients
+        return f"client{'s' if len(members) > 1 else ''} {ranges(members)}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, ready for `json.dumps`."""
+        return {
+            "run": str(self.run.folder.path),
+            "clients": self.whom,
+            "rows": [row.to_json() for row in self.rows],
+            "not_audited": list(self.found.left_out),
+            "violated": self.violated,
+            "statement": self.statement.to_json(),
+        }
+
+    def write(self) -> None:
+        """Put the evidence into the run's statement and its page, and the rows into a file of their own."""
+        folder = self.run.folder
+        with alone(folder.path):
+            from sordino.report.page import report_page
+
+            packed = {name: value for name, value in self.to_json().items() if name not in ("run", "statement")}
+            write_whole(folder.path / FILE, to_page(packed).encode())
+            folder.write_statement(self.statement)
+            folder.write_report(report_page(folder))
+
+
+def audit(path: Path | str, asked: Asked | None = None) -> Audit:
+    """Audit a finished run; nothing is written (`Audit.write` does that)."""
+    wanted = Asked() if asked is None else asked
+    with _one_thread():
+        run = Finished.open(path)
+        found = _found(run, wanted)
+    return Audit(run, found, _with_evidence(run, found))
+
+
+def _found(run: Finished, asked: Asked) -> Found:
+    """The kind of audit that fits the method: what it releases, and to whom."""
+    method = run.federation.method
+    if isinstance(method, LocalOnly):
+        return Found(run.group_of(asked.client), (), ("nothing: no report left any client",))
+    if isinstance(method, CentralDp):
+        return trusted_server.audit(run, asked)
+    if isinstance(method, Ldpfl):
+        return randomised_records.audit(run, asked)
+    assert isinstance(method, FedAvg)
+    if isinstance(method.training, PrivateTraining):
+        return canaries.audit(run, asked)
+    return uploads.audit(run, asked)
+
+
+def _with_evidence(run: Finished, found: Found) -> Statement:
+    """The statement with what was found, and with what earlier audits found about other rows."""
+    earlier = _earlier(run.folder)
+    who = run.who(found.group)
+    fresh = {f.view: f.row.evidence() for f in found.findings if f.view is not None and f.row.verdict != VIOLATED}
+
+    def audited(row: Stated) -> Audited | None:
+        if row.who == who and (row.adversary, row.adjacency) in fresh:
+            return fresh[row.adversary, row.adjacency]
+        return earlier.get(_key(row.who.names, str(row.adversary), str(row.adjacency)))
+
+    statement = run.statement
+    return replace(statement, rows=tuple(replace(row, audited=audited(row)) for row in statement.rows))
+
+
+Key = tuple[tuple[str, ...], str, str]
+
+
+def _key(names: tuple[str, ...], adversary: str, adjacency: str) -> Key:
+    return names, adversary, adjacency
+
+
+def _earlier(folder: RunFolder) -> dict[Key, Audited]:
+    """What the statement in the folder shows already."""
+    packed: Mapping[str, Any] = folder.statement() or {}
+    found = {}
+    for row in packed.get("rows", ()):
+        if (audited := row.get("audited")) is not None and math.isfinite(audited["epsilon"]):
+            key = _key(tuple(row["clients"]), row["adversary"], row["adjacency"])
+            found[key] = Audited(
+                audited["epsilon"], audited["confidence"], audited["trials"], audited["attack"], audited["delta"]
+            )
+    return found
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One thread for PyTorch, as in a run: with more, threads and workers would fight for the cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+__all__ = ["FILE", "Audit", "audit"]
