@@ -7,17 +7,18 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "sordino"
 RUNNING = {"coordinator", "wiring", "runs", "audits", "cli"}
-ABOVE_LEARNING = {"methods", "channels", "shuffler", "fleets", "report", "recipe", *RUNNING}
+ABOVE_LEARNING = {"methods", "channels", "shuffler", "client", "fleets", "report", "recipe", *RUNNING}
 FORBIDDEN = {
     "privacy": {"mechanisms", "learning", *ABOVE_LEARNING},
     "mechanisms": {"learning", *ABOVE_LEARNING},
     "learning": {"mechanisms", *ABOVE_LEARNING},
-    "methods": {"channels", "shuffler", "fleets", "report", *RUNNING},
-    "channels": {"shuffler", "fleets", "report", *RUNNING},
+    "methods": {"channels", "shuffler", "client", "fleets", "report", *RUNNING},
+    "channels": {"shuffler", "client", "fleets", "report", *RUNNING},
     "shuffler": {"learning", "fleets", "report", "recipe", *RUNNING},
+    "client": {"fleets", "report", "reproduce", *RUNNING - {"wiring"}},
     "fleets": {"report", *RUNNING},
-    "recipe": {"methods", "channels", "fleets", "report", *RUNNING},
-    "report": {"mechanisms", "learning", "methods", "channels", "fleets", *RUNNING},
+    "recipe": {"methods", "channels", "client", "fleets", "report", *RUNNING},
+    "report": {"mechanisms", "learning", "methods", "channels", "client", "fleets", *RUNNING},
     "audits": {"reproduce", "cli"},
 }
 

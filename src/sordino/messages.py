@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -67,14 +68,14 @@ class Plan:
             header = json.loads(message[_PLAN.size : start])
             shapes = {name: tuple(map(int, shape)) for name, shape in header["arrays"].items()}
             federation, round, settings = str(header["federation"]), int(header["round"]), dict(header["settings"])
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise InvalidInput(f"a plan's header is damaged ({type(error).__name__}): ask for it again") from None
         arrays = _read_arrays(message, start, shapes)
         return cls(federation, round, settings, arrays)
 
 
 def _read_arrays(message: bytes, start: int, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[np.float32]]:
-    sizes = [4 * int(np.prod(shape, dtype=np.int64)) for shape in shapes.values()]
+    sizes = [4 * math.prod(shape) for shape in shapes.values()]
     if any(side < 0 for shape in shapes.values() for side in shape) or start + sum(sizes) != len(message):
         raise InvalidInput(
             f"a plan of {len(message)} bytes announces {start + sum(sizes)}: it was damaged, ask for it again"

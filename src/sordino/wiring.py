@@ -90,17 +90,27 @@ def wire(recipe: Recipe) -> Federation:
     """All parts of a recipe; whatever does not fit together is refused here, before any training."""
     dataset = read_data(recipe)
     parts, exams = _set_aside(recipe, dataset, split(recipe, dataset))
-    seen = methods.record_shape(recipe, dataset.shape, len(dataset.classes))
-    model = models.build(recipe.model.name, input_shape=seen, classes=len(dataset.classes), **recipe.model.options)
-    layout = models.parameter_layout(model)
-    statistics = Statistics.of(model, recipe.model.buffers)
     sizes = tuple(len(part) for part in parts)
     if not any(sizes):
         raise InvalidInput(
             "no client holds a record: there is nothing to learn from. Give some of them split.sizes > 0"
         )
-    setting = Setting(recipe, model, layout, statistics, sizes, dataset.shape, len(dataset.classes))
-    return Federation(recipe, dataset, parts, exams, model, layout, methods.build(setting), recipe.budgets(), seen)
+    setting, seen = setting_of(recipe, dataset.shape, len(dataset.classes), sizes)
+    built = methods.build(setting)
+    return Federation(recipe, dataset, parts, exams, setting.model, setting.layout, built, recipe.budgets(), seen)
+
+
+def setting_of(
+    recipe: Recipe, shape: tuple[int, ...], classes: int, sizes: tuple[int, ...]
+) -> tuple[Setting, tuple[int, ...]]:
+    """What a method is built from, and the shape of a record as the model sees it: all that takes no data.
+
+    `sizes` are the numbers of the clients' records. Who does not know them gives others: a client knows its own.
+    """
+    seen = methods.record_shape(recipe, shape, classes)
+    model = models.build(recipe.model.name, input_shape=seen, classes=classes, **recipe.model.options)
+    statistics = Statistics.of(model, recipe.model.buffers)
+    return Setting(recipe, model, models.parameter_layout(model), statistics, sizes, shape, classes), seen
 
 
 # --- data -------------------------------------------------------------------------------------------------------------
@@ -109,11 +119,16 @@ def wire(recipe: Recipe) -> Federation:
 def read_data(recipe: Recipe) -> Dataset:
     """The recipe's data set, cut to its limits."""
     data = recipe.data
-    dataset = _own_data(data, recipe.seed) if not _is_known(data.source) else datasets.load(data.source)
+    dataset = source_of(data, recipe.seed)
     train, test = _cut(dataset.train, data.train_limit), _cut(dataset.test, data.test_limit)
     if not len(test):
         raise InvalidInput(f"{data.source} has no test examples: nothing could be reported about the model")
     return replace(dataset, train=train, test=test)
+
+
+def source_of(data: recipes.Data, seed: int) -> Dataset:
+    """All examples of a source: a known data set, or one's own."""
+    return datasets.load(data.source) if _is_known(data.source) else _own_data(data, seed)
 
 
 def _is_known(source: str) -> bool:
@@ -191,4 +206,4 @@ def _set_aside(recipe: Recipe, dataset: Dataset, parts: Sequence[NDArray[np.int6
     return tuple(kept for kept, _ in pairs), exams
 
 
-__all__ = ["Federation", "read_data", "split", "wire"]
+__all__ = ["Federation", "read_data", "setting_of", "source_of", "split", "wire"]

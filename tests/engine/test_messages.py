@@ -1,5 +1,7 @@
 """Plans and answers survive the journey exactly, and nothing else is taken for one."""
 
+import struct
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -35,6 +37,21 @@ def test_a_plan_cut_off_anywhere_is_refused(length):
     if length < len(whole):
         with pytest.raises(InvalidInput):
             Plan.decode(whole[:length])
+
+
+HEADER = '{"federation":"f","round":1,"settings":{},"arrays":{"a":%s}}'
+
+
+@pytest.mark.parametrize(
+    "shape",
+    ["[4294967296, 4294967296]", "[1e400]", "[-1, -1]", "[" * 5000 + "]" * 5000, "[65536, 65536, 65536, 65536, 4]"],
+    ids=["beyond 64 bits", "infinite", "negative", "nested", "2^66"],
+)
+def test_a_plan_with_an_impossible_shape_is_refused(shape):
+    header = (HEADER % shape).encode()
+    whole = plan().encode()[:4] + struct.pack("<I", len(header)) + header
+    with pytest.raises(InvalidInput):
+        Plan.decode(whole)
 
 
 @given(st.binary(max_size=200))

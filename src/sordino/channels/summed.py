@@ -101,6 +101,11 @@ def _without_plan(message: bytes) -> tuple[bytes, bytes]:
     return message[_LENGTH.size : start], message[start:]
 
 
+def plan_in(message: bytes) -> Plan:
+    """The plan that comes with an invitation to a sum."""
+    return Plan.decode(_without_plan(message)[1])
+
+
 # --- at the server ----------------------------------------------------------------------------------------------------
 
 
@@ -199,8 +204,7 @@ class Members:
 
     def begin(self, message: bytes) -> Plan:
         """The plan that comes with a request for keys: a new round, in which nobody takes part yet."""
-        _, encoded = _without_plan(message)
-        plan = Plan.decode(encoded)
+        plan = plan_in(message)
         self._at, self._clients = (plan, self._method.tally(plan)), {}
         return plan
 
@@ -277,4 +281,4 @@ def _summed_guarantee(local: Guarantee, honest: int, weighed: bool) -> Guarantee
     return replace(local, adversary=summed(honest), basis=f"{local.basis}; what holds of the report holds of the sum")
 
 
-__all__ = ["Members", "Rule", "Summed", "behind_sum"]
+__all__ = ["Members", "Rule", "Summed", "behind_sum", "plan_in"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from sordino.errors import InvalidInput
@@ -16,13 +17,13 @@ PAPERS = {
     "ldp-fed": "LDP-Fed (Truex, Liu, Chow, Gursoy, Wei 2020)",
     "ldpfl": "LDPFL (Arachchige, Liu, Camtepe, Nepal, Grobler, Bertok, Khalil 2022)",
     "personalized": "Personalised LDP-FL (Wu, Xu, Zhu 2023)",
-    "webfed": "WebFed (Lian, Yang, Han, Shi, Lin, Zhang 2022)",
+    "webfed": "WebFed (Lian, Yang, Zeng, Su 2022)",
 }
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One row of a reproduction table."""
+    """One run of a reproduction table, and the row of its last round; `stages` has those of earlier ones."""
 
     id: str
     what: str  #: the row's title
@@ -36,25 +37,51 @@ class Experiment:
     group: str = ""  #: experiments of one group make one plot, over `x`
     x: float | None = None
     note: str = ""
+    earlier: tuple[tuple[int, float], ...] = ()  #: figures stated of the same run's earlier rounds: (round, percent)
+    at: int | None = None  #: the round that the figure is of; None: the last
+    curves: str = ""  #: experiments that share it make one plot, over rounds
+    line: str = ""  #: its name there; `what` if left out
 
     def settings(self, *, quick: bool, seed: int) -> Recipe:
         """The recipe of one run."""
         return Recipe.load(self.recipe, [*self.overrides, *(self.quick if quick else ()), f"seed={seed}"])
 
+    def stages(self) -> tuple[Experiment, ...]:
+        """A row for each stated figure: one run, whose recorded curve has them all. The last round's comes first."""
+        return (self, *(self._after(round, figure) for round, figure in self.earlier))
+
+    def _after(self, round: int, figure: float) -> Experiment:
+        what = f"{self.what}, after round {round}"
+        return replace(self, what=what, figure=figure, at=round, earlier=(), group="", x=None, note="")
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A stated difference of two experiments' accuracies, in points; over several settings, the mean of theirs."""
+
+    id: str
+    what: str
+    pairs: tuple[tuple[str, str], ...]  #: (experiment, the one that it is better than)
+    figure: float
+    where: str = ""
+
+
+def gains(paper: str) -> tuple[Gain, ...]:
+    """The differences that a paper states."""
+    return tuple(getattr(module_of(paper), "GAINS", ()))
+
 
 def experiments(paper: str) -> tuple[Experiment, ...]:
     """A paper's experiments, the most valuable first."""
+    found = tuple(_checked(module_of(paper).EXPERIMENTS))
+    return tuple(sorted(found, key=lambda experiment: experiment.priority))
+
+
+def module_of(paper: str) -> ModuleType:
+    """The module that describes a paper's experiments."""
     if paper not in PAPERS:
         raise InvalidInput(f"unknown paper {paper!r}; allowed: {', '.join(PAPERS)}")
-    name = f"sordino.reproduce.papers.{paper.replace('-', '_')}"
-    try:
-        module = import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        return ()  # a paper whose experiments nobody has described yet
-    found = tuple(_checked(module.EXPERIMENTS))
-    return tuple(sorted(found, key=lambda experiment: experiment.priority))
+    return import_module(f"sordino.reproduce.papers.{paper.replace('-', '_')}")
 
 
 def _checked(given: Iterable[Experiment | dict[str, Any]]) -> Iterable[Experiment]:
@@ -78,4 +105,4 @@ def chosen(all_of_them: Sequence[Experiment], only: Sequence[str]) -> tuple[Expe
     return found
 
 
-__all__ = ["PAPERS", "Experiment", "chosen", "experiments"]
+__all__ = ["PAPERS", "Experiment", "Gain", "chosen", "experiments", "gains", "module_of"]

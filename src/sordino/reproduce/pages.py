@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sordino.durable import write_whole
-from sordino.reproduce.experiments import PAPERS, Experiment, experiments
-from sordino.reproduce.plots import plot
+from sordino.reproduce.experiments import PAPERS, Experiment, Gain, experiments, gains, module_of
+from sordino.reproduce.plots import over_rounds, plot
 from sordino.reproduce.records import Record, Records, Stated, essence
 
 BEGIN, END = "<!-- figures: made by `sordino reproduce` -->", "<!-- end of figures -->"
@@ -19,22 +19,35 @@ CLOSE = 2.0  #: points within which a figure counts as reproduced
 
 @dataclass(frozen=True)
 class Row:
-    """One experiment beside its paper."""
+    """One stated figure beside ours: of an experiment's last round, or of the one that it is `at`."""
 
     experiment: Experiment
     records: tuple[Record, ...]
+    points: tuple[float, ...] = ()  #: of a difference: what every seed gained
+
+    @property
+    def accuracies(self) -> tuple[float, ...]:
+        """In percent, of every seed where it is known."""
+        if self.points:
+            return self.points
+        at = self.experiment.at
+        found = (r.accuracy if at is None else dict(r.curve).get(at) for r in self.records)
+        return tuple(100 * accuracy for accuracy in found if accuracy is not None)
 
     @property
     def ours(self) -> float | None:
         """Mean accuracy in percent; None where nothing was run."""
-        known = [100 * r.accuracy for r in self.records if r.accuracy is not None]
-        return statistics.fmean(known) if known else None
+        return statistics.fmean(self.accuracies) if self.accuracies else None
 
     @property
     def spread(self) -> float | None:
         """Standard deviation over seeds."""
-        known = [100 * r.accuracy for r in self.records if r.accuracy is not None]
-        return statistics.stdev(known) if len(known) > 1 else None
+        return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else None
+
+    @property
+    def rounds(self) -> int | None:
+        """After how many rounds; None where nothing was run."""
+        return (self.experiment.at or self.records[0].rounds) if self.records else None
 
     @property
     def difference(self) -> float | None:
@@ -56,12 +69,36 @@ class Row:
 
 def rows(paper: str, records: Records) -> list[Row]:
     """All experiments of a paper with what was recorded of their full runs; records of other settings do not count."""
-    found = []
+    found: list[Row] = []
     for experiment in experiments(paper):
         asked = essence(experiment.settings(quick=False, seed=1))
         own = [record for record in records.of(experiment.id, quick=False) if record.fingerprint == asked]
-        found.append(Row(experiment, tuple(own)))
+        found += [Row(stage, tuple(own)) for stage in experiment.stages()]
     return found
+
+
+def gain_rows(paper: str, records: Records) -> list[Row]:
+    """A row for every difference that a paper states, over the seeds that all its experiments were run with."""
+    known = {row.experiment.id: row for row in rows(paper, records)}
+    return [_gain_row(gain, known) for gain in gains(paper)]
+
+
+def _gain_row(gain: Gain, known: Mapping[str, Row]) -> Row:
+    """Its epsilons are those of its first experiment."""
+    first, (better, worse) = known[gain.pairs[0][0]], zip(*gain.pairs, strict=True)
+    seeds = set.intersection(*({r.seed for r in known[name].records} for name in (*better, *worse)))
+    points = [
+        statistics.fmean(_accuracy(known[a], seed) - _accuracy(known[b], seed) for a, b in gain.pairs)
+        for seed in sorted(seeds)
+    ]
+    shown = replace(
+        first.experiment, id=gain.id, what=gain.what, figure=gain.figure, where=gain.where, note="", group="", curves=""
+    )
+    return Row(shown, tuple(r for r in first.records if r.seed in seeds), tuple(points))
+
+
+def _accuracy(row: Row, seed: int) -> float:
+    return next(100 * (r.accuracy or 0.0) for r in row.records if r.seed == seed)
 
 
 def privacy_cells(row: Row) -> tuple[str, str]:
@@ -72,6 +109,8 @@ def privacy_cells(row: Row) -> tuple[str, str]:
     if view is None:
         return "none", "nothing was released"
     terms = f"{view.adjacency}, {view.adversary}"
+    if row.experiment.at is not None:  # a statement is of a whole run
+        terms += f", all {row.records[0].rounds} rounds"
     claimed = "none" if view.claimed is None else f"{view.claimed:.4g} ({terms})"
     proven = "infinite" if isinstance(view.proven, str) else f"{view.proven:.4g} at delta {view.delta:g}"
     return claimed, f"{proven} ({terms})"
@@ -96,7 +135,7 @@ COLUMNS: tuple[Column, ...] = (
     ("ours", lambda row: _ours(row)),
     ("difference", lambda row: "" if row.difference is None else f"{row.difference:+.2f}"),
     ("seeds", lambda row: str(len(row.records)) if row.records else ""),
-    ("rounds", lambda row: str(row.records[0].rounds) if row.records else ""),
+    ("rounds", lambda row: str(row.rounds or "")),
     ("s/round", lambda row: f"{row.records[0].seconds_per_round:.2g}" if row.records else ""),
     ("bytes/client", lambda row: f"{row.records[0].bytes_per_client:,.0f}" if row.records else ""),
     ("claimed epsilon", lambda row: privacy_cells(row)[0]),
@@ -126,19 +165,36 @@ def paper_section(paper: str, records: Records, figures: Path) -> str:
     found = rows(paper, records)
     devices = sorted({f"{r.device} ({r.versions})" for row in found for r in row.records})
     parts = [
-        f"Accuracies in percent on the test set after the last round, mean ± standard deviation over seeds. Made by "
-        f"`sordino reproduce {paper}`" + (f"; run on {'; '.join(devices)}." if devices else ": nothing was run yet."),
+        "Accuracies in percent on the test set after the last round, unless a row names another; mean ± standard "
+        f"deviation over seeds. Made by `sordino reproduce {paper}`"
+        + (f"; run on {'; '.join(devices)}." if devices else ": nothing was run yet."),
         table(found),
     ]
+    if added := more(paper, records):
+        parts.append(added)
     notes = [f"* **{row.experiment.what}**: {row.experiment.note}" for row in found if row.experiment.note]
     parts += ["Notes", "\n".join(notes)] if notes else []
-    for group in dict.fromkeys(e.experiment.group for e in found if e.experiment.group):
-        members = [row for row in found if row.experiment.group == group]
-        if any(row.ours is not None for row in members):
-            name = re.sub(r"[^a-z0-9]+", "-", f"{paper} {group}".lower()).strip("-")
-            write_whole(_made(figures) / f"{name}.svg", plot(group, members).encode())
-            parts.append(f"![{group}](figures/{name}.svg)")
+    for title, drawn in _plots(found):
+        name = re.sub(r"[^a-z0-9]+", "-", f"{paper} {title}".lower()).strip("-")
+        write_whole(_made(figures) / f"{name}.svg", drawn.encode())
+        parts.append(f"![{title}](figures/{name}.svg)")
     return "\n\n".join(parts)
+
+
+def more(paper: str, records: Records) -> str:
+    """What a paper's own module adds to its page, if anything."""
+    added: Callable[[Records], str] | None = getattr(module_of(paper), "more", None)
+    return added(records) if added else ""
+
+
+def _plots(found: Sequence[Row]) -> Iterator[tuple[str, str]]:
+    """Titles and drawings: over rounds first, as papers have them, then over what was varied."""
+    curved = [row for row in found if row.experiment.curves and any(record.curve for record in row.records)]
+    for title in dict.fromkeys(row.experiment.curves for row in curved):
+        yield title, over_rounds(title, [row for row in curved if row.experiment.curves == title])
+    varied = [row for row in found if row.experiment.group and row.ours is not None]
+    for group in dict.fromkeys(row.experiment.group for row in varied):
+        yield group, plot(group, [row for row in found if row.experiment.group == group])
 
 
 def _made(folder: Path) -> Path:
@@ -176,12 +232,10 @@ def write_overview(records_of: Callable[[str], Records], docs: Path) -> Path:
     parts = ["# The papers' figures, and ours", _overview_words()]
     for paper, title in PAPERS.items():
         found = [row for row in rows(paper, records_of(paper)) if row.experiment.figure is not None]
+        found += gain_rows(paper, records_of(paper))
         counts = {verdict: sum(row.verdict == verdict for row in found) for verdict in _VERDICTS}
         said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-        parts.append(f"## [{title}](papers/{paper}.md)" if found else f"## {title}")
-        if not found:
-            parts.append("Its experiments are not described yet: nothing was run.")
-            continue
+        parts.append(f"## [{title}](papers/{paper}.md)")
         parts.append(f"`sordino reproduce {paper}`; {len(found)} stated figures: {said}.")
         parts.append(table(found, OVERVIEW))
     path = docs / "reproduction.md"

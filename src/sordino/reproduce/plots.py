@@ -1,18 +1,74 @@
-"""One small plot for a group of experiments: the paper's stated values and ours over them, as an SVG file."""
+"""Small plots as SVG files: the paper's stated values and ours, over what was varied or over rounds."""
 
 from __future__ import annotations
 
 import html
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from sordino.reproduce.pages import Row
 
 WIDTH, HEIGHT = 560, 340
 LEFT, RIGHT, TOP, BOTTOM = 56, 20, 40, 64
 OURS, PAPER, GRID, TEXT = "#0b5c94", "#c2570c", "#d8d8d4", "#33332f"
+#: Colour and dashes of each line over rounds: no meaning hangs on colour alone.
+LINES = (("#0b5c94", "none"), ("#c2570c", "7 3"), ("#2b7a3d", "2 3"), ("#7a3d8f", "9 3 2 3"), ("#33332f", "5 5"))
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """Where values lie on the drawing."""
+
+    first: float
+    last: float
+    low: float
+    high: float
+
+    @classmethod
+    def around(cls, places: Sequence[float], accuracies: Sequence[float]) -> _Frame:
+        """From the first place to the last, and over whole tens of percent."""
+        low, high = 10 * (min(accuracies) // 10), 10 * (max(accuracies) // 10 + 1)
+        return cls(min(places), max(places), max(0.0, low), min(100.0, high))
+
+    def across(self, x: float) -> float:
+        share = 0.5 if self.first == self.last else (x - self.first) / (self.last - self.first)
+        return LEFT + 12 + share * (WIDTH - LEFT - RIGHT - 24)
+
+    def up(self, y: float) -> float:
+        return HEIGHT - BOTTOM - self.tall(y - self.low)
+
+    def tall(self, points: float) -> float:
+        return points / (self.high - self.low) * (HEIGHT - TOP - BOTTOM)
+
+    def drawn(self, title: str, labels: Iterable[tuple[float, str]]) -> Iterator[str]:
+        """The title, a grid of accuracies, and what stands below."""
+        yield (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
+            f'font-size="12" role="img"><title>{html.escape(title)}</title>'
+        )
+        yield f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>'
+        yield f'<text x="{LEFT}" y="22" font-size="14" font-weight="bold" fill="{TEXT}">{html.escape(title)}</text>'
+        for level in range(int(self.low), int(self.high) + 1, 10 if self.high - self.low > 20 else 5):
+            y = self.up(level)
+            yield f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="{GRID}"/>'
+            yield f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end" fill="{TEXT}">{level}</text>'
+        for x, label in labels:
+            yield (
+                f'<text x="{self.across(x):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle" fill="{TEXT}">'
+                f"{html.escape(label)}</text>"
+            )
+
+
+def _square(x: float, y: float, colour: str) -> str:
+    return (
+        f'<rect x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8" fill="none" stroke="{colour}" stroke-width="2"/>'
+    )
+
+
+# --- over what was varied ---------------------------------------------------------------------------------------------
 
 
 def plot(title: str, rows: Sequence[Row]) -> str:
@@ -21,57 +77,105 @@ def plot(title: str, rows: Sequence[Row]) -> str:
     numeric = all(x is not None for x, _ in points)
     places = [float(x) if numeric and x is not None else float(k) for k, (x, _) in enumerate(points)]
     order = sorted(range(len(places)), key=lambda k: places[k])
-    known = [v for row in rows for v in (row.ours, row.experiment.figure) if v is not None]
-    low, high = max(0.0, 10 * (min(known) // 10)), min(100.0, 10 * (max(known) // 10 + 1))
-    first, last = min(places), max(places)
-
-    def across(x: float) -> float:
-        share = 0.5 if first == last else (x - first) / (last - first)
-        return LEFT + 12 + share * (WIDTH - LEFT - RIGHT - 24)
-
-    def up(y: float) -> float:
-        return HEIGHT - BOTTOM - (y - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
-        f'font-size="12" role="img"><title>{html.escape(title)}</title>',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
-        f'<text x="{LEFT}" y="22" font-size="14" font-weight="bold" fill="{TEXT}">{html.escape(title)}</text>',
-    ]
-    step = 10 if high - low > 20 else 5
-    for level in range(int(low), int(high) + 1, step):
-        y = up(level)
-        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="{GRID}"/>')
-        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end" fill="{TEXT}">{level}</text>')
-    for k in order:
-        label = f"{places[k]:g}" if numeric else rows[k].experiment.id.rpartition("-")[2]
-        parts.append(
-            f'<text x="{across(places[k]):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle" fill="{TEXT}">'
-            f"{html.escape(label)}</text>"
-        )
-    stated = [(across(places[k]), up(f)) for k in order if (f := rows[k].experiment.figure) is not None]
+    frame = _Frame.around(places, [v for row in rows for v in (row.ours, row.experiment.figure) if v is not None])
+    labels = [f"{places[k]:g}" if numeric else rows[k].experiment.id.rpartition("-")[2] for k in order]
+    parts = list(frame.drawn(title, zip((places[k] for k in order), labels, strict=True)))
+    across, up = frame.across, frame.up
     ours = [(across(places[k]), up(o), rows[k].spread) for k in order if (o := rows[k].ours) is not None]
-    parts += [
-        f'<rect x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8" fill="none" stroke="{PAPER}" stroke-width="2"/>'
-        for x, y in stated
-    ]
+    parts += [_square(across(places[k]), up(f), PAPER) for k in order if (f := rows[k].experiment.figure) is not None]
     if numeric and len(ours) > 1:
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in ours)
         parts.append(f'<polyline points="{line}" fill="none" stroke="{OURS}" stroke-width="2"/>')
     for x, y, spread in ours:
         if spread:
-            reach = spread / (high - low) * (HEIGHT - TOP - BOTTOM)
+            reach = frame.tall(spread)
             parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y - reach:.1f}" y2="{y + reach:.1f}" stroke="{OURS}"/>')
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{OURS}"/>')
     foot = HEIGHT - 16
     parts += [
         f'<circle cx="{LEFT + 6}" cy="{foot - 4}" r="4" fill="{OURS}"/>',
         f'<text x="{LEFT + 16}" y="{foot}" fill="{TEXT}">ours (accuracy, %)</text>',
-        f'<rect x="{LEFT + 152}" y="{foot - 8}" width="8" height="8" fill="none" stroke="{PAPER}" stroke-width="2"/>',
+        _square(LEFT + 156, foot - 4, PAPER),
         f'<text x="{LEFT + 168}" y="{foot}" fill="{TEXT}">stated in the paper</text>',
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
 
 
-__all__ = ["plot"]
+# --- over rounds ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Line:
+    """An experiment over rounds: the mean of its seeds, how far they spread, and what the paper states of it."""
+
+    name: str
+    points: tuple[tuple[int, float, float], ...]  #: round, mean, standard deviation
+    stated: tuple[tuple[int, float], ...]
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> _Line:
+        """All rows of one experiment, which share their records."""
+        experiment, curves = rows[0].experiment, [dict(record.curve) for record in rows[0].records if record.curve]
+        points = []
+        for round in sorted(set.intersection(*(set(curve) for curve in curves))):
+            values = [100 * curve[round] for curve in curves]
+            points.append((round, statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0))
+        figures = ((row.rounds, row.experiment.figure) for row in rows)
+        stated = tuple((round, figure) for round, figure in figures if round is not None and figure is not None)
+        return cls(experiment.line or experiment.what, tuple(points), stated)
+
+    def drawn(self, frame: _Frame, colour: str, dashes: str) -> Iterator[str]:
+        """A band of one standard deviation to both sides, and the line."""
+        if any(spread for _, _, spread in self.points):
+            upper = [(round, min(mean + spread, frame.high)) for round, mean, spread in self.points]
+            lower = [(round, max(mean - spread, frame.low)) for round, mean, spread in reversed(self.points)]
+            band = " ".join(f"{frame.across(x):.1f},{frame.up(y):.1f}" for x, y in (*upper, *lower))
+            yield f'<polygon points="{band}" fill="{colour}" fill-opacity="0.15"/>'
+        line = " ".join(f"{frame.across(x):.1f},{frame.up(y):.1f}" for x, y, _ in self.points)
+        yield f'<polyline points="{line}" fill="none" {_stroke(colour, dashes)}/>'
+
+
+def _stroke(colour: str, dashes: str) -> str:
+    return f'stroke="{colour}" stroke-width="2" stroke-dasharray="{dashes}"'
+
+
+def over_rounds(title: str, rows: Sequence[Row]) -> str:
+    """Accuracy over rounds, a line for each experiment, and squares where the paper states a value."""
+    by_experiment: dict[str, list[Row]] = {}
+    for row in rows:
+        by_experiment.setdefault(row.experiment.id, []).append(row)
+    lines = [_Line.of(own) for own in by_experiment.values()]
+    last = int(max(round for line in lines for round, *_ in (*line.points, *line.stated)))
+    shown = [v for line in lines for v in (*(mean for _, mean, _ in line.points), *(f for _, f in line.stated))]
+    frame = _Frame.around((0, last), shown)
+    step = max(1, last // 4)
+    parts = list(frame.drawn(title, [(x, f"{x}") for x in range(0, last + 1, step)]))
+    styles = [LINES[k % len(LINES)] for k in range(len(lines))]
+    for line, style in zip(lines, styles, strict=True):
+        parts += line.drawn(frame, *style)
+    parts += _stated(frame, lines, [colour for colour, _ in styles])
+    return "\n".join([*parts, *_legend([line.name for line in lines], styles), "</svg>"]) + "\n"
+
+
+def _stated(frame: _Frame, lines: Sequence[_Line], colours: Sequence[str]) -> Iterator[str]:
+    """Equal values stand side by side."""
+    taken: dict[tuple[int, float], int] = {}
+    for line, colour in zip(lines, colours, strict=True):
+        for place in line.stated:
+            beside = taken[place] = taken.get(place, -1) + 1
+            yield _square(frame.across(place[0]) + 11 * beside, frame.up(place[1]), colour)
+
+
+def _legend(names: Sequence[str], styles: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """In one row below, each entry as wide as its words need."""
+    x, foot = float(LEFT), HEIGHT - 16
+    for name, (colour, dashes) in zip(names, styles, strict=True):
+        yield f'<line x1="{x}" x2="{x + 24}" y1="{foot - 4}" y2="{foot - 4}" {_stroke(colour, dashes)}/>'
+        yield f'<text x="{x + 30}" y="{foot}" fill="{TEXT}">{html.escape(name)}</text>'
+        x += 46 + 6.5 * len(name)
+    yield _square(x + 4, foot - 4, TEXT)
+    yield f'<text x="{x + 14}" y="{foot}" fill="{TEXT}">stated (accuracy in %, over rounds)</text>'
+
+
+__all__ = ["over_rounds", "plot"]

@@ -8,7 +8,7 @@ from sordino.errors import InvalidInput
 from sordino.reproduce.experiments import Experiment
 
 RECIPE = "ldp-fed-fashion-mnist"
-QUICK = ("data.train_limit=1000", "data.test_limit=500")
+QUICK = ("data.train_limit=200", "data.test_limit=200", "split.clients=20", "evaluation.every=5")
 TABLE_1 = {1: 86.85, 2: 86.20, 4: 86.89, 5: 86.93, 10: 86.30, 16: 85.28}
 
 
@@ -50,7 +50,7 @@ def _cycles(count: int, figure: float) -> Experiment:
         f"alpha-CLDP-Fed, {count} cycle{'s' if count > 1 else ''}",
         RECIPE,
         (f"method.scope.cycles={count}",),
-        (*QUICK, f"rounds.count={max(20, 5 * count)}"),
+        (*QUICK, f"rounds.count={max(10, 5 * count)}"),
         figure=figure,
         where="Table 1" if count > 1 else "Table 1, Figure 3",
         seeds=3,
@@ -66,7 +66,7 @@ def _precision(scope: str, recipe: str, precision: int) -> Experiment:
         f"{scope}, rho = {precision}",
         recipe,
         (f"method.mechanism.precision={precision}",),
-        (*QUICK, "rounds.count=20"),
+        (*QUICK, "rounds.count=10"),
         where="section 4.1 (rho is not stated)",
         priority=3,
         group=f"{scope} over rho",
@@ -93,7 +93,7 @@ def _private(method: str, named: str) -> Experiment:
         f"{PRIVATE[method]}, epsilon {target:g}",
         f"{RECIPE}-{method}",
         (f"method.target.epsilon={target}",),
-        (*QUICK, "rounds.count=5"),
+        (*QUICK, "rounds.count=2"),
         where="Figure 3 (values lost)",
         note=note,
     )
@@ -105,7 +105,7 @@ EXPERIMENTS = (
         "single-layer",
         "CLDP-Single-Layer",
         f"{RECIPE}-single-layer",
-        quick=(*QUICK, "rounds.count=20"),
+        quick=(*QUICK, "rounds.count=10"),
         figure=84.89,
         where="section 4.1, Figure 3",
         seeds=3,
@@ -115,7 +115,7 @@ EXPERIMENTS = (
         "basic",
         "CLDP-Basic",
         f"{RECIPE}-basic",
-        quick=(*QUICK, "rounds.count=20"),
+        quick=(*QUICK, "rounds.count=10"),
         figure=10.0,
         where="section 4.1, Figure 3",
         seeds=3,
@@ -127,7 +127,7 @@ EXPERIMENTS = (
         "non-private",
         "Non-private federated learning",
         f"{RECIPE}-non-private",
-        quick=(*QUICK, "rounds.count=20"),
+        quick=(*QUICK, "rounds.count=10"),
         where="Figure 3 (values lost)",
         seeds=3,
         priority=1,
@@ -153,7 +153,7 @@ EXPERIMENTS = (
         "alpha-CLDP-Fed, each alpha_i 1/q larger",
         RECIPE,
         ("method.sampling=claimed",),
-        (*QUICK, "rounds.count=20"),
+        (*QUICK, "rounds.count=10"),
         where="section 3, k-client selection",
         note="alpha = sum of q alpha_i with q = 9/50, as the paper has it; no proof supports it.",
     ),
@@ -161,7 +161,7 @@ EXPERIMENTS = (
         "relay",
         "alpha-CLDP-Fed, a relay selects",
         f"{RECIPE}-relay",
-        quick=(*QUICK, "rounds.count=20"),
+        quick=(*QUICK, "rounds.count=10"),
         where="section 3, k-client selection",
         note="All 50 participants send and spend in every round.",
     ),

@@ -1,0 +1,92 @@
+"""`sordino shuffler`: the service between clients and server, its keys and its clients."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sordino.cli.printing import AsJson, plain_errors, print_json
+from sordino.errors import InvalidInput
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="The shuffler: clients seal reports to the server, somebody else mixes them.",
+)
+
+Folder = Annotated[Path, typer.Option("--folder", help="The shuffler's own folder; made if there is none.")]
+
+
+@app.command()
+def keys(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the server keeps its keys.")],
+    as_json: AsJson = False,
+) -> None:
+    """Make the server's key pair. This is done at the server: the private key never leaves it.
+
+    The shuffler and the clients get server.pub. Whoever compares its fingerprint knows that they seal to the server.
+    """
+    with plain_errors():
+        from sordino.shuffler import keys
+
+        public = keys.make(folder)
+    found = {"private": str(folder / keys.PRIVATE), "public": str(folder / keys.PUBLIC)}
+    if as_json:
+        print_json(found | {"fingerprint": keys.fingerprint(public)})
+        return
+    typer.echo(f"Private key, for the server alone: {found['private']}")
+    typer.echo(f"Public key, for the shuffler and all clients: {found['public']}")
+    typer.echo(f"Fingerprint: {keys.fingerprint(public)}")
+
+
+@app.command()
+def register(
+    folder: Folder,
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Clients by the names you know them by.")],
+    as_json: AsJson = False,
+) -> None:
+    """Register clients and print a token for each, which is shown this once.
+
+    A token lets its client send one report a round. The server never learns names or tokens.
+    """
+    with plain_errors():
+        from sordino.shuffler.store import Store
+
+        with Store(folder) as store:
+            tokens = store.register(names)
+    if as_json:
+        print_json(tokens)
+        return
+    for name, token in tokens.items():
+        typer.echo(f"{name}\t{token}")
+
+
+@app.command()
+def serve(
+    folder: Folder,
+    server_key: Annotated[Path, typer.Option(metavar="PUB", help="The server's public key, which clients are shown.")],
+    at_least: Annotated[int, typer.Option(help="Whole reports of clients of equal epsilon that a batch must hold.")],
+    host: Annotated[str, typer.Option(help="Where to listen; another machine's clients need TLS.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8470,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM.")] = None,
+) -> None:
+    """Run the shuffler until it is stopped. What it accepted survives a crash.
+
+    The server's token lies in the folder, as server.token.
+    """
+    with plain_errors():
+        try:
+            from sordino.shuffler import keys
+            from sordino.shuffler.service import Address, serve
+        except ModuleNotFoundError as error:
+            raise InvalidInput(
+                f"the shuffler needs {error.name}: install it with pip install 'sordino[service]'"
+            ) from None
+        address = Address(host, port, tls_cert, tls_key)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # both ways to stop it let go of the folder
+        with suppress(KeyboardInterrupt):
+            serve(folder, keys.public_key(server_key), at_least, address, said=typer.echo)

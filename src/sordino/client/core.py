@@ -1,0 +1,669 @@
+"""The client itself: what it agrees to, what it answers, what it refuses. Bytes in, bytes out; no network here.
+
+    client = Client.open("clinic")
+    client.join(invitation)             the owner has seen `client.offer(invitation)` and agreed
+    client.answer("report", plan)       the report, recorded in the ledger with its releases before it is returned
+
+One plan has one answer: asked again it gets the same bytes, and never a second draw. Each draw has a fresh key from the
+operating system, which no message selects.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sordino.channels.summed import plan_in
+from sordino.client.invitation import Invitation
+from sordino.client.keeping import Agreements, Prepared
+from sordino.client.membership import Membership, ids
+from sordino.client.receipt import Seal
+from sordino.client.records import Records
+from sordino.client.refusal import Reason, Refused
+from sordino.client.settings import NAME, Settings
+from sordino.durable import NotWritten, append_line, held, write_whole
+from sordino.errors import BudgetExceeded, ConsentMissing, InvalidInput, SordinoError
+from sordino.learning.stacked import LOOP, Execution
+from sordino.messages import Plan, answer_to
+from sordino.methods.interface import ClientState
+from sordino.methods.upload import Draw
+from sordino.privacy import history
+from sordino.privacy.guarantee import Derived, Release
+from sordino.privacy.history import Spent
+from sordino.privacy.ledger import Ledger, Released, ReportKey, Standing, admit, terms
+from sordino.privacy.statement import Statement
+from sordino.randomness import KEY_BYTES, Keystream
+
+SUMMING = ("keys", "shares", "masked", "confirm", "unmask")
+_SESSION = slice(4, 20)  #: where a message of a secure sum names its session
+
+LOG_BYTES = 2**22  #: of the owner's log; then it begins anew, and the one before is kept
+LINE = 2000  #: letters of a line in it
+
+Randomness = Callable[[int], Draw]  #: round -> clients -> their randomness
+
+
+def fresh(round: int) -> Draw:
+    """A real client's randomness: a new key for every draw. Records are drawn in pieces, so reuse is not by place."""
+    return lambda clients: Keystream(os.urandom(KEY_BYTES), [0] * len(clients), 0) if round == 0 else Keystream.fresh()
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who this client is: a name for people, a random number for programs, a key that never leaves."""
+
+    name: str
+    id: str
+    key: bytes
+
+    @classmethod
+    def new(cls, name: str) -> Identity:
+        """A new one."""
+        if not NAME.fullmatch(name):
+            raise InvalidInput(f"a client's name has letters, digits, dots, - and _, at most 100, got {name!r}")
+        return cls(name, secrets.token_hex(16), secrets.token_bytes(32))
+
+    @classmethod
+    def read(cls, path: Path) -> Identity:
+        """The one in a file."""
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            return cls(str(found["name"]), str(found["id"]), bytes.fromhex(found["key"]))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InvalidInput(f"{path} is missing or damaged ({error}): restore it from a backup") from None
+
+    def encode(self) -> bytes:
+        """The file's content."""
+        return json.dumps({"name": self.name, "id": self.id, "key": self.key.hex()}, indent=1).encode()
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What joining a federation would mean, for the owner to read."""
+
+    invitation: Invitation
+    schedule: tuple[Spent, ...]  #: everything that would leave, round by round
+    delta: float  #: at which the statement gives its figures
+    fits: int  #: rounds of the schedule that the budget allows, from now on
+    rounds: int  #: rounds of the schedule
+    unprotected: tuple[str, ...]  #: kinds of release that would leave without a proof, with the owner's consent
+    agreed: bool  #: whether the owner has agreed to these very terms before
+
+    @cached_property
+    def statement(self) -> Statement:
+        """What the whole schedule tells, computed when it is looked at."""
+        title = f"What {self.invitation.federation} would learn of you"
+        return history.statement(self.schedule, 1, delta=self.delta, title=title)
+
+    def to_text(self, width: int = 110) -> str:
+        """The statement, and what the budget makes of it."""
+        lines = [self.statement.to_text(width)]
+        lines.append(f"Of {self.rounds} rounds your budget allows {self.fits}; then this client declines.")
+        if self.unprotected:
+            kinds = ", ".join(self.unprotected)
+            lines.append(f"Without any proof, as you allowed in client.toml, would leave: {kinds}.")
+        return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What goes back: an answer for the coordinator, a reason where the client refuses, the receipt to be returned."""
+
+    answer: bytes = b""
+    reason: str = ""
+    receipt: bytes = b""
+
+
+class Client:
+    """The owner's client, in its folder; close it, or use it as a context manager."""
+
+    def __init__(self, folder: Path, randomness: Randomness | None = None, execution: Execution = LOOP) -> None:
+        """Use `Client.open` or `Client.create`."""
+        self.folder = folder
+        self.settings = Settings.read(folder / "client.toml")
+        self.identity = Identity.read(folder / "identity.json")
+        self._seal = Seal(self.identity.key)
+        self._randomness = randomness or fresh
+        self._execution = execution
+        self._agreements = Agreements(folder / "federations")
+        self._prepared = Prepared(folder / "prepared")
+        self._memberships: dict[str, Membership] = {}
+        self._sums: dict[bytes, tuple[Membership, Plan]] = {}  # session -> whose it is
+        self._open = ExitStack()
+        self._alone = False
+        self.ledger = self._open.enter_context(Ledger.open(folder / "ledger.sqlite"))
+        self._answered: dict[str, dict[int, str]] = {}  # federation -> round -> the plan that was answered
+        self._told: set[str] = set()  # ids of all releases
+        for entry in self.ledger.entries():
+            if isinstance(entry.event, Released):
+                self._note(entry.event.key, entry.event.releases)
+
+    @classmethod
+    def create(cls, folder: str | Path, settings: Settings, name: str = "") -> Client:
+        """Make a client's folder, readable by its owner only; it must not exist, or be empty."""
+        path = Path(folder)
+        identity = Identity.new(name or path.resolve().name)
+        try:
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if any(path.iterdir()):
+                raise InvalidInput(f"{path} is not empty: give a new folder, or look at this one: sordino client show")
+            path.chmod(0o700)
+        except OSError as error:
+            raise NotWritten(f"{path} could not be made ({error.strerror or error}): give another folder") from None
+        write_whole(path / "identity.json", identity.encode())
+        (path / "identity.json").chmod(0o600)
+        Ledger.create(path / "ledger.sqlite").close()
+        write_whole(path / "client.toml", settings.to_toml().encode())
+        client = cls.open(path)
+        client.log(f"made the client {identity.name} ({identity.id})")
+        return client
+
+    @classmethod
+    def open(cls, folder: str | Path, *, randomness: Randomness | None = None, execution: Execution = LOOP) -> Client:
+        """Open a client's folder.
+
+        Other randomness than the operating system's is for tests, and for them alone; a simulation's execution makes
+        training agree with it to the last bit.
+        """
+        client = cls(Path(folder), randomness, execution)
+        try:
+            client._apply_settings()
+            client._look_for_older_ledger()
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    def close(self) -> None:
+        """Let go of the ledger and the folder."""
+        self._open.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- what the owner sees
+
+    def log(self, sentence: str) -> None:
+        """Add a line to the owner's log, which cannot fill a disk; where it cannot be written, that stops nothing."""
+        path = self.folder / "log.txt"
+        with suppress(NotWritten, OSError):
+            if path.exists() and path.stat().st_size > LOG_BYTES:
+                path.replace(self.folder / "log.old.txt")
+            line = f"{datetime.now(UTC).isoformat(timespec='seconds')}  {' '.join(sentence.split())[:LINE]}"
+            append_line(path, line.encode(errors="replace"))
+
+    @property
+    def standing(self) -> Standing:
+        """Where the budget stands."""
+        return self.ledger.standing(self.settings.data.name)
+
+    def federations(self) -> dict[str, int]:
+        """The federations agreed to, each with the last round that was answered; 0 for none."""
+        return {name: max(self._answered.get(name, {}), default=0) for name in self._agreements.names()}
+
+    def knows(self, federation: str) -> bool:
+        """Whether the owner has agreed to something under this name."""
+        return self._agreements.find(federation) is not None
+
+    @cached_property
+    def records(self) -> Records:
+        """The owner's records, read when they are first needed."""
+        return Records.read(self.settings.data, self.folder)
+
+    def _apply_settings(self) -> None:
+        """Let the ledger write down what client.toml says of budget and consents, where that has changed."""
+        name, standing = self.settings.data.name, self.standing
+        wanted, had = self.settings.ledger_consents(), standing.consents
+        for what in sorted(wanted.unproven - had.unproven):
+            self.ledger.allow_unproven(name, what)
+            self.log(f"consent given: {what!r} may leave without a proof")
+        if wanted.claimed and not had.claimed:
+            self.ledger.allow_claimed(name)
+            self.log("consent given: claimed epsilons may be counted")
+        if standing.budget != self.settings.ledger_budget():
+            self.ledger.set_budget(name, self.settings.ledger_budget())
+            self.log(f"budget set: epsilon {self.settings.budget.limit:g} ({terms(self.settings.ledger_budget())})")
+        for what in sorted(had.unproven - wanted.unproven):
+            self.ledger.withdraw_unproven(name, what)
+            self.log(f"consent withdrawn: {what!r} may no longer leave without a proof")
+        if had.claimed and not wanted.claimed:
+            self.ledger.withdraw_claimed(name)
+            self.log("consent withdrawn: claimed epsilons are no longer counted")
+
+    # --- joining
+
+    def offer(self, message: bytes) -> Offer:
+        """What an invitation would mean; `Refused` says why it cannot be accepted. Nothing is agreed to."""
+        try:
+            return self._offer(message)
+        except SordinoError as error:
+            raise self._refused("an invitation", error) from None
+
+    def join(self, message: bytes) -> Offer:
+        """Agree to an invitation, for the owner who has read its offer; `Refused` where there is nothing to agree to.
+
+        To agree again to the same terms changes nothing: it is how a server hands in its receipt after a pause.
+        """
+        offer = self.offer(message)
+        if not offer.agreed:
+            self._agreements.add(offer.invitation, offer.to_text())
+            self.log(f"joined {offer.invitation.federation} as client {offer.invitation.client}")
+        return offer
+
+    def _offer(self, message: bytes) -> Offer:
+        try:
+            invitation = Invitation.decode(message)
+        except InvalidInput as error:
+            raise Refused(Reason.UNREADABLE, str(error)) from None
+        self._require_sound()
+        if invitation.receipt:
+            self._compare(invitation.federation, _unhexed(invitation.receipt))
+        known = self._agreements.find(invitation.federation)
+        if known is not None and known != invitation.terms:
+            raise Refused(
+                Reason.OTHER_TERMS,
+                f"you agreed to other terms under the name {invitation.federation}: a changed federation needs a new "
+                f"name, and your agreement to it ({_difference(known, invitation.terms)})",
+            )
+        if not self.settings.allows(invitation.federation):
+            raise Refused(
+                Reason.NOT_AGREED,
+                f"{invitation.federation} is none of the federations that consents.federations in client.toml allows "
+                f"({', '.join(self.settings.consents.federations) or 'none'})",
+            )
+        membership = Membership(invitation.terms, self.settings, self.records, self._execution)
+        return self._weighed(membership, known is not None)
+
+    def _weighed(self, membership: Membership, agreed: bool) -> Offer:
+        """The offer; refused where not even its beginning fits the owner's budget and consents."""
+        schedule = [(round, self._as_recorded(membership, round, own)) for round, own in membership.schedule()]
+        fits, unprotected, refusal = self._foreseen(schedule)
+        if refusal is not None and not fits and not agreed:
+            raise refusal
+        spent = tuple(Spent(round, (own,), ((0,),)) for round, own in membership.schedule())
+        delta, rounds = self.settings.budget.delta or 1e-5, membership.recipe.rounds.count
+        return Offer(membership.invitation, spent, delta, fits, rounds, unprotected, agreed)
+
+    def _foreseen(
+        self, schedule: Sequence[tuple[int, tuple[Release, ...]]]
+    ) -> tuple[int, tuple[str, ...], SordinoError | None]:
+        """How many rounds fit the budget, what of them has no proof, and what stops the first that does not fit."""
+        standing, fits, kinds = self.standing, 0, dict[str, None]()
+        for round, releases in schedule:
+            for release in releases:
+                try:
+                    after = admit(standing, release)
+                except (BudgetExceeded, ConsentMissing) as error:
+                    return fits, tuple(kinds), error
+                if after.unprotected > standing.unprotected:
+                    kinds[release.what] = None
+                standing = after
+            fits += round > 0
+        return fits, tuple(kinds), None
+
+    # --- answering
+
+    def answer(self, step: str, message: bytes) -> bytes:
+        """The answer to a step's message: a report, or that this client declines; empty where there is none to give."""
+        return self.reply(step, message).answer
+
+    def reply(self, step: str, message: bytes) -> Reply:
+        """The answer, with the reason where the client refuses; every refusal is in the owner's log."""
+        plan: Plan | None = None
+        try:
+            self._require_alone()
+            self._require_sound()
+            if step in SUMMING[1:]:
+                membership, plan = self._summing(message)
+                return self._replied(membership, plan, self._sum(membership, plan, step, message))
+            plan = _read(step, message)
+            membership = self._member(plan.federation)
+            if step in SUMMING:
+                body = self._join_sum(membership, plan, step, message)
+            else:
+                body = self._report(membership, plan, step)
+            return self._replied(membership, plan, body)
+        except Exception as error:  # whatever it is, the client goes on serving and its owner can read of it
+            refused = self._refused(f"the step {step[:20]!r}" if plan is None else _about(plan), error)
+            return Reply(b"" if plan is None else answer_to(plan, None), refused.reason.value)
+
+    def _replied(self, membership: Membership, plan: Plan, body: bytes) -> Reply:
+        receipt = self._seal.receipt(membership.federation, self.ledger.head())
+        return Reply(answer_to(plan, body), "", receipt)
+
+    def _refused(self, what: str, error: Exception) -> Refused:
+        """The refusal that an error amounts to, written down for the owner."""
+        match error:
+            case Refused():
+                refused = error
+            case BudgetExceeded():
+                refused = Refused(Reason.BUDGET, f"{error} (a client's budget is set in its client.toml)")
+            case ConsentMissing():
+                refused = Refused(Reason.CONSENT, f"{error} (a client's consents are set in its client.toml)")
+            case SordinoError():
+                refused = Refused(Reason.UNAVAILABLE, str(error))
+            case _:
+                refused = Refused(Reason.UNAVAILABLE, f"{type(error).__name__}: {error}")
+        self.log(f"refused {what}: {refused}")
+        return refused
+
+    def _member(self, federation: str) -> Membership:
+        """This client's part in a federation that its owner agreed to."""
+        if federation not in self._memberships:
+            agreed = self._agreements.find(federation) if NAME.fullmatch(federation) else None
+            if agreed is None:
+                raise Refused(
+                    Reason.NOT_AGREED,
+                    f"a plan of {federation[:100]!r} came, which you have not agreed to: sordino client join",
+                )
+            self._memberships[federation] = Membership(agreed, self.settings, self.records, self._execution)
+        return self._memberships[federation]
+
+    def _report(self, membership: Membership, plan: Plan, step: str) -> bytes:
+        """The body of the answer to a plan: what the ledger has, else a new draw, recorded before it is returned."""
+        key = self._key(plan)
+        stored = self._stored(membership, key)
+        if stored is not None:
+            return stored
+        membership.check(step, plan)
+        self._require_order(membership, plan, key)
+        releases = self._as_recorded(membership, plan.round, membership.releases(plan))
+        self._require_affordable(releases)
+        if plan.round == 0:
+            return self._prepare(membership, plan, key, releases)
+        state = self._state(membership)
+        prepared = self._records_of(membership)
+        body, kept = self._drawn(membership, plan, state, prepared)
+        if kept or not releases:
+            states = self._agreements.states(membership.federation)
+            states.save(key.round, str(key.plan_hash), kept)
+            states.forget_before(key.round)
+        if not releases and body:
+            raise Refused(Reason.UNAVAILABLE, f"{_about(plan)}: a report that stands for no release must be empty")
+        if releases:
+            self.ledger.record(key, releases, body)
+        self._note(key, releases)
+        self.log(f"answered {_about(plan)}: {', '.join(r.what for r in releases) or 'nothing'}; {self._left()}")
+        return body
+
+    def _drawn(
+        self, membership: Membership, plan: Plan, state: ClientState, prepared: ClientState | None
+    ) -> tuple[bytes, ClientState]:
+        """A report; where training breaks, that of no change, since a failure would tell of the records."""
+        draw = self._randomness(plan.round)
+        try:
+            return membership.report(plan, state, prepared, draw)
+        except Exception as error:
+            silent = membership.silent_report(plan, state, draw)
+            if silent is None:
+                raise
+            self.log(f"training failed in {_about(plan)}, reported no change: {type(error).__name__}: {error}")
+            return silent, state
+
+    def _key(self, plan: Plan) -> ReportKey:
+        digest = hashlib.sha256(plan.encode()).digest()
+        return ReportKey(self.settings.data.name, plan.federation, plan.round, digest)
+
+    def _stored(self, membership: Membership, key: ReportKey) -> bytes | None:
+        """What was answered before; where nothing is released, that the round was done."""
+        stored = self.ledger.replay(key)
+        if stored is None and self._answered_in(membership).get(key.round) == key.plan_hash:
+            return b""
+        return stored
+
+    def _answered_in(self, membership: Membership) -> dict[int, str]:
+        """The rounds answered, with their plans; methods that release nothing are known by what they keep."""
+        answered = self._answered.get(membership.federation, {})
+        if not membership.silent:
+            return answered
+        return {**self._agreements.states(membership.federation).rounds(), **answered}
+
+    def _require_order(self, membership: Membership, plan: Plan, key: ReportKey) -> None:
+        """One plan a round, and rounds in rising order: an earlier model again, or the same round with other ranges,
+        would be more looks at the same records than were agreed to."""
+        answered = self._answered_in(membership)
+        if key.round in answered:
+            raise Refused(
+                Reason.OUT_OF_ORDER,
+                f"{_about(plan)} was answered before: a plan that differs in anything gets no answer, nor does a "
+                "second sum of the same reports",
+            )
+        last = max(answered, default=-1)
+        if key.round < last:
+            raise Refused(Reason.OUT_OF_ORDER, f"{_about(plan)} came after round {last} was answered")
+
+    def _require_affordable(self, releases: Sequence[Release]) -> None:
+        """Ask before any record is touched; the ledger asks again when it records."""
+        standing = self.standing
+        for release in releases:
+            standing = admit(standing, release)
+
+    def _note(self, key: ReportKey, releases: Sequence[Release]) -> None:
+        self._answered.setdefault(key.federation, {})[key.round] = str(key.plan_hash)
+        self._told.update(ids(releases))
+
+    def _left(self) -> str:
+        standing, budget = self.standing, self.settings.ledger_budget()
+        return f"epsilon {standing.spent:.6g} of {budget.limit:.6g} is spent ({terms(budget)})"
+
+    # --- what was made before the first round
+
+    def _as_recorded(self, membership: Membership, round: int, releases: tuple[Release, ...]) -> tuple[Release, ...]:
+        """The releases as the ledger writes them: what was told once, of the same making, is derived and free."""
+        if round != 0 or not membership.prepares:
+            return releases
+        earlier = self._prepared.told_as(membership.preparing)
+        if not earlier or not set(earlier) <= self._told or self._prepared.load(membership.preparing) is None:
+            return releases
+        return tuple(replace(r, guarantees=(), claimed=None, composition=Derived(earlier)) for r in releases)
+
+    def _prepare(self, membership: Membership, plan: Plan, key: ReportKey, releases: tuple[Release, ...]) -> bytes:
+        """Make of the records what the method asks for, unless it was made before; then say that it is there."""
+        name = membership.preparing
+        if self._prepared.load(name) is None:
+            self._prepared.save(name, membership.prepare(plan, self._randomness(0)))
+        if not any(isinstance(release.composition, Derived) for release in releases):
+            self._prepared.tell_as(name, ids(releases))
+        if releases:
+            self.ledger.record(key, releases, b"")
+        else:
+            self._agreements.states(membership.federation).save(0, str(key.plan_hash), {})
+        self._note(key, releases)
+        self.log(f"prepared for {membership.federation}: {', '.join(r.what for r in releases)}; {self._left()}")
+        return b""
+
+    def _records_of(self, membership: Membership) -> ClientState | None:
+        """What this federation's rounds are computed from, where the method prepares."""
+        if not membership.prepares:
+            return None
+        made = self._prepared.load(membership.preparing)
+        if made is None or 0 not in self._answered_in(membership):
+            raise Refused(
+                Reason.OUT_OF_ORDER,
+                f"{membership.federation}: a round was asked for before the preparation, or what was made then is no "
+                "longer there",
+            )
+        return made
+
+    def _state(self, membership: Membership) -> ClientState:
+        """What was kept with the last answer."""
+        answered = self._answered_in(membership)
+        if not answered:
+            return {}
+        last = max(answered)
+        return self._agreements.states(membership.federation).load(last, answered[last]) or {}
+
+    # --- secure sums
+
+    def _join_sum(self, membership: Membership, plan: Plan, step: str, message: bytes) -> bytes:
+        """The keys for a sum: everything is checked here, and what is added is drawn when all keys are there."""
+        key = self._key(plan)
+        membership.check(step, plan)
+        self._require_order(membership, plan, key)
+        self._require_affordable(membership.releases(plan))
+        assert membership.members is not None
+        membership.members.begin(message)
+        body = membership.members.answer(step, membership.client, message)
+        self._sums = {s: other for s, other in self._sums.items() if other[0] is not membership}
+        self._sums[body[_SESSION]] = membership, plan
+        return body
+
+    def _summing(self, message: bytes) -> tuple[Membership, Plan]:
+        found = self._sums.get(bytes(message[_SESSION]))
+        if found is None:
+            raise Refused(Reason.OUT_OF_ORDER, "a step of a secure sum came in which this client takes no part")
+        return found
+
+    def _sum(self, membership: Membership, plan: Plan, step: str, message: bytes) -> bytes:
+        members = membership.members
+        assert members is not None
+        body = self._report(membership, plan, SUMMING[0]) if step == "masked" else None
+        return members.answer(step, membership.client, message, body)
+
+    # --- receipts, and a ledger that is older than one
+
+    def receive_receipt(self, federation: str, receipt: bytes) -> None:
+        """Keep what the server returned: the head that it saw. One that this ledger lacks stops everything."""
+        try:
+            self._member(federation)
+            self._compare(federation, receipt)
+            self._agreements.keep_receipt(federation, receipt)
+        except SordinoError as error:
+            raise self._refused(f"a receipt of {federation[:100]!r}", error) from None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the ledger is older than a receipt, so that nothing is answered."""
+        return self._marker.exists()
+
+    @property
+    def _marker(self) -> Path:
+        return self.folder / "older-ledger.json"
+
+    def _require_sound(self) -> None:
+        if self.stopped:
+            raise Refused(
+                Reason.OLDER_LEDGER,
+                "the ledger is older than a receipt of this client's: it was restored from a backup, and what left "
+                "since is missing in it. Restore the newest copy, or count everything that may have left: "
+                "sordino client join FOLDER INVITATION --accept-older-ledger",
+            )
+
+    def _compare(self, federation: str, receipt: bytes) -> None:
+        """Stop where a receipt of this client's own is not in its ledger."""
+        try:
+            head = self._seal.head(federation, receipt)
+        except InvalidInput as error:
+            raise Refused(Reason.UNREADABLE, str(error)) from None
+        if self.ledger.contains_head(head) or head in self._accepted():
+            return
+        write_whole(self._marker, json.dumps({"federation": federation, "head": head}, indent=1).encode())
+        self._require_sound()
+
+    def _look_for_older_ledger(self) -> None:
+        """Compare the receipts that lie here: a ledger alone may have been restored. A newest copy resolves it."""
+        if self.stopped:
+            with suppress(OSError, ValueError, KeyError):
+                if self.ledger.contains_head(json.loads(self._marker.read_text())["head"]):
+                    self._marker.unlink()
+                    self.log("the ledger has the entry that was missing: it is the newest copy again")
+        for federation in self._agreements.names():
+            receipt = self._agreements.receipt(federation)
+            if receipt is not None:
+                with suppress(Refused):  # the marker stays, and every answer says why
+                    self._compare(federation, receipt)
+
+    def _accepted(self) -> list[str]:
+        path = self.folder / "accepted-heads.txt"
+        return path.read_text().split() if path.is_file() else []
+
+    def accept_older_ledger(self) -> float:
+        """Go on with an older ledger: every round that it lacks counts as answered once. What is spent then.
+
+        Nobody can know what left after the backup. At most every round of every agreed federation was answered once;
+        the ledger writes all of them down. Where the budget does not allow for that, it refuses, and nothing changes.
+        """
+        if not self.stopped:
+            raise InvalidInput("this client's ledger is not older than its receipts: there is nothing to accept")
+        head = json.loads(self._marker.read_text())["head"]
+        lost = {federation: self._perhaps_lost(federation, head) for federation in self._agreements.names()}
+        self._require_affordable([release for own in lost.values() for release in own])
+        for federation, releases in lost.items():
+            if releases:
+                place = ReportKey(self.settings.data.name, f"{federation}, before a restored ledger", 0, head)
+                self.ledger.record(place, releases, b"")
+                self._note(place, releases)
+        append_line(self.folder / "accepted-heads.txt", head.encode())
+        self._marker.unlink()
+        self.log(f"accepted an older ledger: rounds that it lacks count as answered; {self._left()}")
+        return self.standing.spent
+
+    def _perhaps_lost(self, federation: str, head: str) -> tuple[Release, ...]:
+        """All releases of a federation that the ledger does not have, under names of their own."""
+        membership = self._member(federation)
+        answered = self._answered.get(federation, {})
+        missing = [r for round, own in membership.schedule() if round not in answered for r in own]
+        return tuple(
+            replace(release, id=f"{release.id}, before restoring {head[:12]}")
+            for release in missing
+            if not isinstance(release.composition, Derived)
+        )
+
+    def _require_alone(self) -> None:
+        """One process draws: two could give two answers to one plan."""
+        if not self._alone:
+            self._open.enter_context(held(self.folder / ".lock", f"the client in {self.folder}"))
+            self._alone = True
+
+
+def _read(step: str, message: bytes) -> Plan:
+    """The plan in a message; what is not canonical is refused, so that a plan has one name."""
+    try:
+        plan = plan_in(message) if step in SUMMING else Plan.decode(message)
+        known = plan.encode() == message or step in SUMMING
+    except (SordinoError, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError) as error:
+        raise Refused(Reason.UNREADABLE, f"a plan cannot be read: {type(error).__name__}: {error}") from None
+    if step not in ("prepare", "report", *SUMMING):
+        raise Refused(Reason.UNREADABLE, f"unknown step {step[:20]!r}; allowed: prepare, report, {', '.join(SUMMING)}")
+    if not known or not 0 <= plan.round < 2**32 or not plan.federation.isprintable():
+        raise Refused(Reason.UNREADABLE, "a plan is not in its canonical form")
+    return plan
+
+
+def _about(plan: Plan) -> str:
+    return f"round {plan.round} of {plan.federation[:100]!r}"
+
+
+def _unhexed(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise Refused(Reason.UNREADABLE, "the receipt in an invitation is not hexadecimal") from None
+
+
+def _difference(agreed: Invitation, offered: Invitation) -> str:
+    """What has changed, in a few words."""
+    names = [name for name, value in vars(agreed).items() if getattr(offered, name) != value]
+    if names != ["recipe"]:
+        return f"other: {', '.join(names)}"
+    lines = zip(agreed.recipe.splitlines(), offered.recipe.splitlines(), strict=False)
+    first = next(((a, b) for a, b in lines if a != b), ("", "more lines"))
+    return f"in the recipe, {first[0][:80]!r} became {first[1][:80]!r}"
+
+
+__all__ = ["Client", "Identity", "Offer", "Reply", "fresh"]

@@ -1,0 +1,132 @@
+"""What a server sends before anything else: the recipe, the federation's name, and the client's number in it.
+
+    "SI" | version u8 | reserved u8 | JSON, sorted and without spaces
+
+Everything in it is public: the recipe's seed as well, which decides where training starts and nothing that a client
+draws. It is canonical, so that two invitations are equal where their bytes are.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import asdict, dataclass, replace
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from sordino.client.settings import NAME
+from sordino.errors import InvalidInput
+from sordino.recipe import Recipe
+
+if TYPE_CHECKING:
+    from sordino.learning.datasets import Dataset
+
+VERSION = 1
+LONGEST = 2**20  #: bytes of an invitation
+_HEAD = struct.Struct("<2sBx")
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """A federation's terms for one client, and the receipt of what it last heard from it, if anything."""
+
+    federation: str  #: the name that plans carry
+    client: int  #: this client's number, from 0 on
+    recipe: str  #: complete, as TOML
+    shape: tuple[int, ...]  #: of a record
+    classes: tuple[str, ...]  #: names of all classes, in order
+    mean: tuple[float, ...] = (0.0,)  #: public constants by which records are normalised
+    std: tuple[float, ...] = (1.0,)
+    receipt: str = ""  #: hexadecimal
+
+    @classmethod
+    def of(cls, recipe: Recipe, federation: str, client: int, dataset: Dataset) -> Invitation:
+        """The invitation of one client to a recipe; of the data set only what is public about it is told."""
+        if recipe.method.name == "central-dp":
+            raise InvalidInput(
+                "the server's noise of central-dp follows from the recipe's seed, which invitations make public: its "
+                "clients could take the noise off. It is a baseline for simulations"
+            )
+        normalisation = dataset.normalisation
+        return cls(
+            federation, client, _without_places(recipe).to_toml(), tuple(dataset.shape), tuple(dataset.classes),
+            normalisation.mean, normalisation.std,
+        )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.federation):
+            raise InvalidInput(
+                f"a federation's name has letters, digits, dots, - and _, at most 100, got {self.federation[:120]!r}"
+            )
+        if not 0 <= self.client < 2**32:
+            raise InvalidInput(f"a client's number lies in 0 .. 2^32-1, got {self.client}")
+
+    @property
+    def terms(self) -> Invitation:
+        """What is agreed to: all but the receipt."""
+        return replace(self, receipt="")
+
+    def encode(self) -> bytes:
+        """The bytes that are sent."""
+        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return _HEAD.pack(b"SI", VERSION) + text.encode()
+
+    @classmethod
+    def decode(cls, message: bytes) -> Invitation:
+        """The invitation that `encode` wrote; anything else is refused."""
+        if not _HEAD.size <= len(message) <= LONGEST:
+            raise InvalidInput(f"an invitation has {_HEAD.size} to {LONGEST:,} bytes, got {len(message):,}")
+        magic, version = _HEAD.unpack_from(message)
+        if magic != b"SI":
+            raise InvalidInput("this is not an invitation to a federation")
+        if version != VERSION:
+            raise InvalidInput(f"this invitation speaks version {version} of the protocol, here it is {VERSION}")
+        try:
+            found = _built(json.loads(message[_HEAD.size :]))
+            again = found.encode()
+        except InvalidInput:
+            raise
+        except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
+            raise InvalidInput(f"an invitation is damaged ({type(error).__name__}): ask for it again") from None
+        if again != message:
+            raise InvalidInput("an invitation is not in its canonical form: ask for it again")
+        return found
+
+
+def _built(fields: Any) -> Invitation:
+    def texts(values: Any) -> tuple[str, ...]:
+        return tuple(_exactly(str, value) for value in _exactly(list, values))
+
+    def numbers(values: Any) -> tuple[float, ...]:
+        return tuple(_exactly(float, value) for value in _exactly(list, values))
+
+    return Invitation(
+        federation=_exactly(str, fields["federation"]),
+        client=_exactly(int, fields["client"]),
+        recipe=_exactly(str, fields["recipe"]),
+        shape=tuple(_exactly(int, side) for side in _exactly(list, fields["shape"])),
+        classes=texts(fields["classes"]),
+        mean=numbers(fields["mean"]),
+        std=numbers(fields["std"]),
+        receipt=_exactly(str, fields["receipt"]),
+    )
+
+
+def _exactly(kind: type, value: Any) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"a {type(value).__name__} in the place of a {kind.__name__}")
+    return value
+
+
+def _without_places(recipe: Recipe) -> Recipe:
+    """The recipe without folders of the server's machine and without its split, which mean nothing elsewhere."""
+    tables = recipe.to_dict()
+    tables["split"] = {"kind": "iid", "clients": recipe.number_of_clients, "at_least": 0}
+    for key in ("source", "test"):
+        place = tables["data"].get(key)
+        if isinstance(place, str) and ("/" in place or "\\" in place):
+            tables["data"][key] = f"./{PurePath(place.replace(chr(92), '/')).name}"
+    return Recipe.from_dict(tables)
+
+
+__all__ = ["LONGEST", "Invitation"]

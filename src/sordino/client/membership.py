@@ -1,0 +1,259 @@
+"""One client's part in one federation: the method that the agreed recipe describes, and what of it a plan may ask."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from sordino import channels, methods
+from sordino.channels.summed import Members
+from sordino.client.invitation import Invitation
+from sordino.client.records import Records
+from sordino.client.refusal import Reason, Refused
+from sordino.client.settings import Settings
+from sordino.errors import InvalidInput, SordinoError
+from sordino.learning.cohort import ClientData
+from sordino.learning.stacked import LOOP, Execution
+from sordino.mechanisms import ClipOnly, NoPrivacy
+from sordino.messages import Plan
+from sordino.methods.interface import Bench, ClientState, Cohort, Method, State
+from sordino.methods.upload import Draw
+from sordino.privacy.guarantee import Release
+from sordino.recipe import Recipe
+from sordino.wiring import setting_of
+
+#: what of a method has no part in what clients make before the first round
+_AFTER_PREPARING = {"channel", "selection", "aggregation", "server_lr", "learning", "range", "upload"}
+
+LONGEST = 20_000  #: rounds of a schedule
+
+
+class Membership:
+    """The client's side of an agreed federation; it holds no ledger and decides nothing."""
+
+    def __init__(
+        self, invitation: Invitation, settings: Settings, records: Records, execution: Execution = LOOP
+    ) -> None:
+        self.invitation, self._records = invitation, records
+        self._dataset = settings.data.name
+        self.recipe = _read(invitation, settings)
+        records.check(invitation)
+        try:
+            sizes = (len(records),) * self.recipe.number_of_clients
+            setting, _ = setting_of(self.recipe, invitation.shape, len(invitation.classes), sizes)
+            built = methods.build(setting)
+        except SordinoError as error:
+            raise Refused(Reason.NOT_IN_RECIPE, f"{invitation.federation}: {error}") from None
+        self.method: Method = built.method
+        self._upload = built.upload
+        self._start: State = self.method.init()
+        self._bench = Bench(execution)
+
+    @property
+    def federation(self) -> str:
+        """Its name."""
+        return self.invitation.federation
+
+    @property
+    def client(self) -> int:
+        """This client's number in it."""
+        return self.invitation.client
+
+    # --- what may be asked
+
+    def expected(self, round: int) -> Plan | None:
+        """A plan such as the recipe has it in this round, but for the numbers in its arrays; None where it has none."""
+        if round == 0:
+            return self.method.preparation(self.federation)
+        if not 1 <= round <= self.recipe.rounds.count:
+            return None
+        return self.method.plan(replace(self._start, round=round - 1), self.federation)
+
+    @property
+    def prepares(self) -> bool:
+        """Whether there is something to do before the first round."""
+        return self.expected(0) is not None
+
+    @property
+    def rounds(self) -> range:
+        """All rounds of the recipe's schedule, that of the preparation included where there is one."""
+        return range(0 if self.prepares else 1, self.recipe.rounds.count + 1)
+
+    def check(self, step: str, plan: Plan) -> None:
+        """Refuse what the agreed recipe does not ask for in this round and step."""
+        expected = self.expected(plan.round)
+        if expected is None:
+            raise self._not_in_recipe(f"round {plan.round} is none of the recipe's {self.recipe.rounds.count} rounds")
+        first = self.members.steps[0] if self.members is not None else "report"
+        if step != ("prepare" if plan.round == 0 else first):
+            raise self._not_in_recipe(
+                f"round {plan.round} was asked for in the step {step!r}, which is not how its reports travel"
+            )
+        if _canonical(plan.settings) != _canonical(expected.settings):
+            raise self._not_in_recipe(
+                f"the plan of round {plan.round} has the settings {_canonical(plan.settings)[:200]}, and the recipe "
+                f"{_canonical(expected.settings)[:200]}"
+            )
+        shapes, wanted = ({n: a.shape for n, a in p.arrays.items()} for p in (plan, expected))
+        if shapes != wanted:
+            raise self._not_in_recipe(
+                f"the plan of round {plan.round} has the tensors {_listed(shapes)}, and the recipe {_listed(wanted)}"
+            )
+        if not all(np.isfinite(array).all() for array in plan.arrays.values()):
+            raise self._not_in_recipe(f"the plan of round {plan.round} holds numbers that are not finite")
+        try:
+            self.releases(plan)
+        except SordinoError as error:
+            raise self._not_in_recipe(f"the plan of round {plan.round}: {error}") from None
+
+    def _not_in_recipe(self, sentence: str) -> Refused:
+        return Refused(Reason.NOT_IN_RECIPE, f"{self.federation}: {sentence}")
+
+    # --- what it tells
+
+    def releases(self, plan: Plan) -> tuple[Release, ...]:
+        """What a report on this plan tells of this client, under the owner's name for the data."""
+        source = self.method if self.members is None else self.members
+        own = source.releases(plan)[self.method.class_of(self.client)]
+        return tuple(replace(release, dataset=self._dataset) for release in own)
+
+    def schedule(self) -> Iterator[tuple[int, tuple[Release, ...]]]:
+        """Everything that the recipe asks of this client, round by round."""
+        for round in self.rounds:
+            plan = self.expected(round)
+            assert plan is not None
+            yield round, self.releases(plan)
+
+    @cached_property
+    def silent(self) -> bool:
+        """Whether nothing ever leaves a client of this federation."""
+        return not any(releases for _, releases in self.schedule())
+
+    @cached_property
+    def members(self) -> Members | None:
+        """The client's side of secure sums, where reports travel in these."""
+        return channels.members(self.recipe, self.method)
+
+    # --- what it does
+
+    @cached_property
+    def preparing(self) -> str:
+        """Names what this client would make before the first round: equal where it would make the same."""
+        method = self.recipe.to_dict()["method"]
+        strengths = self.recipe.epsilons()
+        given = {
+            "method": {key: value for key, value in method.items() if key not in _AFTER_PREPARING},
+            "epsilon": None if strengths is None else strengths[self.client],
+            "seed": self.recipe.seed,
+            "form": [self.invitation.shape, self.invitation.classes, self.invitation.mean, self.invitation.std],
+            "records": self._records.digest,
+        }
+        return hashlib.sha256(_canonical(given).encode()).hexdigest()[:32]
+
+    def prepare(self, plan: Plan, draw: Draw) -> ClientState:
+        """What this client makes of its records before the first round."""
+        (made,) = self.method.prepare(plan, self._cohort({}, None, self._data), draw, self._bench)
+        return made
+
+    def report(
+        self, plan: Plan, state: ClientState, prepared: ClientState | None, draw: Draw
+    ) -> tuple[bytes, ClientState]:
+        """Train, randomise, encode: the body of an answer, and what the client keeps."""
+        data = None if prepared is not None else self._data
+        reported = self.method.report(plan, self._cohort(state, prepared, data), draw, self._bench)
+        return reported.bodies[0], reported.states[0]
+
+    def silent_report(self, plan: Plan, state: ClientState, draw: Draw) -> bytes | None:
+        """The report of "no change", for a client whose training broke; None where silence is all that hides that.
+
+        It is randomised like every other, so that nobody can tell.
+        """
+        if any(isinstance(mechanism, NoPrivacy | ClipOnly) for mechanism in self._upload.mechanisms):
+            return None
+        return self.method.report(plan, self._cohort(state, None, None), draw, self._bench).bodies[0]
+
+    @cached_property
+    def _data(self) -> ClientData | None:
+        return self._records.normalised(self.invitation)
+
+    def _cohort(self, state: ClientState, prepared: ClientState | None, data: ClientData | None) -> Cohort:
+        """A cohort of one."""
+        made = () if prepared is None else (prepared,)
+        return Cohort((self.client,), (data,), (state,), (len(self._records),), made)
+
+
+# --- reading a recipe that came from elsewhere ------------------------------------------------------------------------
+
+
+def _read(invitation: Invitation, settings: Settings) -> Recipe:
+    """The recipe, if this client may and can follow it."""
+    federation = invitation.federation
+    try:
+        recipe = Recipe.from_toml(invitation.recipe)
+    except (InvalidInput, RecursionError) as error:
+        raise Refused(Reason.NOT_IN_RECIPE, f"the recipe of {federation} is not one: {error}") from None
+    if not invitation.client < recipe.number_of_clients:
+        raise Refused(
+            Reason.NOT_IN_RECIPE,
+            f"{federation} gives this client the number {invitation.client}, of {recipe.number_of_clients} from 0 on",
+        )
+    if recipe.rounds.count > LONGEST:
+        raise Refused(
+            Reason.NOT_IN_RECIPE,
+            f"{federation} has {recipe.rounds.count:,} rounds, of which nobody could see what they tell: {LONGEST:,} "
+            "are the most",
+        )
+    _check_code(federation, recipe, settings)
+    rule = recipe.clients.budget
+    if rule is not None and rule.basis == "claimed" and not settings.consents.claimed:
+        raise Refused(
+            Reason.CONSENT,
+            f"{federation} counts claimed epsilons, which nothing proves, and you have not agreed to that: set "
+            "consents.claimed = true in client.toml if you do",
+        )
+    if recipe.method.name == "central-dp":
+        raise Refused(Reason.NOT_IN_RECIPE, f"{federation}: central-dp, a baseline for simulations, trusts its server")
+    if getattr(recipe.method, "announced_size", 1) == 0:
+        raise Refused(
+            Reason.NOT_IN_RECIPE,
+            f"{federation} does not say by which public size sums are divided, so that your own would be told: its "
+            "recipe needs method.announced_size",
+        )
+    return recipe
+
+
+def _check_code(federation: str, recipe: Recipe, settings: Settings) -> None:
+    """A model by its import path runs whatever module has that name here: only what the owner listed."""
+    method: Any = recipe.method
+    extractor = getattr(method, "extractor", None)
+    named = [recipe.model.name, getattr(extractor, "model", "")]
+    for name in named:
+        if ":" in name and name not in settings.consents.code:
+            raise Refused(
+                Reason.CONSENT,
+                f"{federation} asks to run {name} on your machine, which is not a model of Sordino: list it under "
+                "consents.code in client.toml if you know it",
+            )
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=list)
+
+
+def _listed(shapes: dict[str, tuple[int, ...]]) -> str:
+    few = [f"{name[:40]} {list(shape)}" for name, shape in list(shapes.items())[:8]]
+    return ", ".join(few + ["..."] * (len(shapes) > 8)) or "none"
+
+
+def ids(releases: Sequence[Release]) -> tuple[str, ...]:
+    """The names of releases."""
+    return tuple(release.id for release in releases)
+
+
+__all__ = ["Membership", "ids"]

@@ -1,0 +1,98 @@
+"""The owner's records, as the settings name them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from sordino.client.invitation import Invitation
+from sordino.client.refusal import Reason, Refused
+from sordino.client.settings import OwnData
+from sordino.errors import InvalidInput
+from sordino.learning.cohort import ClientData
+from sordino.learning.datasets import Examples, Normalisation
+from sordino.privacy.history import members
+from sordino.recipe.grammar import origin_of
+from sordino.wiring import source_of
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """One client's records, and what is public about their form."""
+
+    examples: Examples
+    shape: tuple[int, ...]
+    classes: tuple[str, ...]
+
+    @classmethod
+    def read(cls, data: OwnData, folder: Path) -> Records:
+        """The records that the settings in `folder` name; relative paths are relative to it."""
+        dataset = source_of(_anchored(data, folder), 0)
+        train = dataset.train
+        if data.train_limit:
+            train = train.take(np.arange(min(data.train_limit, len(train))))
+        if data.rows is not None:
+            train = train.take(_rows(data.rows, len(train)))
+        return cls(train, tuple(dataset.shape), tuple(dataset.classes))
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    @cached_property
+    def digest(self) -> str:
+        """Of all records: what was made of some of them is not used for others."""
+        found = hashlib.sha256()
+        for part in (self.examples.x, self.examples.y):
+            found.update(f"{part.dtype} {part.shape} ".encode())
+            found.update(np.ascontiguousarray(part).data)
+        return found.hexdigest()
+
+    def check(self, invitation: Invitation) -> None:
+        """Refuse a federation about records of another form."""
+        if self.shape != invitation.shape or self.classes != invitation.classes:
+            raise Refused(
+                Reason.NOT_IN_RECIPE,
+                f"{invitation.federation} is about records of shape {list(invitation.shape)} in the classes "
+                f"{', '.join(invitation.classes)}; yours have the shape {list(self.shape)} and the classes "
+                f"{', '.join(self.classes)}: they must agree, in this order",
+            )
+        try:
+            Normalisation(invitation.mean, invitation.std).apply(self.examples.x[:1])
+        except (InvalidInput, ValueError) as error:
+            raise Refused(Reason.NOT_IN_RECIPE, f"{invitation.federation}: its constants do not fit: {error}") from None
+
+    def normalised(self, invitation: Invitation) -> ClientData | None:
+        """The records by the federation's public constants; None where there are none."""
+        if not len(self):
+            return None
+        constants = Normalisation(invitation.mean, invitation.std)
+        return ClientData(torch.from_numpy(constants.apply(self.examples.x)), torch.from_numpy(self.examples.y))
+
+
+def _anchored(data: OwnData, folder: Path) -> OwnData:
+    """With absolute paths; tables and images need no test part here, and get their own as one."""
+    if origin_of(data.source) not in ("npz", "table", "images"):
+        return data
+    source = str(folder / Path(data.source).expanduser())
+    test = data.test if isinstance(data.test, float) else str(folder / (data.test or data.source))
+    return data.model_copy(update={"source": source, "test": test})
+
+
+def _rows(text: str, most: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    try:
+        found = np.array(members(text), np.int64)
+    except ValueError:
+        found = np.array([-1])
+    if not found.size or found[0] < 0 or found[-1] >= most:
+        raise InvalidInput(
+            f'data.rows = "{text}" is no rising list of examples from 0 to {most - 1}, such as "0-9, 20"'
+        )
+    return found
+
+
+__all__ = ["Records"]

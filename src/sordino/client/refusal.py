@@ -1,0 +1,32 @@
+"""Why a client refuses: a full sentence for its owner, and a short one that says nothing of other federations."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from sordino.errors import SordinoError
+
+
+class Reason(StrEnum):
+    """What travels back. No figures: how much of a budget is left tells of other federations and other servers."""
+
+    UNREADABLE = "the message cannot be read"
+    NOT_AGREED = "the owner has not agreed to this federation"
+    OTHER_TERMS = "the owner agreed to other terms under this name"
+    NOT_IN_RECIPE = "this is not what the agreed recipe asks for"
+    OUT_OF_ORDER = "this round was answered with another plan, or lies behind one that was answered"
+    BUDGET = "the owner's budget does not allow it"
+    CONSENT = "the owner has not consented to a release without a proof, to claims, or to code of this name"
+    OLDER_LEDGER = "this client's ledger is older than its receipt: its owner must look"
+    UNAVAILABLE = "the client cannot answer now"
+
+
+class Refused(SordinoError):
+    """A message that the client does not act on; the text is for the owner, `reason` is all that others hear."""
+
+    def __init__(self, reason: Reason, sentence: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+
+
+__all__ = ["Reason", "Refused"]

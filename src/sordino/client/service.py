@@ -1,0 +1,163 @@
+"""The client's socket: a relay on the same machine hands messages in and takes answers out, one at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import threading
+from contextlib import closing, suppress
+from pathlib import Path
+
+from sordino.client import frames
+from sordino.client.core import Client
+from sordino.client.frames import Request, Response, What
+from sordino.client.invitation import Invitation
+from sordino.client.refusal import Reason, Refused
+from sordino.errors import InvalidInput, SordinoError
+
+PATIENCE = 60.0  #: seconds that a connection may take over one frame
+IDLE = 3600.0  #: and between two of them
+GRACE = 5.0  #: seconds in which a request may still come to its end when the service stops
+WAITING = 20  #: invitations that wait for the owner; more are not kept
+CONNECTIONS = 16  #: open at the same time; more are closed at once
+_LONGEST_PATH = 100  #: bytes; the system allows a few more
+
+
+class Service:
+    """Serves a client at a Unix socket that its owner alone may open."""
+
+    def __init__(self, client: Client, path: str | Path, *, largest: int = frames.LARGEST) -> None:
+        self._client, self._path, self._largest = client, Path(path), largest
+        self._turn = threading.Lock()  # one request at a time
+        self._places = threading.BoundedSemaphore(CONNECTIONS)
+        self._listening = _listen(self._path)
+        self._stopped = False
+
+    def serve(self) -> None:
+        """Serve until `stop`."""
+        try:
+            while not self._stopped:
+                try:
+                    connection, _ = self._listening.accept()
+                except TimeoutError:
+                    continue
+                if not self._places.acquire(blocking=False):
+                    connection.close()
+                    continue
+                threading.Thread(target=self._attend, args=(connection,), daemon=True).start()
+        finally:
+            self._listening.close()
+            with suppress(OSError):
+                self._path.unlink()
+            self._turn.acquire(timeout=GRACE)  # for good: what comes now is not begun any more
+
+    def stop(self) -> None:
+        """Let `serve` return."""
+        self._stopped = True
+
+    def _attend(self, connection: socket.socket) -> None:
+        """All requests of one connection; a frame that cannot be read ends it."""
+        try:
+            with closing(connection), suppress(frames.Closed, OSError):
+                while True:
+                    connection.settimeout(IDLE)
+                    if not connection.recv(1, socket.MSG_PEEK):
+                        return
+                    connection.settimeout(PATIENCE)
+                    try:
+                        request = Request.decode(frames.receive(connection, self._largest))
+                    except InvalidInput as error:
+                        frames.send(connection, Response(False, reason=str(error)).encode())
+                        return
+                    with self._turn:
+                        response = self.respond(request)
+                    frames.send(connection, response.encode())
+        finally:
+            self._places.release()
+
+    def respond(self, request: Request) -> Response:
+        """The response to a request; a refusal says why in words that tell nothing of other federations."""
+        client = self._client
+        try:
+            match request.what:
+                case What.HELLO:
+                    known = {"name": client.identity.name, "id": client.identity.id}
+                    return Response(True, json.dumps(known).encode())
+                case What.JOIN:
+                    self._join(request.payload)
+                    return Response(True)
+                case What.RECEIPT:
+                    client.receive_receipt(request.step, request.payload)
+                    return Response(True)
+                case What.STEP:
+                    reply = client.reply(request.step, request.payload)
+                    return Response(not reply.reason, reply.answer, reply.reason, reply.receipt)
+        except Refused as error:
+            return Response(False, reason=error.reason.value)
+        except Exception as error:  # a request must not end the service
+            client.log(f"failed in a request ({request.what.name}): {type(error).__name__}: {error}")
+            return Response(False, reason=Reason.UNAVAILABLE.value)
+
+    def _join(self, message: bytes) -> None:
+        """Agree again, or to what the owner named in client.toml; everything else waits for the owner's own word."""
+        try:
+            invitation = Invitation.decode(message)
+        except InvalidInput as error:
+            raise Refused(Reason.UNREADABLE, str(error)) from None
+        federation = invitation.federation
+        if not self._client.knows(federation) and not self._client.settings.names(federation):
+            self._leave_for_owner(invitation)  # unread: what its recipe asks to be built is for the owner to see first
+            raise Refused(Reason.NOT_AGREED, federation)
+        self._client.join(message)
+
+    def _leave_for_owner(self, invitation: Invitation) -> None:
+        place = self._client.folder / "invitations"
+        place.mkdir(exist_ok=True, mode=0o700)
+        path = place / f"{invitation.federation}.invitation"
+        if not path.exists() and len(list(place.iterdir())) >= WAITING:
+            return
+        path.write_bytes(invitation.encode())
+        self._client.log(
+            f"an invitation to {invitation.federation} waits for you: sordino client join {self._client.folder} {path}"
+        )
+
+
+def _listen(path: Path) -> socket.socket:
+    """A listening socket with permissions 0600; one that a dead process left behind is replaced."""
+    if len(os.fsencode(path)) > _LONGEST_PATH:
+        raise InvalidInput(f"the path of a socket has at most {_LONGEST_PATH} bytes: {path} is longer, take /tmp or so")
+    _clear(path)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        listening.bind(str(path))
+        listening.listen(CONNECTIONS)
+        listening.settimeout(0.5)
+    except OSError as error:
+        listening.close()
+        raise Unreachable(f"no socket can be made at {path} ({error.strerror or error}): give another path") from None
+    finally:
+        os.umask(before)
+    return listening
+
+
+def _clear(path: Path) -> None:
+    try:
+        kind = path.lstat().st_mode
+    except OSError:
+        return
+    if not stat.S_ISSOCK(kind):
+        raise InvalidInput(f"{path} is a file, and no socket: give another path")
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
+        if probe.connect_ex(str(path)) == 0:
+            raise Unreachable(f"another process listens at {path}: stop it, or give another path")
+    path.unlink(missing_ok=True)
+
+
+class Unreachable(SordinoError):
+    """No socket could be made."""
+
+
+__all__ = ["Service", "Unreachable"]

@@ -1,0 +1,136 @@
+"""The owner's settings: `client.toml` in the client's folder, which a person reads and edits."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Lt
+from pydantic import BeforeValidator, Field, ValidationError
+
+from sordino.errors import InvalidInput
+from sordino.privacy.guarantee import SERVER, Budget
+from sordino.privacy.ledger import Consents
+from sordino.privacy.terms import adjacency_named
+from sordino.recipe import Data
+from sordino.recipe.grammar import Part
+from sordino.recipe.problems import translated
+from sordino.recipe.toml import inline
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  #: of clients, data sets and federations
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
+
+
+class OwnData(Data):
+    """Which records this client holds: a source as in recipes, and which of its training examples."""
+
+    name: str = Field(default="records", description="what the ledger calls this data; it keeps its name when it grows")
+    rows: str | None = Field(default=None, description='which training examples, such as "0-598"; all if left out')
+
+
+class OwnBudget(Part):
+    """What the ledger enforces, against the server and whoever sees less than it."""
+
+    limit: Annotated[float, Gt(0)] = Field(description="the largest epsilon that may ever be spent")
+    delta: Annotated[float, Ge(0), Lt(1)] = Field(default=0.0, description="the delta at which epsilon is counted")
+    adjacency: str = Field(default="client", description="what is hidden")
+    basis: Literal["proven", "claimed"] = Field(default="proven", description="which epsilon is counted")
+
+
+class OwnConsents(Part):
+    """What the owner agrees to."""
+
+    federations: Texts = Field(default=("*",), description="which may be joined, by name; * stands for anything")
+    unproven: Texts = Field(default=(), description="kinds of release that may leave without a proof")
+    claimed: bool = Field(default=False, description="whether epsilons may be counted that nothing proves")
+    code: Texts = Field(default=(), description="models of one's own (package.module:Class) that recipes may name")
+
+
+class Settings(Part):
+    """All of `client.toml`."""
+
+    data: OwnData = Field(description="the records")
+    budget: OwnBudget = Field(description="what may be spent")
+    consents: OwnConsents = Field(default=OwnConsents(), description="what is agreed to")
+
+    @classmethod
+    def read(cls, path: Path) -> Settings:
+        """The settings in a file; everything that is wrong with them is said at once."""
+        try:
+            tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise InvalidInput(
+                f"{path} is missing: {path.parent} is no client's folder. Make one: sordino client init FOLDER"
+            ) from None
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise InvalidInput(f"{path} cannot be read as TOML ({error}): correct it") from None
+        return cls.of(tables, str(path))
+
+    @classmethod
+    def of(cls, tables: dict[str, Any], where: str = "the settings") -> Settings:
+        """The settings that these tables hold."""
+        try:
+            found = cls(**_as_floats(tables))
+            adjacency_named(found.budget.adjacency)
+        except ValidationError as error:
+            raise InvalidInput(f"{where}: {'; '.join(map(str, translated(error, cls)))}") from None
+        for what, name in (("data.name", found.data.name),):
+            if not NAME.fullmatch(name):
+                raise InvalidInput(
+                    f"{where}: {what} = {name!r}: letters, digits, dots, - and _, at most 100, beginning with a letter "
+                    "or digit"
+                )
+        return found
+
+    def ledger_budget(self) -> Budget:
+        """The budget as a ledger enforces it. The server is the adversary: a client cannot vouch for anybody else."""
+        own = self.budget
+        return Budget(own.limit, own.delta, own.basis, adjacency_named(own.adjacency), SERVER)
+
+    def ledger_consents(self) -> Consents:
+        """The consents that a ledger asks for."""
+        return Consents(frozenset(self.consents.unproven), self.consents.claimed)
+
+    def allows(self, federation: str) -> bool:
+        """Whether a federation of this name may be joined at all."""
+        return any(fnmatchcase(federation, pattern) for pattern in self.consents.federations)
+
+    def names(self, federation: str) -> bool:
+        """Whether the owner wrote down this very federation: then it need not be asked about."""
+        return federation in self.consents.federations
+
+    def to_toml(self) -> str:
+        """The file, with a line on what each part is for."""
+        blocks = ["# The owner's settings. The ledger writes down every change of budget and consents.\n"]
+        for name, field in type(self).model_fields.items():
+            part: Part = getattr(self, name)
+            lines = [f"[{name}]"]
+            for key, inner in type(part).model_fields.items():
+                value = getattr(part, key)
+                if value is None or (name == "data" and value == inner.default):
+                    continue
+                lines.append(f"{key} = {inline(value)}  # {inner.description}" if name != "data" else _line(key, value))
+            blocks.append(f"# {field.description}\n" + "\n".join(lines) + "\n")
+        return "\n".join(blocks)
+
+
+def _line(key: str, value: Any) -> str:
+    return f"{key} = {inline(value)}"
+
+
+def _as_floats(tables: dict[str, Any]) -> dict[str, Any]:
+    """A budget of 4 is one of 4.0."""
+    budget = tables.get("budget")
+    if not isinstance(budget, dict):
+        return tables
+    numbers = {
+        key: float(value) for key, value in budget.items() if isinstance(value, int) and not isinstance(value, bool)
+    }
+    return {**tables, "budget": {**budget, **numbers}}
+
+
+__all__ = ["NAME", "OwnBudget", "OwnConsents", "OwnData", "Settings"]

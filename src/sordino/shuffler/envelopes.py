@@ -1,0 +1,282 @@
+"""Envelopes: HPKE (RFC 9180) with X25519, HKDF-SHA256 and ChaCha20-Poly1305, one for each value of a report.
+
+    envelope   encapsulated key (32 bytes) | sealed content (1 byte for single values) | tag (16 bytes)
+    body       what a client sends: class and number of envelopes, their positions, the envelopes
+    batch      what leaves the shuffler: class, and for every position the envelopes of n clients in an order of its own
+
+Position and class are outside; the value is inside. Every envelope has an ephemeral key of its own, which is its nonce
+too: one key for a client's whole report would be far cheaper, and would tie the report together at the server. The
+terms of the round, class and position are bound into the key, so an envelope opens where it belongs and nowhere else.
+All this is bytes to bytes, without clocks or sockets.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
+from numpy.typing import NDArray
+
+from sordino.errors import InvalidInput
+from sordino.mechanisms.output import BitOutput, decode_bits
+from sordino.methods.upload import Sum
+from sordino.shuffler.terms import Terms
+
+Bytes = NDArray[np.uint8]
+
+VERSION = 1
+NONCE_BYTES = 32  #: the encapsulated key
+TAG_BYTES = 16
+BODY_BYTES = 2**20  #: a body that `seal` makes is not larger
+
+_BODY = struct.Struct("<2sBxHxxI32s")  # magic, version, class, envelopes, digest of the terms
+_BATCH = struct.Struct("<2sBxHHII32s")  # magic, version, class, bytes of an envelope, positions, clients, digest
+_PLACE = struct.Struct("<HI")  # class, position
+_SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
+_LABEL = b"sordino shuffled report 1\0"
+
+
+def envelope_bytes(terms: Terms) -> int:
+    """The length of every envelope of a round, whatever is inside."""
+    return NONCE_BYTES + terms.content_bytes + TAG_BYTES
+
+
+def _place(terms: Terms, group: int) -> bytes:
+    """What binds an envelope to its round; class and position follow."""
+    if not 0 <= group < terms.classes:
+        raise InvalidInput(f"this round has the classes 0 to {terms.classes - 1}, got {group!r}")
+    return _LABEL + terms.digest
+
+
+# --- bodies -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """Some envelopes of one client, `[k, bytes]`, and where they belong."""
+
+    group: int  #: the class
+    digest: bytes
+    positions: NDArray[np.uint32]
+    envelopes: Bytes
+
+    def encode(self) -> bytes:
+        """The bytes that are sent."""
+        head = _BODY.pack(b"SE", VERSION, self.group, len(self.positions), self.digest)
+        return head + self.positions.astype("<u4").tobytes() + self.envelopes.tobytes()
+
+    @classmethod
+    def decode(cls, message: bytes) -> Body:
+        """The body that `encode` wrote; anything else is refused."""
+        group, count, digest = _body_head(message)
+        start = _BODY.size + 4 * count
+        rest = len(message) - start
+        if count == 0 or rest <= 0 or rest % count:
+            raise InvalidInput(f"a body that announces {count} envelopes has {len(message)} bytes: it was cut off")
+        positions = np.frombuffer(message, "<u4", count, _BODY.size).astype(np.uint32)
+        return cls(group, digest, positions, np.frombuffer(message, np.uint8, rest, start).reshape(count, -1))
+
+    def check(self, terms: Terms) -> None:
+        """Refuse a body of another round, or with envelopes that the round has no place for."""
+        if self.digest != terms.digest:
+            raise InvalidInput("these envelopes are sealed on other terms than those of this round")
+        if self.group >= terms.classes:
+            raise InvalidInput(f"this round has the classes 0 to {terms.classes - 1}, got {self.group}")
+        if self.envelopes.shape[1] != envelope_bytes(terms):
+            raise InvalidInput(
+                f"an envelope of this round has {envelope_bytes(terms)} bytes, got {self.envelopes.shape[1]}"
+            )
+        if int(self.positions.max()) >= terms.positions:
+            raise InvalidInput(f"this round has the positions 0 to {terms.positions - 1}, got {self.positions.max()}")
+        if np.unique(self.positions).size != self.positions.size:
+            raise InvalidInput("a body holds two envelopes for one position")
+
+
+def _body_head(message: bytes) -> tuple[int, int, bytes]:
+    if len(message) < _BODY.size:
+        raise InvalidInput(f"a body has at least {_BODY.size} bytes, got {len(message)}")
+    magic, version, group, count, digest = _BODY.unpack_from(message)
+    if magic != b"SE" or version != VERSION:
+        raise InvalidInput(f"this is not a body of envelopes in version {VERSION} of the format")
+    return group, count, digest
+
+
+# --- the client's side ------------------------------------------------------------------------------------------------
+
+
+def seal(report: bytes, terms: Terms, group: int, server: X25519PublicKey) -> list[bytes]:
+    """A report of packed bits as bodies of envelopes, ready to be sent in any order, each as often as need be.
+
+    `group` is the client's class of equal epsilon. Sealing again makes other bytes of the same bits: the shuffler takes
+    one envelope of a client for every position, so they do not count twice.
+    """
+    place, contents = _place(terms, group), _contents(report, terms)
+    sealed = bytearray()
+    for position in range(terms.positions):
+        sealed += _SUITE.encrypt(contents[position].tobytes(), server, info=place + _PLACE.pack(group, position))
+    envelopes = np.frombuffer(bytes(sealed), np.uint8).reshape(terms.positions, -1)
+    return _bodies(group, terms.digest, np.arange(terms.positions, dtype=np.uint32), envelopes)
+
+
+def _contents(report: bytes, terms: Terms) -> Bytes:
+    """The bits of every envelope, `[positions, bytes]`; what the last group has too few of is zero."""
+    bits = decode_bits([report], terms.values).bits()[0]
+    padded = np.zeros(terms.positions * terms.group, np.uint8)
+    padded[: terms.values] = bits
+    return np.packbits(padded.reshape(terms.positions, terms.group), axis=1, bitorder="little")
+
+
+def _bodies(group: int, digest: bytes, positions: NDArray[np.uint32], envelopes: Bytes) -> list[bytes]:
+    most = max(1, (BODY_BYTES - _BODY.size) // (4 + envelopes.shape[1]))
+    pieces = (slice(first, first + most) for first in range(0, len(positions), most))
+    return [Body(group, digest, positions[piece], envelopes[piece]).encode() for piece in pieces]
+
+
+def spread(bodies: Sequence[bytes], latency: float, slots: int = 64) -> list[tuple[float, bytes]]:
+    """The same envelopes by the time at which they leave: each after a delay of its own from U(0, T) (Algorithm 3).
+
+    T is divided into slots, so that a report is so many messages and not one for each value; what belongs to a slot
+    leaves at its end. The delays are drawn by the operating system.
+    """
+    if not 0 <= latency < float("inf") or slots < 1:
+        raise InvalidInput(f"delays need a T >= 0 in seconds and at least one slot, got {latency!r} and {slots!r}")
+    decoded = [Body.decode(body) for body in bodies]
+    if len({(b.group, b.digest, b.envelopes.shape[1]) for b in decoded}) != 1:
+        raise InvalidInput("only the bodies of one report can be spread together")
+    positions = np.concatenate([b.positions for b in decoded])
+    envelopes = np.concatenate([b.envelopes for b in decoded])
+    words = np.frombuffer(os.urandom(8 * len(positions)), "<u8")
+    slot = (words >> np.uint64(32)) * np.uint64(slots) >> np.uint64(32)
+    leaving: list[tuple[float, bytes]] = []
+    for number in np.unique(slot):
+        own = slot == number
+        seconds = latency * (int(number) + 1) / slots
+        made = _bodies(decoded[0].group, decoded[0].digest, positions[own], envelopes[own])
+        leaving += [(seconds, body) for body in made]
+    return leaving
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def batch_head(terms: Terms, group: int, clients: int) -> bytes:
+    """How a batch begins; the envelopes follow, position by position."""
+    return _BATCH.pack(b"SB", VERSION, group, envelope_bytes(terms), terms.positions, clients, terms.digest)
+
+
+def mixed(envelopes: Bytes) -> Bytes:
+    """`[positions, n, bytes]`, for each position in an order of its own, which the operating system draws.
+
+    Sorting n random words of 64 bits gives every order alike, up to n^2 * 2^-65 for two that are equal.
+    """
+    positions, clients, _ = envelopes.shape
+    words = np.frombuffer(os.urandom(8 * positions * clients), "<u8").reshape(positions, clients)
+    return np.take_along_axis(envelopes, words.argsort(axis=1)[:, :, None], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """What the server has of one class: rows of bits, of which nothing but the number of ones in a column means much.
+
+    Where some envelope was refused, the columns have different numbers of good ones. All are cut to the smallest: the
+    order is random, so what goes is no choice of anybody's, and a mean over rows stays a mean over clients.
+    """
+
+    group: int
+    rows: BitOutput
+    refused: Mapping[str, int] = field(default_factory=dict)  #: envelopes that did not count, by what was wrong
+
+    @property
+    def clients(self) -> int:
+        """Reports that count at every position."""
+        return len(self.rows.packed)
+
+    def counts(self) -> NDArray[np.int64]:
+        """The number of ones for every value `[d]`."""
+        return np.asarray(self.rows.bits().sum(axis=0, dtype=np.int64))
+
+    def reports(self, numbers: Iterable[int]) -> list[tuple[int, bytes]]:
+        """As the simulation's shuffled channel hands reports on: under the numbers of the class's clients, in rising
+        order, which stand for the class and for nobody in it.
+        """
+        return [(number, row.tobytes()) for number, row in zip(sorted(numbers), self.rows.packed, strict=False)]
+
+    def sum(self, numbers: Iterable[int]) -> Sum:
+        """The same as a sum, of which a tally needs no more than the counts."""
+        return Sum(self.group, tuple(sorted(numbers)[: self.clients]), self.counts(), 0)
+
+
+def open_batch(batch: bytes, terms: Terms, server: X25519PrivateKey) -> Opened:
+    """Open a batch. An envelope that is damaged, foreign or a repetition is refused; the others count."""
+    group, clients = _checked_batch(batch, terms)
+    size, place = envelope_bytes(terms), _place(terms, group)
+    contents = np.zeros((clients, terms.positions, terms.content_bytes), np.uint8)
+    good = np.zeros(terms.positions, np.int64)
+    refused: Counter[str] = Counter()
+    start = _BATCH.size
+    for position in range(terms.positions):
+        info, unused = place + _PLACE.pack(group, position), _unused_bits(terms, position)
+        heard: set[bytes] = set()
+        for _ in range(clients):
+            found = _opened(batch[start : start + size], server, info, heard, unused)
+            start += size
+            if isinstance(found, str):
+                refused[found] += 1
+            else:
+                contents[good[position], position] = np.frombuffer(found, np.uint8)
+                good[position] += 1
+    return Opened(group, _rows(contents[: int(good.min())], terms), dict(refused))
+
+
+def _checked_batch(batch: bytes, terms: Terms) -> tuple[int, int]:
+    if len(batch) < _BATCH.size:
+        raise InvalidInput(f"a batch has at least {_BATCH.size} bytes, got {len(batch)}")
+    magic, version, group, size, positions, clients, digest = _BATCH.unpack_from(batch)
+    if magic != b"SB" or version != VERSION:
+        raise InvalidInput(f"this is not a batch of envelopes in version {VERSION} of the format")
+    if digest != terms.digest or (size, positions) != (envelope_bytes(terms), terms.positions):
+        raise InvalidInput("this batch is of another round than these terms")
+    if clients < 1 or len(batch) != _BATCH.size + size * positions * clients:
+        raise InvalidInput(f"a batch of {clients} clients has another length than {len(batch)} bytes: fetch it again")
+    return group, clients
+
+
+def _unused_bits(terms: Terms, position: int) -> int:
+    """The mask of bits that stand for no value, in the envelope at this position as one number."""
+    used = min(terms.group, terms.values - position * terms.group)
+    return (1 << 8 * terms.content_bytes) - (1 << used)
+
+
+def _opened(envelope: bytes, server: X25519PrivateKey, info: bytes, heard: set[bytes], unused: int) -> bytes | str:
+    """The content, or why there is none. A nonce counts as heard once it has opened: no rubbish can take its place."""
+    nonce = envelope[:NONCE_BYTES]
+    if nonce in heard:
+        return "repeated"
+    try:
+        content = _SUITE.decrypt(envelope, server, info=info)
+    except InvalidTag:
+        return "damaged"
+    if int.from_bytes(content, "little") & unused:
+        return "outside the output set"
+    heard.add(nonce)
+    return content
+
+
+def _rows(contents: Bytes, terms: Terms) -> BitOutput:
+    clients = len(contents)
+    bits = np.unpackbits(contents, axis=2, bitorder="little")[:, :, : terms.group]
+    bits = bits.reshape(clients, terms.positions * terms.group)[:, : terms.values]
+    return BitOutput(np.packbits(bits, axis=1, bitorder="little"), terms.values)
+
+
+__all__ = [
+    "BODY_BYTES", "NONCE_BYTES", "Body", "Opened", "batch_head", "envelope_bytes", "mixed", "open_batch", "seal",
+    "spread",
+]  # fmt: skip

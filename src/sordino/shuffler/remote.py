@@ -1,0 +1,144 @@
+"""How clients and the server speak to a shuffler elsewhere; no more than the standard library is needed for it."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.error
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+from http.client import HTTPException
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+
+from sordino.errors import InvalidInput, SordinoError
+from sordino.messages import Plan
+from sordino.shuffler.terms import Terms
+
+
+class Unreachable(SordinoError):
+    """No answer came: what was sent may have arrived or not, and the same bytes can be sent again."""
+
+
+class Rejected(SordinoError):
+    """The shuffler refused a request; `status` is the answer's."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(f"the shuffler refused: {why}")
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """What the shuffler tells everybody about a round."""
+
+    terms: Terms
+    key: X25519PublicKey
+    at_least: int
+    latency: float  #: T
+
+    def check(self, plan: Plan, crowd: int, pinned: X25519PublicKey | None = None) -> None:
+        """At the client, before it seals: the plan that it was sent, the crowd it was promised, the key it knows."""
+        self.terms.check_answer(plan)
+        if self.at_least < crowd:
+            raise InvalidInput(
+                f"this shuffler mixes at least {self.at_least} clients, and the federation promised {crowd}: "
+                "nothing was sealed"
+            )
+        if pinned is not None and pinned.public_bytes_raw() != self.key.public_bytes_raw():
+            raise InvalidInput("the shuffler shows another key than the server's: nothing was sealed")
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Announcement:
+        """What the shuffler said; anything else is refused."""
+        try:
+            given = json.loads(text)
+            key = X25519PublicKey.from_public_bytes(bytes.fromhex(given["key"]))
+            return cls(Terms.from_object(given["terms"]), key, int(given["at_least"]), float(given["latency"]))
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise InvalidInput(f"this is not how a shuffler announces a round ({error})") from None
+
+
+class Remote:
+    """A shuffler at an address, for whom the token belongs to: a client, or the server."""
+
+    def __init__(self, url: str, token: str, *, trusted: Path | None = None, timeout: float = 60.0) -> None:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InvalidInput(f"a shuffler has an address such as https://shuffler.example:8470, got {url!r}")
+        if parts.scheme == "http" and not is_loopback(parts.hostname):
+            raise InvalidInput(f"{url}: away from this machine a shuffler is spoken to over https only")
+        self._url, self._token, self._timeout = url.rstrip("/"), token, timeout
+        handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+        if parts.scheme == "https":
+            context = ssl.create_default_context(cafile=None if trusted is None else str(trusted))
+            handlers.append(urllib.request.HTTPSHandler(context=context))
+        self._opener = urllib.request.build_opener(*handlers)
+
+    def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/octet-stream"}
+        request = urllib.request.Request(f"{self._url}/v1/{path}", body, headers, method=method)
+        try:
+            with self._opener.open(request, timeout=self._timeout) as answer:
+                return bytes(answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                raise Rejected(error.code, _why(error)) from None
+        except (OSError, HTTPException) as error:
+            raise Unreachable(f"{self._url} gave no answer ({error}): try again") from None
+
+    # --- clients
+
+    def announced(self, round: int) -> Announcement:
+        """The terms of a round, and the key to seal to."""
+        return Announcement.from_json(self._ask("GET", f"rounds/{round}"))
+
+    def send(self, round: int, body: bytes) -> int:
+        """Send envelopes; how many of them the shuffler did not hold before."""
+        return int(json.loads(self._ask("POST", f"rounds/{round}/envelopes", body))["accepted"])
+
+    def propose(self, seconds: float) -> None:
+        """Propose T."""
+        self._ask("PUT", "latency", json.dumps({"seconds": seconds}).encode())
+
+    # --- the server
+
+    def open_round(self, terms: Terms) -> None:
+        """Open a round; the same again changes nothing."""
+        self._ask("PUT", f"rounds/{terms.round}", terms.to_json().encode())
+
+    def batch(self, round: int, group: int) -> bytes | None:
+        """The batch of a class; none while it has not left. Where it never will, that is refused."""
+        try:
+            return self._ask("GET", f"rounds/{round}/batches/{group}")
+        except Rejected as error:
+            if error.status == 425:
+                return None
+            raise
+
+    def taken(self, round: int, group: int) -> None:
+        """The batch is safe here: the shuffler may remove it."""
+        self._ask("DELETE", f"rounds/{round}/batches/{group}")
+
+
+def _why(error: urllib.error.HTTPError) -> str:
+    try:
+        said: Any = json.loads(error.read(10_000))
+        return str(said["detail"])
+    except (ValueError, TypeError, KeyError, OSError, HTTPException):
+        return f"status {error.code}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, which no other can reach."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+__all__ = ["Announcement", "Rejected", "Remote", "Unreachable", "is_loopback"]

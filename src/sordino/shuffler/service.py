@@ -1,0 +1,284 @@
+"""The shuffler over HTTP: it learns who sends and not what, and tells the server what was sent and not by whom.
+
+    PUT    /v1/rounds/R                the server opens a round on its terms
+    GET    /v1/rounds/R                anybody with a token: the terms, the server's key, how many are mixed, T
+    POST   /v1/rounds/R/envelopes      a client's envelopes: durable when the answer comes
+    GET    /v1/rounds/R/batches/C      the server: the batch of a class; 425 until it leaves, 410 when there is none
+    DELETE /v1/rounds/R/batches/C      the server has it
+    PUT    /v1/latency                 a client proposes T
+
+Nothing of a connection is logged or kept. A request is read only after its token was checked, and only up to a limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sqlite3
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import uvicorn
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi import Path as InPath
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.requests import ClientDisconnect
+
+from sordino.durable import held
+from sordino.errors import InvalidInput, SordinoError
+from sordino.shuffler.envelopes import Body
+from sordino.shuffler.remote import is_loopback
+from sordino.shuffler.store import Contradiction, Limits, NoSuchRound, NotYet, Over, Store
+from sordino.shuffler.terms import Terms
+
+MOST_TERMS_BYTES = 2**14
+MOST_BODY_BYTES = 2**22
+
+Round = Annotated[int, InPath(ge=1, le=2**32 - 1)]
+Class = Annotated[int, InPath(ge=0, le=255)]
+
+_STATUS: dict[type[Exception], int] = {
+    InvalidInput: 400, NoSuchRound: 404, Contradiction: 409, Over: 410, NotYet: 425,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast one client may speak, and how long it may take to say something."""
+
+    requests: float = 20.0  #: a second, in the long run
+    burst: float = 200.0  #: at once
+    patience: float = 60.0  #: seconds that the body of a request may take
+
+
+@dataclass
+class Allowance:
+    """Requests that each client may still make; only registered clients have an entry."""
+
+    pace: Pace
+    clock: Callable[[], float] = time.monotonic
+    _left: dict[int, tuple[float, float]] = field(default_factory=dict)
+
+    def spend(self, client: int) -> bool:
+        """Whether a client may make one more request now."""
+        now = self.clock()
+        left, since = self._left.get(client, (self.pace.burst, now))
+        left = min(self.pace.burst, left + (now - since) * self.pace.requests)
+        self._left[client] = (max(0.0, left - 1), now)
+        return left >= 1
+
+
+# --- what is asked ----------------------------------------------------------------------------------------------------
+
+
+def build_app(store: Store, server_key: X25519PublicKey, pace: Pace = Pace(), tick: float = 0.2) -> FastAPI:  # noqa: B008
+    """The service on a store; `tick` is how often, in seconds, it looks for batches that are due."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        settling = asyncio.create_task(_settle_for_ever(store, tick))
+        yield
+        settling.cancel()
+
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
+    doors = _Doors(store, Allowance(pace), pace.patience)
+    for kind in (SordinoError, sqlite3.Error, ClientDisconnect):
+        app.add_exception_handler(kind, _refusal)
+    key = server_key.public_bytes_raw().hex()
+
+    @app.get("/v1/rounds/{round}")
+    async def announced(round: Round, request: Request) -> dict[str, Any]:
+        await doors.anybody(request)
+        return await run_in_threadpool(_announcement, store, round, key)
+
+    @app.put("/v1/rounds/{round}")
+    async def open_round(round: Round, request: Request) -> dict[str, Any]:
+        await doors.server(request)
+        terms = Terms.from_json(await doors.read(request, MOST_TERMS_BYTES))
+        if terms.round != round:
+            raise InvalidInput(f"the terms are of round {terms.round}, and the address is of round {round}")
+        await run_in_threadpool(store.announce, terms)
+        return {"round": round}
+
+    @app.post("/v1/rounds/{round}/envelopes")
+    async def take_in(round: Round, request: Request) -> dict[str, Any]:
+        client = await doors.client(request)
+        body = Body.decode(await doors.read(request, MOST_BODY_BYTES))
+        return {"accepted": await run_in_threadpool(store.accept, round, client, body)}
+
+    @app.get("/v1/rounds/{round}/batches/{group}")
+    async def hand_out(round: Round, group: Class, request: Request) -> Response:
+        await doors.server(request)
+        length, pieces = await run_in_threadpool(store.batch, round, group)
+        headers = {"content-length": str(length)}
+        return StreamingResponse(pieces, media_type="application/octet-stream", headers=headers)
+
+    @app.delete("/v1/rounds/{round}/batches/{group}")
+    async def taken(round: Round, group: Class, request: Request) -> dict[str, Any]:
+        await doors.server(request)
+        await run_in_threadpool(store.taken, round, group)
+        return {"taken": True}
+
+    @app.put("/v1/latency")
+    async def propose(request: Request) -> dict[str, Any]:
+        client = await doors.client(request)
+        await run_in_threadpool(store.propose, client, _seconds(await doors.read(request, MOST_TERMS_BYTES)))
+        return {"proposed": True}
+
+    return app
+
+
+def _announcement(store: Store, round: int, key: str) -> dict[str, Any]:
+    terms = json.loads(store.terms(round).to_json())
+    return {"terms": terms, "key": key, "at_least": store.at_least(round), "latency": store.latency()}
+
+
+def _seconds(body: bytes) -> Any:
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict) or set(given) != {"seconds"}:
+        raise InvalidInput('a proposal for T is {"seconds": a number} in JSON')
+    return given["seconds"]
+
+
+async def _settle_for_ever(store: Store, tick: float) -> None:
+    while True:
+        try:
+            await run_in_threadpool(store.settle)
+        except sqlite3.Error as error:  # say so, and try again: nothing was lost
+            print(f"batches could not be closed: {error}", file=sys.stderr)
+        await asyncio.sleep(tick)
+
+
+async def _refusal(_: Request, error: Exception) -> Response:
+    if isinstance(error, sqlite3.Error):
+        return JSONResponse({"detail": "the shuffler cannot write now: nothing was accepted. Send it again"}, 503)
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=400)
+    status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 400)
+    return JSONResponse({"detail": str(error)}, status)
+
+
+@dataclass(frozen=True)
+class _Doors:
+    """Who may come in, and how much they may bring."""
+
+    store: Store
+    allowance: Allowance
+    patience: float
+
+    async def server(self, request: Request) -> None:
+        if not await run_in_threadpool(self.store.is_server, _token(request)):
+            raise HTTPException(401, "this needs the server's token")
+
+    async def client(self, request: Request) -> int:
+        found = await run_in_threadpool(self.store.client_of, _token(request))
+        if found is None:
+            raise HTTPException(401, "this needs the token of a registered client")
+        if not self.allowance.spend(found):
+            raise HTTPException(429, "too many requests: send fewer and larger bodies, or wait")
+        return found
+
+    async def anybody(self, request: Request) -> None:
+        if not await run_in_threadpool(self.store.is_server, _token(request)):
+            await self.client(request)
+
+    async def read(self, request: Request, most: int) -> bytes:
+        """The body, as far as it keeps within the limit and comes in time."""
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self.patience):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > most:
+                        raise HTTPException(413, f"a body of at most {most:,} bytes is read here")
+        except TimeoutError:
+            raise HTTPException(408, f"the body did not come within {self.patience:g} seconds") from None
+        return bytes(body)
+
+
+def _token(request: Request) -> str:
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    return token if kind.lower() == "bearer" else ""
+
+
+# --- the process ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the service listens; away from this machine only with TLS."""
+
+    host: str = "127.0.0.1"
+    port: int = 8470
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            raise InvalidInput("TLS needs both a certificate and its key")
+        for path in (self.certificate, self.key):
+            if path is not None and not path.is_file():
+                raise InvalidInput(f"there is no file {path}")
+        if self.certificate is None and not is_loopback(self.host):
+            raise InvalidInput(
+                f"listening on {self.host} needs --tls-cert and --tls-key: whoever reads the wire can tell the server "
+                "which envelopes are whose"
+            )
+
+    @property
+    def scheme(self) -> str:
+        """What its address begins with."""
+        return "http" if self.certificate is None else "https"
+
+
+def serve(
+    folder: Path,
+    server_key: X25519PublicKey,
+    at_least: int,
+    address: Address,
+    limits: Limits = Limits(),  # noqa: B008 (a frozen value)
+    said: Callable[[str], None] = print,
+) -> None:
+    """Run the service until it is stopped; one process at a time holds a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with held(folder / "lock", f"the shuffler in {folder}"), Store(folder, at_least, limits) as store:
+        config = uvicorn.Config(
+            build_app(store, server_key),
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            http="h11",
+            ws="none",
+            lifespan="on",
+            limit_concurrency=256,
+            timeout_keep_alive=10,
+            timeout_graceful_shutdown=10,
+            ssl_certfile=None if address.certificate is None else str(address.certificate),
+            ssl_keyfile=None if address.key is None else str(address.key),
+        )
+        with _listening(address) as listener:
+            said(f"The shuffler listens on {address.scheme}://{address.host}:{listener.getsockname()[1]}")
+            uvicorn.Server(config).run(sockets=[listener])
+
+
+def _listening(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    try:
+        return socket.create_server((address.host, address.port), family=family, backlog=256)
+    except OSError as error:
+        raise InvalidInput(f"cannot listen on {address.host}:{address.port} ({error.strerror})") from None
+
+
+__all__ = ["Address", "Allowance", "Pace", "build_app", "serve"]

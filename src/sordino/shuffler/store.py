@@ -1,0 +1,405 @@
+"""What the shuffler holds, in one SQLite file: an envelope that was accepted survives a crash, and who sent it is
+forgotten in the very transaction in which its batch is mixed.
+
+A client's report enters a batch whole or not at all: every position has then the same number of envelopes, and what is
+missing says nothing of anybody. A batch is mixed once. Its bytes stay the same, however often they are fetched, until
+the server says that it has them; then they are gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from sordino.errors import InvalidInput, SordinoError
+from sordino.shuffler.envelopes import Body, Bytes, batch_head, envelope_bytes, mixed
+from sordino.shuffler.keys import write_secret
+from sordino.shuffler.terms import LONGEST_NAME, MOST_CLIENTS, Terms
+
+FILE = "shuffler.sqlite"
+SERVER_TOKEN = "server.token"
+LONGEST_LATENCY = 86_400.0
+PIECE_BYTES = 2**25  #: of a batch, mixed at a time
+MOST_POSITIONS = 4096  #: of a batch, mixed at a time
+FORMAT = 1
+
+_SCHEMA = """
+CREATE TABLE clients (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, token BLOB NOT NULL UNIQUE);
+CREATE TABLE server (one INTEGER PRIMARY KEY CHECK (one = 1), token BLOB NOT NULL);
+CREATE TABLE latencies (client INTEGER PRIMARY KEY, seconds REAL NOT NULL);
+CREATE TABLE rounds (
+    round INTEGER PRIMARY KEY, terms TEXT NOT NULL, closes REAL NOT NULL, at_least INTEGER NOT NULL,
+    piece INTEGER NOT NULL
+);
+CREATE TABLE batches (
+    round INTEGER, class INTEGER, state TEXT NOT NULL, clients INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (round, class)
+);
+CREATE TABLE progress (
+    round INTEGER, client INTEGER, class INTEGER NOT NULL, have BLOB NOT NULL, missing INTEGER NOT NULL,
+    PRIMARY KEY (round, client)
+);
+CREATE TABLE held (
+    round INTEGER, class INTEGER, piece INTEGER, client INTEGER, positions BLOB NOT NULL, envelopes BLOB NOT NULL
+);
+CREATE INDEX held_by_piece ON held (round, class, piece);
+CREATE TABLE pieces (round INTEGER, class INTEGER, piece INTEGER, data BLOB NOT NULL,
+    PRIMARY KEY (round, class, piece));
+"""
+
+
+class NoSuchRound(SordinoError):
+    """A round or class that the server has not opened."""
+
+
+class NotYet(SordinoError):
+    """A batch that has not left: envelopes are still being waited for."""
+
+
+class Over(SordinoError):
+    """Too late: the batch has left, was dropped or was taken."""
+
+
+class Contradiction(SordinoError):
+    """What is asked for contradicts what the shuffler holds, or what it has room for."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the shuffler takes in, at most."""
+
+    waiting: int = 4  #: rounds that are open or whose batches were not taken yet
+    held_bytes: int = 16 * 2**30  #: envelopes of one round, if every registered client sends all of them
+
+
+# --- the folder -------------------------------------------------------------------------------------------------------
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
+    pragmas = ("trusted_schema=OFF", "journal_mode=WAL", "synchronous=FULL", "fullfsync=ON", "secure_delete=ON")
+    for pragma in pragmas:
+        connection.execute(f"PRAGMA {pragma}").fetchall()
+    return connection
+
+
+def _hashed(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
+class Store:
+    """The shuffler's folder. `at_least` clients must have sent whole reports of a class, or nothing of it leaves."""
+
+    def __init__(
+        self,
+        folder: Path,
+        at_least: int = 2,
+        limits: Limits = Limits(),  # noqa: B008 (a frozen value)
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if type(at_least) is not int or not 2 <= at_least <= MOST_CLIENTS:
+            raise InvalidInput(
+                f"at least 2 and at most {MOST_CLIENTS:,} clients must be mixed, got {at_least!r}: one alone is hidden "
+                "by nobody"
+            )
+        self._at_least, self._limits, self._clock = at_least, limits, clock
+        self._lock = threading.RLock()
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._db = _connect(folder / FILE)
+            self._prepare(folder)
+        except sqlite3.Error as error:
+            raise InvalidInput(f"{folder / FILE} is not a shuffler's file, or cannot be written ({error})") from None
+
+    def _prepare(self, folder: Path) -> None:
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version not in (0, FORMAT):
+            raise InvalidInput(f"{folder / FILE} has format {version}, here it is {FORMAT}: update one")
+        with self._writing():
+            if self._db.execute("PRAGMA user_version").fetchone() == (0,):
+                for statement in _SCHEMA.split(";")[:-1]:
+                    self._db.execute(statement)
+                self._db.execute(f"PRAGMA user_version={FORMAT}")
+        if self._one("SELECT 1 FROM server") is None:
+            token = secrets.token_urlsafe(32)
+            (folder / SERVER_TOKEN).unlink(missing_ok=True)  # of a start that was cut off before anybody could use it
+            write_secret(folder / SERVER_TOKEN, token.encode() + b"\n")
+            with self._writing():
+                self._db.execute("INSERT INTO server VALUES (1, ?)", (_hashed(token),))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._db.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """One transaction: all of it, durable on return, or nothing."""
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def _one(self, query: str, given: Sequence[Any] = ()) -> Any:
+        with self._lock:
+            return self._db.execute(query, given).fetchone()
+
+    # --- who may speak
+
+    def register(self, names: Sequence[str]) -> dict[str, str]:
+        """Tokens for new clients, by name: they are shown here and kept as hashes only."""
+        for name in names:
+            if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
+                raise InvalidInput(f"a client's name has 1 to {LONGEST_NAME} printable letters, got {name!r}")
+        tokens = {name: secrets.token_urlsafe(32) for name in names}
+        try:
+            with self._writing():
+                for name, token in tokens.items():
+                    self._db.execute("INSERT INTO clients (name, token) VALUES (?, ?)", (name, _hashed(token)))
+        except sqlite3.IntegrityError:
+            raise InvalidInput("a client of that name is registered already: nobody was registered") from None
+        return tokens
+
+    def client_of(self, token: str) -> int | None:
+        """Whose token this is; none where it is nobody's."""
+        row = self._one("SELECT number FROM clients WHERE token = ?", (_hashed(token),))
+        return None if row is None else int(row[0])
+
+    def is_server(self, token: str) -> bool:
+        """Whether this is the server's token."""
+        return self._one("SELECT 1 FROM server WHERE token = ?", (_hashed(token),)) is not None
+
+    def registered(self) -> int:
+        """How many clients there are."""
+        return int(self._one("SELECT count(*) FROM clients")[0])
+
+    # --- T
+
+    def propose(self, client: int, seconds: float) -> None:
+        """A client's proposal for T; its last one counts."""
+        if type(seconds) not in (int, float) or not 0 <= seconds <= LONGEST_LATENCY:
+            raise InvalidInput(f"T is proposed in seconds, from 0 to {LONGEST_LATENCY:g}, got {seconds!r}")
+        with self._writing():
+            self._db.execute("INSERT OR REPLACE INTO latencies VALUES (?, ?)", (client, float(seconds)))
+
+    def latency(self) -> float:
+        """T: the median of the proposals, so that no single client decides it; 0 where nobody proposed anything."""
+        with self._lock:
+            found = [seconds for (seconds,) in self._db.execute("SELECT seconds FROM latencies")]
+        return float(median(found)) if found else 0.0
+
+    # --- rounds
+
+    def announce(self, terms: Terms) -> None:
+        """Open a round; the same terms again change nothing."""
+        with self._writing():
+            known = self._one("SELECT terms FROM rounds WHERE round = ?", (terms.round,))
+            if known is not None:
+                if known[0] != terms.to_json():
+                    raise Contradiction(f"round {terms.round} is open or over, on other terms: a round is held once")
+                return
+            self._check_room(terms)
+            each = envelope_bytes(terms) * max(1, self.registered())
+            piece = max(1, min(MOST_POSITIONS, PIECE_BYTES // each))
+            row = (terms.round, terms.to_json(), self._clock() + terms.seconds, self._at_least, piece)
+            self._db.execute("INSERT INTO rounds VALUES (?, ?, ?, ?, ?)", row)
+            batches = [(terms.round, group) for group in range(terms.classes)]
+            self._db.executemany("INSERT INTO batches (round, class, state) VALUES (?, ?, 'open')", batches)
+
+    def _check_room(self, terms: Terms) -> None:
+        last = self._one("SELECT round, terms FROM rounds ORDER BY round DESC LIMIT 1")
+        if last is not None:
+            if terms.round <= last[0]:
+                raise Contradiction(f"round {last[0]} was held already, and rounds go upwards: got {terms.round}")
+            if (name := Terms.from_json(last[1]).federation) != terms.federation:
+                raise Contradiction(f"this shuffler serves the federation {name!r}: start another for another one")
+        waiting = self._one("SELECT count(DISTINCT round) FROM batches WHERE state IN ('open', 'ready')")[0]
+        if waiting >= self._limits.waiting:
+            raise Contradiction(f"{waiting} rounds are open or were not taken yet: take their batches first")
+        needed = self.registered() * terms.positions * envelope_bytes(terms)
+        if needed > self._limits.held_bytes:
+            raise Contradiction(
+                f"{self.registered()} clients would send {needed:,} bytes in this round, and there is room for "
+                f"{self._limits.held_bytes:,}"
+            )
+
+    def terms(self, round: int) -> Terms:
+        """What was agreed for a round."""
+        row = self._one("SELECT terms FROM rounds WHERE round = ?", (round,))
+        if row is None:
+            raise NoSuchRound(f"there is no round {round}")
+        return Terms.from_json(row[0])
+
+    def at_least(self, round: int) -> int:
+        """How many clients a batch of this round has, at least: what was announced, or more."""
+        row = self._one("SELECT at_least FROM rounds WHERE round = ?", (round,))
+        return self._at_least if row is None else max(self._at_least, row[0])
+
+    # --- envelopes in
+
+    def accept(self, round: int, client: int, body: Body) -> int:
+        """Hold what is new of these envelopes, durably; how many that were. The first one for a position counts."""
+        terms = self.terms(round)
+        body.check(terms)
+        with self._writing():
+            self._check_open(round, body.group)
+            have, known = self._have(round, client, body.group, terms)
+            new = ~have[body.positions]
+            have[body.positions[new]] = True
+            if new.any():
+                self._hold(round, client, body, new)
+            missing = int(terms.positions - have.sum())
+            row = (round, client, body.group, np.packbits(have).tobytes(), missing)
+            if new.any() or not known:
+                self._db.execute("INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?, ?)", row)
+        return int(new.sum())
+
+    def _check_open(self, round: int, group: int) -> None:
+        row = self._one(
+            "SELECT state, closes FROM batches JOIN rounds USING (round) WHERE round = ? AND class = ?", (round, group)
+        )
+        if row[0] != "open" or self._clock() >= row[1]:
+            raise Over(f"round {round} is over: what comes late is not forwarded")
+
+    def _have(self, round: int, client: int, group: int, terms: Terms) -> tuple[Any, bool]:
+        """Which positions a client has filled, and whether it was heard in this round before."""
+        row = self._one("SELECT class, have FROM progress WHERE round = ? AND client = ?", (round, client))
+        if row is None:
+            return np.zeros(terms.positions, np.bool_), False
+        if row[0] != group:
+            raise Contradiction(f"this client sent envelopes of class {row[0]} in round {round}: a client is in one")
+        bits = np.unpackbits(np.frombuffer(row[1], np.uint8), count=terms.positions)
+        return bits.astype(np.bool_), True
+
+    def _hold(self, round: int, client: int, body: Body, new: Any) -> None:
+        (size,) = self._one("SELECT piece FROM rounds WHERE round = ?", (round,))
+        positions, envelopes = body.positions[new], body.envelopes[new]
+        piece_of = positions // size
+        for piece in np.unique(piece_of):
+            own = piece_of == piece
+            where = positions[own].astype("<u4").tobytes()
+            row = (round, body.group, int(piece), client, where, envelopes[own].tobytes())
+            self._db.execute("INSERT INTO held VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    # --- batches out
+
+    def settle(self) -> list[tuple[int, int]]:
+        """Close what is due: batches that are complete, and those whose time is up. Which ones, as (round, class)."""
+        with self._lock:
+            rows = self._db.execute(
+                "SELECT round, class, closes, terms FROM batches JOIN rounds USING (round) WHERE state = 'open'"
+            ).fetchall()
+        due = [
+            (round, group)
+            for round, group, closes, terms in rows
+            if self._clock() >= closes or self._complete(round, group) >= max(1, Terms.from_json(terms).asked[group])
+        ]
+        settled = [(round, group) for round, group in due if self._settle(round, group)]
+        if settled:
+            with self._lock:  # what the log still holds of who sent what goes too
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return settled
+
+    def _complete(self, round: int, group: int) -> int:
+        query = "SELECT count(*) FROM progress WHERE round = ? AND class = ? AND missing = 0"
+        return int(self._one(query, (round, group))[0])
+
+    def _settle(self, round: int, group: int) -> bool:
+        """Mix and forget, or only forget; False where the batch is short but may still fill up."""
+        terms, where = self.terms(round), (round, group)
+        with self._writing():
+            clients = self._complete(round, group)
+            state = "ready" if clients >= self.at_least(round) else "short"
+            (closes,) = self._one("SELECT closes FROM rounds WHERE round = ?", (round,))
+            if state == "short" and self._clock() < closes:
+                return False
+            if state == "ready":
+                self._mix(terms, group)
+            self._db.execute("DELETE FROM held WHERE round = ? AND class = ?", where)
+            self._db.execute("DELETE FROM progress WHERE round = ? AND class = ?", where)
+            kept = clients if state == "ready" else 0
+            self._db.execute(
+                "UPDATE batches SET state = ?, clients = ? WHERE round = ? AND class = ?", (state, kept, *where)
+            )
+        return True
+
+    def _mix(self, terms: Terms, group: int) -> None:
+        (size,) = self._one("SELECT piece FROM rounds WHERE round = ?", (terms.round,))
+        query = "SELECT client FROM progress WHERE round = ? AND class = ? AND missing = 0"
+        clients = {c: k for k, (c,) in enumerate(self._db.execute(query, (terms.round, group)))}
+        for piece, first in enumerate(range(0, terms.positions, size)):
+            count = min(size, terms.positions - first)
+            together = self._gathered(terms, group, piece, first, count, clients)
+            row = (terms.round, group, piece, mixed(together).tobytes())
+            self._db.execute("INSERT INTO pieces VALUES (?, ?, ?, ?)", row)
+
+    def _gathered(self, terms: Terms, group: int, piece: int, first: int, count: int, clients: dict[int, int]) -> Bytes:
+        together: Bytes = np.zeros((count, len(clients), envelope_bytes(terms)), np.uint8)
+        query = "SELECT client, positions, envelopes FROM held WHERE round = ? AND class = ? AND piece = ?"
+        for client, positions, envelopes in self._db.execute(query, (terms.round, group, piece)):
+            if client in clients:
+                where = np.frombuffer(positions, "<u4") - np.uint32(first)
+                together[where, clients[client]] = np.frombuffer(envelopes, np.uint8).reshape(len(where), -1)
+        return together
+
+    def batch(self, round: int, group: int) -> tuple[int, Iterator[bytes]]:
+        """The length of a batch that has left, and its bytes in pieces."""
+        row = self._one("SELECT state, clients FROM batches WHERE round = ? AND class = ?", (round, group))
+        if row is None:
+            raise NoSuchRound(f"there is no class {group} in a round {round}")
+        state, clients = row
+        if state == "open":
+            raise NotYet(f"round {round} is still open")
+        if state == "short":
+            raise Over(f"fewer than {self.at_least(round)} clients of class {group} sent whole reports: dropped")
+        if state == "taken":
+            raise Over(f"the batch of class {group} in round {round} was taken: it exists no more")
+        terms = self.terms(round)
+        head = batch_head(terms, group, clients)
+        length = len(head) + terms.positions * clients * envelope_bytes(terms)
+        return length, self._pieces(head, round, group)
+
+    def _pieces(self, head: bytes, round: int, group: int) -> Iterator[bytes]:
+        yield head
+        piece = 0
+        query = "SELECT data FROM pieces WHERE round = ? AND class = ? AND piece = ?"
+        while (row := self._one(query, (round, group, piece))) is not None:
+            yield row[0]
+            piece += 1
+
+    def taken(self, round: int, group: int) -> None:
+        """The server has the batch: it is removed. Saying so again changes nothing."""
+        row = self._one("SELECT state FROM batches WHERE round = ? AND class = ?", (round, group))
+        if row is None:
+            raise NoSuchRound(f"there is no class {group} in a round {round}")
+        if row[0] == "open":
+            raise NotYet(f"round {round} is still open: there is no batch to take")
+        with self._writing():
+            self._db.execute("DELETE FROM pieces WHERE round = ? AND class = ?", (round, group))
+            self._db.execute(
+                "UPDATE batches SET state = 'taken' WHERE round = ? AND class = ? AND state = 'ready'", (round, group)
+            )
+
+
+__all__ = ["FILE", "SERVER_TOKEN", "Contradiction", "Limits", "NoSuchRound", "NotYet", "Over", "Store"]

@@ -1,0 +1,360 @@
+"""What a hostile server or relay may try: it is refused or counted in full, and nothing is ever drawn twice."""
+
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sordino.client.core import Client, fresh
+from sordino.client.refusal import Reason, Refused
+from sordino.errors import LedgerUnavailable
+from sordino.messages import Answer, Kind, Plan
+from sordino.recipe import Recipe
+from tests.client import people
+from tests.client.people import COST, NAME, body, invitation, joined, plans, recipe, settings
+from tests.engine import tiny
+
+
+class Draws:
+    """Fresh randomness that counts how often it was asked for, and by which keys."""
+
+    def __init__(self) -> None:
+        self.rounds: list[int] = []
+
+    def __call__(self, round: int) -> Any:
+        self.rounds.append(round)
+        return fresh(round)
+
+
+@pytest.fixture
+def draws() -> Draws:
+    return Draws()
+
+
+@pytest.fixture
+def member(tmp_path: Path, draws: Draws) -> Iterator[Client]:
+    joined(tmp_path / "a").close()
+    with Client.open(tmp_path / "a", randomness=draws) as found:
+        yield found
+
+
+def refused(client: Client, plan: Plan | bytes, reason: Reason, step: str = "report") -> None:
+    """The plan is declined for this reason, and nothing was spent or recorded."""
+    before = client.standing.spent, client.ledger.head()
+    message = plan if isinstance(plan, bytes) else plan.encode()
+    reply = client.reply(step, message)
+    assert reply.reason == reason.value
+    if isinstance(plan, Plan):
+        answer = Answer.decode(reply.answer)
+        assert (answer.kind, answer.round, answer.digest, answer.body) == (
+            Kind.DECLINED, plan.round, plan.digest, b"",
+        )  # fmt: skip
+    assert (client.standing.spent, client.ledger.head()) == before
+    assert not any(figure in reply.reason for figure in "0123456789")
+
+
+def unprotected() -> Recipe:
+    """The same federation without a mechanism."""
+    some = {key: value for key, value in people.TWO_POINT.items() if key not in tiny.TWO_POINT}
+    return tiny.recipe(some)
+
+
+def changed(plan: Plan, **arrays: Any) -> Plan:
+    return replace(plan, arrays={**plan.arrays, **arrays})
+
+
+# --- repeated and old rounds
+
+
+def test_the_same_plan_again_gets_the_same_bytes_and_costs_nothing(member, draws):
+    plan = plans()(1)
+    first = member.answer("report", plan.encode())
+    assert len(body(first)) == 82  # 650 bits
+    assert member.standing.spent == pytest.approx(COST)
+    assert [member.answer("report", plan.encode()) for _ in range(3)] == [first] * 3
+    assert member.standing.spent == pytest.approx(COST)
+    assert draws.rounds == [1]
+
+
+def test_the_same_bytes_after_a_restart(member, draws, tmp_path):
+    plan = plans()(1).encode()
+    first = member.answer("report", plan)
+    member.close()
+    with Client.open(tmp_path / "a") as again:
+        assert again.answer("report", plan) == first
+        assert again.standing.spent == pytest.approx(COST)
+
+
+def test_a_round_again_with_other_parameters_is_refused(member, draws):
+    plan = plans()(1)
+    member.answer("report", plan.encode())
+    refused(member, changed(plan, parameters=plan.arrays["parameters"] + 1), Reason.OUT_OF_ORDER)
+    assert draws.rounds == [1]
+
+
+def test_a_round_again_with_other_ranges_is_refused(tmp_path):
+    given = people.method_recipe("ldp-fl")
+    with joined(tmp_path / "a", given) as member:
+        plan = plans(given)(1)
+        member.answer("report", plan.encode())
+        spent = member.standing.spent
+        refused(member, changed(plan, range=plan.arrays["range"] * np.float32(1.5)), Reason.OUT_OF_ORDER)
+        assert member.standing.spent == spent > 0
+
+
+def test_rounds_do_not_go_backwards(member):
+    of = plans()
+    member.answer("report", of(2).encode())
+    refused(member, of(1), Reason.OUT_OF_ORDER)
+    body(member.answer("report", of(3).encode()))
+
+
+@pytest.mark.parametrize("round", [0, 4, 2**31])
+def test_rounds_outside_the_schedule_are_refused(member, round):
+    refused(member, replace(plans()(1), round=round), Reason.NOT_IN_RECIPE)
+
+
+def test_a_negative_round_is_unreadable(member):
+    reply = member.reply("report", Plan(NAME, -1, {}, plans()(1).arrays).encode())
+    assert (reply.answer, reply.reason) == (b"", Reason.UNREADABLE.value)
+
+
+def test_two_federations_of_one_recipe_get_two_draws_and_both_are_counted(member, draws):
+    member.join(invitation(name="another").encode())
+    first = body(member.answer("report", plans()(1).encode()))
+    second = body(member.answer("report", plans(name="another")(1).encode()))
+    assert first != second
+    assert member.standing.spent == pytest.approx(2 * COST)
+    assert draws.rounds == [1, 1]
+
+
+# --- plans that ask for more
+
+
+def test_an_epsilon_in_a_plan_is_refused(member):
+    refused(member, replace(plans()(1), settings={"epsilon": 8.0}), Reason.NOT_IN_RECIPE)
+
+
+def test_a_larger_share_of_the_budget_than_the_schedule_has_is_refused(tmp_path):
+    given = people.method_recipe("ldp-fed")
+    with joined(tmp_path / "a", given, settings(limit=1e12)) as member:
+        plan = plans(given)(1)
+        for share in ([1, 1], [2 * plan.settings["share"][0], plan.settings["share"][1]]):
+            refused(member, replace(plan, settings={**plan.settings, "share": share}), Reason.NOT_IN_RECIPE)
+        other = plans(given)(2).settings
+        refused(member, replace(plan, settings={**other, "columns": [0, 1]}), Reason.NOT_IN_RECIPE)
+        body(member.answer("report", plan.encode()))
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"parameters": np.zeros(650, np.float32), "labels": np.zeros(20, np.float32)},
+        {},
+        {"parameters": np.zeros(651, np.float32)},
+        {"parameters": np.zeros((650, 1), np.float32)},
+        {"weights": np.zeros(650, np.float32)},
+        {"parameters": np.full(650, np.nan, np.float32)},
+        {"parameters": np.full(650, np.inf, np.float32)},
+    ],
+    ids=["added", "none", "longer", "other shape", "other name", "nan", "infinite"],
+)
+def test_other_tensors_than_the_recipes_are_refused(member, arrays):
+    refused(member, Plan(NAME, 1, {}, arrays), Reason.NOT_IN_RECIPE)
+
+
+@pytest.mark.parametrize("radius", [0.0, -1.0], ids=str)
+def test_a_range_without_room_is_refused(tmp_path, radius):
+    given = people.method_recipe("ldp-fl")
+    with joined(tmp_path / "a", given) as member:
+        plan = plans(given)(1)
+        ranges = plan.arrays["range"].copy()
+        ranges[1] = radius
+        refused(member, changed(plan, range=ranges), Reason.NOT_IN_RECIPE)
+
+
+def test_a_plan_written_in_another_way_is_refused(member):
+    encoded = plans()(1).encode()
+    (length,) = struct.unpack_from("<I", encoded, 4)
+    header = json.dumps(json.loads(encoded[8 : 8 + length])).encode()  # with spaces: another digest, the same plan
+    message = encoded[:4] + struct.pack("<I", len(header)) + header + encoded[8 + length :]
+    assert Plan.decode(message).round == 1
+    refused(member, message, Reason.UNREADABLE)
+
+
+def test_unknown_steps_are_refused(member):
+    for step in ("reveal", "", "prepare", "keys"):
+        reply = member.reply(step, plans()(1).encode())
+        assert reply.reason
+    assert member.standing.spent == 0
+
+
+def test_a_report_asked_for_outside_its_secure_sum_is_refused(tmp_path):
+    given = recipe({"split": {"kind": "iid", "clients": 4}, "method.channel": {"kind": "summed"}})
+    with joined(tmp_path / "a", given) as member:
+        refused(member, plans(given)(1), Reason.NOT_IN_RECIPE)
+
+
+def test_a_client_adds_its_report_to_one_sum_and_to_no_second(tmp_path):
+    given = recipe({"split": {"kind": "iid", "clients": 4}, "method.channel": {"kind": "summed"}})
+    federation = people.wire(given)
+    clients = people.members(tmp_path, federation)
+    seen: list[tuple[str, bytes]] = []
+
+    class Recording(people.DirectFleet):
+        def exchange(self, step, messages, deadline):
+            seen.append((step, messages[0]))
+            yield from super().exchange(step, messages, deadline)
+
+    _, held = people.coordinator(federation, Recording(clients)).round(federation.method.init())
+    assert held.attendance.reported == [0, 1, 2, 3]
+    spent = clients[0].standing.spent
+    for step, message in seen:
+        reply = clients[0].reply(step, message)
+        assert reply.reason, step
+    assert clients[0].standing.spent == spent
+
+
+# --- federations and terms
+
+
+def test_a_plan_of_a_federation_that_nobody_agreed_to_is_refused(member):
+    refused(member, plans(name="elsewhere")(1), Reason.NOT_AGREED)
+    refused(member, replace(plans()(1), federation="../a"), Reason.NOT_AGREED)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"clients.epsilon": 4.0}, {"method.range.radius": 0.2}, {"method.mechanism": {"name": "none"}}, {"seed": 8}],
+    ids=["weaker epsilon", "other range", "no mechanism", "other start"],
+)
+def test_other_terms_under_an_agreed_name_are_refused(member, changes):
+    given = unprotected() if "method.mechanism" in changes else recipe(changes)
+    with pytest.raises(Refused, match="you agreed to other terms") as caught:
+        member.join(invitation(given).encode())
+    assert caught.value.reason is Reason.OTHER_TERMS
+    with pytest.raises(Refused, match="you agreed to other terms"):
+        member.join(invitation(number=1).encode())
+
+
+def test_nothing_leaves_unprotected_that_the_owner_did_not_allow(tmp_path):
+    given = tmp_path / "a", recipe({"method.aggregation": {"kind": "samples"}})
+    with pytest.raises(Refused, match="'sample count'") as caught:
+        joined(*given)
+    assert caught.value.reason is Reason.CONSENT
+    with joined(tmp_path / "b", given[1], settings(unproven=["sample count"])) as allowed:
+        offer = allowed.offer(invitation(given[1]).encode())
+        assert offer.unprotected == ("sample count",)
+        body(allowed.answer("report", plans(given[1])(1).encode()))
+        assert allowed.standing.unprotected == 1
+
+
+def test_claimed_accounting_needs_the_owners_consent(tmp_path):
+    given = recipe({"clients.budget": {"limit": 10.0, "basis": "claimed"}})
+    with pytest.raises(Refused, match="claimed") as caught:
+        joined(tmp_path / "a", given)
+    assert caught.value.reason is Reason.CONSENT
+    joined(tmp_path / "b", given, settings(claimed=True)).close()
+
+
+def test_a_budget_of_claims_needs_consent_too(tmp_path):
+    with pytest.raises(Exception, match="claimed epsilons, which nothing proves"):
+        people.client(tmp_path / "a", settings(budget={"basis": "claimed"}))
+
+
+def test_code_of_the_servers_choice_is_not_imported(tmp_path):
+    given = recipe({"model": {"name": "tests.client.boom:Net"}})
+    with pytest.raises(Refused, match=r"tests\.client\.boom:Net") as caught:
+        joined(tmp_path / "a", given)
+    assert caught.value.reason is Reason.CONSENT
+
+
+def test_a_silo_is_not_told_to_divide_by_its_own_size(tmp_path):
+    given = people.method_recipe("silo-dp").with_({"method.announced_size": 0})
+    with pytest.raises(Refused, match="announced_size"):
+        joined(tmp_path / "a", given)
+
+
+def test_a_number_that_the_recipe_does_not_have_is_refused(tmp_path):
+    with people.client(tmp_path / "a") as client, pytest.raises(Refused, match="of 3 from 0 on"):
+        client.join(replace(invitation(), client=3).encode())
+
+
+# --- the budget
+
+
+def test_a_plan_beyond_the_budget_is_declined_and_the_rest_stays(tmp_path, draws):
+    joined(tmp_path / "a", own=settings(limit=2 * COST + 1)).close()
+    with Client.open(tmp_path / "a", randomness=draws) as member:
+        of = plans()
+        for round in (1, 2):
+            body(member.answer("report", of(round).encode()))
+        refused(member, of(3), Reason.BUDGET)
+        assert draws.rounds == [1, 2]  # refused before any record was touched
+        assert "of 1301 is spent" in (tmp_path / "a" / "log.txt").read_text()
+
+
+def test_a_federation_of_which_not_one_round_fits_is_not_joined(tmp_path):
+    with pytest.raises(Refused, match="asks for epsilon 650") as caught:
+        joined(tmp_path / "a", own=settings(limit=COST - 1))
+    assert caught.value.reason is Reason.BUDGET
+
+
+def test_a_report_that_could_not_be_recorded_does_not_leave_and_the_next_is_another_draw(member, draws, monkeypatch):
+    plan = plans()(1)
+    lost: list[bytes] = []
+
+    def full(key: Any, releases: Any, report: bytes) -> None:
+        lost.append(report)
+        raise LedgerUnavailable("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(member.ledger, "record", full)
+        refused(member, plan, Reason.UNAVAILABLE)
+    assert body(member.answer("report", plan.encode())) != lost[0]
+    assert draws.rounds == [1, 1]
+    assert member.standing.spent == pytest.approx(COST)
+
+
+def test_training_that_breaks_looks_like_any_report(member, monkeypatch):
+    plan = plans()(1)
+    kind = type(member._member(NAME))
+    monkeypatch.setattr(kind, "report", lambda *_: 1 / 0)
+    assert len(body(member.answer("report", plan.encode()))) == 82
+    assert member.standing.spent == pytest.approx(COST)
+    assert "training failed" in (member.folder / "log.txt").read_text()
+
+
+def test_training_that_breaks_says_nothing_where_no_mechanism_hides_it(tmp_path, monkeypatch):
+    given = unprotected()
+    with joined(tmp_path / "a", given, settings(unproven=["model update"])) as member:
+        monkeypatch.setattr(type(member._member(NAME)), "report", lambda *_: 1 / 0)
+        refused(member, plans(given)(1), Reason.UNAVAILABLE)
+
+
+# --- randomness
+
+
+def test_no_two_draws_share_a_key(monkeypatch):
+    keys: list[bytes] = []
+    real = people.Keystream.__init__
+    monkeypatch.setattr(
+        people.Keystream, "__init__", lambda self, key, *rest: (keys.append(key), real(self, key, *rest))[1]
+    )
+    for round in (0, 1, 1, 2):
+        draw = fresh(round)
+        draw([0]), draw([0])
+    assert len(set(keys)) == len(keys) == 8
+
+
+def test_nothing_of_the_recipe_selects_randomness(tmp_path):
+    bodies = set()
+    for name in ("a", "b"):
+        with joined(tmp_path / name) as member:
+            bodies.add(body(member.answer("report", plans()(1).encode())))
+    assert len(bodies) == 2  # the same records, recipe, number and plan

@@ -1,0 +1,397 @@
+"""The client's folder: settings, offers, what was made once, what is kept from round to round, and receipts."""
+
+import json
+import os
+import shutil
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sordino.client.core import Client, fresh
+from sordino.client.invitation import Invitation
+from sordino.client.receipt import RECEIPT_BYTES, Seal
+from sordino.client.refusal import Reason, Refused
+from sordino.client.settings import Settings
+from sordino.errors import InvalidInput
+from sordino.learning import datasets
+from sordino.privacy.guarantee import Derived
+from sordino.privacy.ledger import Released
+from tests.client import people
+from tests.client.people import COST, NAME, body, invitation, joined, plans, recipe, settings
+
+# --- the folder
+
+
+def test_the_folder_is_readable_by_a_person_and_by_its_owner_only(tmp_path):
+    with joined(tmp_path / "a") as client:
+        folder = client.folder
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert stat.S_IMODE((folder / "identity.json").stat().st_mode) == 0o600
+        assert Settings.read(folder / "client.toml") == client.settings == settings()
+        place = folder / "federations" / NAME
+        assert (place / "recipe.toml").read_text() == invitation().recipe
+        assert "What digits-demo would learn of you" in (place / "statement.txt").read_text()
+        assert "joined digits-demo as client 0" in (folder / "log.txt").read_text()
+
+
+def test_every_client_has_an_identity_of_its_own_and_keeps_it(tmp_path):
+    with people.client(tmp_path / "a") as one, people.client(tmp_path / "b") as other:
+        assert one.identity.name == "a"
+        assert one.identity.id != other.identity.id
+    with Client.open(tmp_path / "a") as again:
+        assert again.identity == one.identity
+
+
+def test_a_folder_with_something_in_it_is_left_alone(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(InvalidInput, match="not empty"):
+        people.client(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        ({"budget": {"limit": 0.0}}, "budget.limit"),
+        ({"budget": {"limit": 1.0, "adjacency": "everything"}}, "unknown adjacency 'everything'"),
+        ({"budget": {"limit": 1.0}, "consents": {"claim": True}}, "did you mean 'claimed'"),
+        ({"budget": {"limit": 1.0}, "data": {"source": "digits", "name": "../x"}}, "data.name"),
+        ({}, "budget: missing"),
+    ],
+    ids=["limit", "adjacency", "consent", "name", "none"],
+)
+def test_bad_settings_are_refused_in_words(tables, said):
+    with pytest.raises(InvalidInput, match=said):
+        Settings.of({"data": {"source": "digits"}, **tables})
+
+
+@pytest.mark.parametrize("rows", ["5-2", "0-9999", "a", "-1", ""], ids=repr)
+def test_bad_rows_are_refused(tmp_path, rows):
+    with people.client(tmp_path / "a", settings(rows)) as client, pytest.raises(InvalidInput, match="rising list"):
+        client.records  # noqa: B018
+
+
+def test_edited_settings_are_written_into_the_ledger(tmp_path):
+    people.client(tmp_path / "a").close()
+    path = tmp_path / "a" / "client.toml"
+    path.write_text(
+        path.read_text().replace("limit = 1000000.0", "limit = 5").replace("unproven = []", 'unproven = ["x"]')
+    )
+    with Client.open(tmp_path / "a") as client:
+        assert client.standing.budget is not None and client.standing.budget.limit == 5
+        assert client.standing.consents.unproven == {"x"}
+    path.write_text(path.read_text().replace('["x"]', "[]"))
+    with Client.open(tmp_path / "a") as client:
+        assert client.standing.consents.unproven == frozenset()
+        before = len(client.ledger.entries())
+    with Client.open(tmp_path / "a") as client:
+        assert len(client.ledger.entries()) == before
+
+
+def test_two_processes_do_not_answer_for_one_client(tmp_path):
+    with joined(tmp_path / "a") as one, Client.open(tmp_path / "a") as other:
+        body(one.answer("report", plans()(1).encode()))
+        assert other.reply("report", plans()(2).encode()).reason == Reason.UNAVAILABLE.value
+        assert other.standing.spent == pytest.approx(COST)
+
+
+def test_own_tables_need_no_test_part(tmp_path):
+    rows = "\n".join(f"{k / 10},{k % 3},{'ab'[k % 2]}" for k in range(12))
+    (tmp_path / "own.csv").write_text(f"x,y,kind\n{rows}\n")
+    own = Settings.of(
+        {
+            "data": {"source": "../own.csv", "label": "kind", "classes": ["a", "b"]},
+            "budget": {"limit": 1.0},
+        }
+    )
+    with people.client(tmp_path / "a", own) as client:
+        assert (len(client.records), client.records.shape, client.records.classes) == (12, (2,), ("a", "b"))
+        with pytest.raises(Refused, match="they must agree"):
+            client.join(invitation().encode())
+
+
+# --- invitations and offers
+
+
+def test_an_invitation_survives_the_wire_and_tells_no_places():
+    own = {"source": "/srv/secret/scans.npz", "classes": ["a", "b"], "mean": [0.0], "std": [1.0]}
+    given = recipe().with_({"data": own})
+    found = Invitation.of(given, "demo", 1, datasets.load("digits"))
+    assert Invitation.decode(found.encode()) == found
+    assert "secret" not in found.recipe
+    assert 'source = "./scans.npz"' in found.recipe
+
+
+def test_central_privacy_is_no_federation_for_clients():
+    given = {"name": "central-dp", "clip": 1.0, "noise_multiplier": 1.0, "selection": {"kind": "probability", "p": 0.5}}
+    central = people.tiny.recipe({"method": given})
+    with pytest.raises(InvalidInput, match="take the noise off"):
+        invitation(central)
+
+
+def test_an_offer_says_how_many_rounds_fit(tmp_path):
+    with people.client(tmp_path / "a", settings(limit=2.5 * COST)) as client:
+        offer = client.offer(invitation().encode())
+        assert (offer.fits, offer.rounds, offer.agreed) == (2, 3, False)
+        assert "Of 3 rounds your budget allows 2" in offer.to_text()
+        assert client.federations() == {}  # to look is not to agree
+        assert client.join(invitation().encode()).agreed is False
+        assert client.offer(invitation().encode()).agreed is True
+        assert client.federations() == {NAME: 0}
+
+
+def test_only_federations_that_the_settings_allow_are_joined(tmp_path):
+    own = settings(federations=["clinics-*", "another"])
+    with people.client(tmp_path / "a", own) as client:
+        with pytest.raises(Refused, match=r"clinics-\*, another") as caught:
+            client.join(invitation().encode())
+        assert caught.value.reason is Reason.NOT_AGREED
+        client.join(invitation(name="clinics-north").encode())
+
+
+# --- every method
+
+
+@pytest.mark.parametrize("name", [name for name in people.METHODS if name != "silo-dp"])
+def test_every_method_answers_as_its_simulation_does(tmp_path, name):
+    """Integer sums, and so models, are equal to the last bit under injected randomness."""
+    from sordino.runs import run
+
+    given = people.method_recipe(name)
+    federation = people.wire(given)
+    adjacency = "record-replace" if "ldpfl" in name else "client"
+    own = {"limit": 1e12, "unproven": ["labels"], "budget": {"adjacency": adjacency}}
+    fleet = people.DirectFleet(people.members(tmp_path, federation, injected=True, **own))
+    coordinator = people.coordinator(federation, fleet)
+    if federation.method.preparation(NAME) is not None:
+        assert coordinator.prepare().reported == [0, 1, 2]
+    state = federation.method.init()
+    for _ in range(3):
+        state, held = coordinator.round(state)
+        assert held.attendance.reported == [0, 1, 2], fleet.reasons
+    assert np.array_equal(state.parameters, run(given, workers=1).parameters)
+
+
+def test_fresh_randomness_serves_every_method(tmp_path):
+    """Fresh keys refuse to give a word out twice: no method may ask for one."""
+    for name in people.METHODS:
+        given = people.method_recipe(name)
+        adjacency = {"silo-dp": "record-add-remove"}.get(name, "record-replace" if "ldpfl" in name else "client")
+        own = settings(limit=1e12, unproven=["labels"], budget={"adjacency": adjacency, "delta": 1e-5})
+        with joined(tmp_path / name, given, own) as client:
+            of = plans(given)
+            if client._member(NAME).prepares:
+                assert client.reply("prepare", of(0).encode()).reason == ""
+            reply = client.reply("report", of(1).encode())
+            assert reply.reason == "", name
+
+
+def test_what_a_client_keeps_is_there_after_a_restart(tmp_path):
+    """WebFed's noisy count is announced in round 1 and repeated in later rounds."""
+    given = people.method_recipe("webfed")
+    joined(tmp_path / "a", given, settings(limit=1e12)).close()
+    counts = []
+    for round in (1, 2, 3):
+        with Client.open(tmp_path / "a") as client:
+            counts.append(body(client.answer("report", plans(given)(round).encode()))[:4])
+            assert len(list((tmp_path / "a" / "federations" / NAME / "kept").iterdir())) == round
+    assert counts[0] == counts[1] == counts[2]
+
+
+def test_a_method_that_sends_nothing_spends_nothing_and_does_each_round_once(tmp_path):
+    given = people.method_recipe("local-only")
+    with joined(tmp_path / "a", given) as client:
+        of = plans(given)
+        first = client.answer("report", of(1).encode())
+        assert body(first) == b""
+        kept = sorted((tmp_path / "a" / "federations" / NAME / "kept").iterdir())
+        content = kept[0].read_bytes()
+        assert client.answer("report", of(1).encode()) == first
+        assert kept[0].read_bytes() == content
+        assert client.reply("report", replace(of(1), round=0).encode()).reason == Reason.NOT_IN_RECIPE.value
+        assert client.standing.releases == 0
+
+
+# --- records that are randomised once
+
+
+def randomised(tmp_path: Path) -> tuple[Client, list[int]]:
+    given = people.method_recipe("ldpfl")
+    own = settings(limit=1e6, unproven=["labels"], budget={"adjacency": "record-replace"})
+    joined(tmp_path / "a", given, own).close()
+    made: list[int] = []
+
+    def counting(round: int):
+        made.append(round)
+        return fresh(round)
+
+    return Client.open(tmp_path / "a", randomness=counting), made
+
+
+def test_records_are_randomised_once_and_reused_after_a_restart_and_by_a_second_federation(tmp_path):
+    given = people.method_recipe("ldpfl")
+    client, made = randomised(tmp_path)
+    with client:
+        client.answer("prepare", plans(given)(0).encode())
+        body(client.answer("report", plans(given)(1).encode()))
+        spent, unprotected = client.standing.spent, client.standing.unprotected
+        (path,) = (tmp_path / "a" / "prepared").glob("*.safetensors")
+        content = path.read_bytes()
+    assert made == [0, 1] and spent > 0 and unprotected == 1
+    with Client.open(tmp_path / "a", randomness=lambda round: (made.append(round), fresh(round))[1]) as again:
+        again.answer("prepare", plans(given)(0).encode())
+        again.join(invitation(given, name="second").encode())
+        of = plans(given, "second")
+        again.answer("prepare", of(0).encode())
+        body(again.answer("report", of(1).encode()))
+        assert made == [0, 1, 1]  # training order only: no record was randomised again
+        assert path.read_bytes() == content
+        assert (again.standing.spent, again.standing.unprotected) == (spent, unprotected)
+        told = [e.event for e in again.ledger.entries() if isinstance(e.event, Released)]
+        second = [r for event in told if event.key.federation == "second" for r in event.releases]
+        assert second and all(isinstance(release.composition, Derived) for release in second)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"clients.epsilon": 0.25}, {"method.extractor.orientations": 5}, {"seed": 9}],
+    ids=["other epsilon", "other features", "other seed"],
+)
+def test_other_settings_randomise_anew_and_are_counted(tmp_path, changes):
+    given = people.method_recipe("ldpfl")
+    client, made = randomised(tmp_path)
+    other = given.with_(changes)
+    with client:
+        client.answer("prepare", plans(given)(0).encode())
+        spent = client.standing.spent
+        client.join(invitation(other, name="second").encode())
+        assert client.reply("prepare", plans(other, "second")(0).encode()).reason == ""
+        assert client.standing.spent > spent
+        assert made == [0, 0]
+
+
+def test_a_round_before_the_preparation_is_refused(tmp_path):
+    client, _ = randomised(tmp_path)
+    with client:
+        reply = client.reply("report", plans(people.method_recipe("ldpfl"))(1).encode())
+        assert reply.reason == Reason.OUT_OF_ORDER.value
+
+
+# --- receipts
+
+
+def with_receipt(receipt: bytes) -> bytes:
+    return replace(invitation(), receipt=receipt.hex()).encode()
+
+
+def test_a_receipt_is_the_ledgers_head_and_only_this_client_can_make_it(tmp_path):
+    with joined(tmp_path / "a") as client:
+        receipt = client.reply("report", plans()(1).encode()).receipt
+        assert len(receipt) == RECEIPT_BYTES
+        assert Seal(client.identity.key).head(NAME, receipt) == client.ledger.head()
+        client.receive_receipt(NAME, receipt)
+        for forged in (receipt[:-1] + bytes([receipt[-1] ^ 1]), os.urandom(RECEIPT_BYTES), b""):
+            with pytest.raises(Refused):
+                client.join(with_receipt(forged) if forged else replace(invitation(), receipt="zz").encode())
+        with pytest.raises(Refused):  # one for another federation
+            client.join(replace(invitation(name="another"), receipt=receipt.hex()).encode())
+        assert not client.stopped  # what is forged stops nobody
+        body(client.answer("report", plans()(2).encode()))
+
+
+def older(tmp_path: Path) -> tuple[bytes, Path]:
+    """A client whose folder was copied after round 1 and put back after round 2; the receipt of round 2."""
+    folder, backup = tmp_path / "a", tmp_path / "backup"
+    with joined(folder) as client:
+        client.answer("report", plans()(1).encode())
+    shutil.copytree(folder, backup)
+    with Client.open(folder) as client:
+        receipt = client.reply("report", plans()(2).encode()).receipt
+    shutil.rmtree(folder)
+    shutil.copytree(backup, folder)
+    return receipt, folder
+
+
+def test_a_restored_older_ledger_is_noticed_at_the_next_join_and_stops_the_client(tmp_path):
+    receipt, folder = older(tmp_path)
+    with Client.open(folder) as client:
+        with pytest.raises(Refused, match="restored from a backup") as caught:
+            client.join(with_receipt(receipt))
+        assert caught.value.reason is Reason.OLDER_LEDGER
+        reply = client.reply("report", plans()(2).encode())
+        assert reply.reason == Reason.OLDER_LEDGER.value
+    with Client.open(folder) as again:  # a restart does not resolve it, nor does another invitation
+        assert again.stopped
+        with pytest.raises(Refused, match="restored from a backup"):
+            again.join(invitation(name="another").encode())
+
+
+def test_an_accepted_older_ledger_counts_every_round_that_it_lacks(tmp_path):
+    receipt, folder = older(tmp_path)
+    with Client.open(folder) as client:
+        with pytest.raises(Refused):
+            client.join(with_receipt(receipt))
+        assert client.standing.spent == pytest.approx(COST)
+        assert client.accept_older_ledger() == pytest.approx(3 * COST)  # rounds 2 and 3 may both have been answered
+        client.join(with_receipt(receipt))
+        body(client.answer("report", plans()(2).encode()))  # perhaps a second draw of round 2: counted again
+        assert client.standing.spent == pytest.approx(4 * COST)
+        with pytest.raises(InvalidInput, match="nothing to accept"):
+            client.accept_older_ledger()
+
+
+def test_an_older_ledger_is_not_accepted_beyond_the_budget(tmp_path):
+    receipt, folder = older(tmp_path)
+    path = folder / "client.toml"
+    path.write_text(path.read_text().replace("limit = 1000000.0", f"limit = {2.5 * COST}"))
+    with Client.open(folder) as client:
+        with pytest.raises(Refused):
+            client.join(with_receipt(receipt))
+        with pytest.raises(Exception, match="asks for epsilon"):
+            client.accept_older_ledger()
+        assert client.stopped
+        assert client.standing.spent == pytest.approx(COST)
+
+
+def test_an_older_ledger_alone_is_noticed_by_the_receipt_beside_it(tmp_path):
+    with joined(tmp_path / "a") as client:
+        shutil.copy(tmp_path / "a" / "ledger.sqlite", tmp_path / "old.sqlite")
+        client.receive_receipt(NAME, client.reply("report", plans()(1).encode()).receipt)
+    newest = tmp_path / "newest.sqlite"
+    (tmp_path / "a" / "ledger.sqlite").rename(newest)
+    shutil.copy(tmp_path / "old.sqlite", tmp_path / "a" / "ledger.sqlite")
+    with Client.open(tmp_path / "a") as client:
+        assert client.stopped
+    newest.replace(tmp_path / "a" / "ledger.sqlite")
+    with Client.open(tmp_path / "a") as client:  # the newest copy resolves it
+        assert not client.stopped
+
+
+def test_a_damaged_identity_is_said_to_be_damaged(tmp_path):
+    people.client(tmp_path / "a").close()
+    (tmp_path / "a" / "identity.json").write_text(json.dumps({"name": "a"}))
+    with pytest.raises(InvalidInput, match="restore it from a backup"):
+        Client.open(tmp_path / "a")
+
+
+def test_a_log_begins_anew_before_it_fills_a_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr("sordino.client.core.LOG_BYTES", 300)
+    with people.client(tmp_path / "a") as client:
+        for k in range(20):
+            client.log(f"line {k} {'x' * 100}")
+        sizes = [(tmp_path / "a" / name).stat().st_size for name in ("log.txt", "log.old.txt")]
+    assert max(sizes) < 600
+
+
+def test_a_schedule_that_nobody_could_read_is_refused(tmp_path):
+    with people.client(tmp_path / "a") as client, pytest.raises(Refused, match="30,000 rounds"):
+        client.offer(invitation(recipe({"rounds.count": 30_000})).encode())
+
+
+@pytest.mark.parametrize("constants", [{"std": (0.0,)}, {"mean": (0.0, 0.0)}, {"mean": (0.0,) * 3, "std": (1.0,) * 3}])
+def test_constants_that_do_not_fit_the_records_are_refused(tmp_path, constants):
+    with people.client(tmp_path / "a") as client, pytest.raises(Refused, match="constants do not fit"):
+        client.offer(replace(invitation(), **constants).encode())

@@ -1,0 +1,110 @@
+"""`sordino client init|show|join|serve`, as owners call them."""
+
+import json
+import shutil
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sordino.client.core import Client
+from tests.client.people import COST, NAME, invitation, plans
+
+with warnings.catch_warnings():  # typer imports names that click has deprecated
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from click.testing import Result
+    from typer.testing import CliRunner
+
+    from sordino.cli import app
+
+
+def sordino(*arguments: object, answer: str | None = None) -> Result:
+    return CliRunner().invoke(app, ["client", *map(str, arguments)], input=answer)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "clinic"
+    done = sordino("init", made, "--data", "digits", "--rows", "0-19", "--budget", "2000", "--name", "north")
+    assert done.exit_code == 0, done.output
+    assert "Made the client north" in done.stdout and "20 records" in done.stdout
+    return made
+
+
+@pytest.fixture
+def invited(tmp_path: Path) -> Path:
+    path = tmp_path / "demo.invitation"
+    path.write_bytes(invitation().encode())
+    return path
+
+
+def shown(folder: Path) -> dict[str, Any]:
+    done = sordino("show", folder, "--json")
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_joining_shows_the_statement_and_asks(folder, invited):
+    done = sordino("join", folder, invited, answer="n\n")
+    assert done.exit_code == 1
+    assert "What digits-demo would learn of you" in done.stdout
+    assert "Of 3 rounds your budget allows 3" in done.stdout
+    assert shown(folder)["federations"] == {}
+    assert sordino("join", folder, invited, answer="y\n").exit_code == 0
+    assert shown(folder)["federations"] == {NAME: 0}
+    again = sordino("join", folder, invited)
+    assert "nothing has changed" in again.stdout
+
+
+def test_yes_answers_and_show_tells_what_was_spent_in_its_terms(folder, invited):
+    assert sordino("join", folder, invited, "--yes").exit_code == 0
+    with Client.open(folder) as client:
+        client.answer("report", plans()(1).encode())
+    found = shown(folder)
+    assert found["budget"]["spent"] == pytest.approx(COST)
+    assert found["budget"]["terms"] == "proven, against server, adjacency client, delta 0"
+    assert found["federations"] == {NAME: 1}
+    text = sordino("show", folder).stdout
+    assert "Client      north" in text and "answered up to round 1" in text
+    assert "epsilon 2000 (proven, against server, adjacency client, delta 0)" in text
+
+
+def test_what_cannot_be_joined_is_refused_in_a_sentence(folder, tmp_path):
+    path = tmp_path / "x.invitation"
+    path.write_bytes(b"nonsense")
+    done = sordino("join", folder, path, "--yes")
+    assert (done.exit_code, done.stderr) == (1, "Refused: this is not an invitation to a federation\n")
+    assert sordino("join", folder, tmp_path / "none", "--yes").exit_code == 1
+    assert "no client's folder" in sordino("show", tmp_path).stderr
+
+
+def test_bad_options_make_no_folder(tmp_path):
+    done = sordino("init", tmp_path / "x", "--data", "digits", "--budget", "-1")
+    assert done.exit_code == 1 and "budget.limit" in done.stderr
+    assert not (tmp_path / "x").exists()
+
+
+def test_an_older_ledger_is_accepted_by_its_owner_only(folder, invited, tmp_path):
+    sordino("join", folder, invited, "--yes")
+    shutil.copytree(folder, tmp_path / "backup")
+    with Client.open(folder) as client:
+        receipt = client.reply("report", plans()(1).encode()).receipt
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "backup", folder)
+    invited.write_bytes(replace(invitation(), receipt=receipt.hex()).encode())
+    refused = sordino("join", folder, invited, "--yes")
+    assert refused.exit_code == 1 and "--accept-older-ledger" in refused.stderr
+    assert "STOPPED" in sordino("show", folder).stdout
+    done = sordino("join", folder, invited, "--yes", "--accept-older-ledger")
+    assert done.exit_code == 0, done.output
+    assert "1950 is spent now" in done.stdout
+    assert shown(folder)["budget"]["spent"] == pytest.approx(3 * COST)
+
+
+def test_nothing_on_the_command_line_sets_randomness():
+    for command in ("init", "show", "join", "serve"):
+        words = sordino(command, "--help").stdout.lower()
+        assert "seed" not in words and "random" not in words

@@ -1,0 +1,258 @@
+"""A coordinator and three clients, each a process of its own behind its own socket; one of them is killed."""
+
+import itertools
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sordino.client import frames
+from sordino.client.core import Client
+from sordino.client.frames import Request, Response, What
+from sordino.client.refusal import Reason
+from sordino.client.service import Service, Unreachable
+from sordino.errors import InvalidInput
+from sordino.fleets.local_clients import SocketFleet
+from sordino.messages import Answer
+from sordino.methods.interface import State
+from sordino.privacy.history import ranges
+from sordino.privacy.ledger import Ledger, Released
+from tests.client import people
+from tests.client.people import COST, NAME, body, invitation, plans
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder with a short name: paths of sockets have about a hundred letters."""
+    found = Path(tempfile.mkdtemp(prefix="sdo-"))
+    yield found
+    shutil.rmtree(found)
+
+
+class Processes:
+    """Clients' processes by their number."""
+
+    def __init__(self, place: Path) -> None:
+        self._place, self.running = place, dict[int, subprocess.Popen[bytes]]()
+
+    def serve(self, number: int) -> None:
+        self._start(number, "sordino", "client", "serve", self.folder(number), "--socket", self.socket(number))
+
+    def serve_and_die(self, number: int) -> None:
+        self._start(number, "tests.client.dying", self.folder(number), self.socket(number))
+
+    def _start(self, number: int, *command: Any) -> None:
+        self.running[number] = subprocess.Popen(
+            [sys.executable, "-m", *map(str, command)], cwd=ROOT, stdout=subprocess.DEVNULL
+        )
+
+    def folder(self, number: int) -> Path:
+        return self._place / f"client{number}"
+
+    def socket(self, number: int) -> Path:
+        return self._place / f"{number}.sock"
+
+    def stop(self) -> list[int]:
+        for process in self.running.values():
+            process.terminate()
+        return [process.wait(10) for process in self.running.values()]
+
+
+@pytest.fixture
+def processes(place: Path) -> Iterator[Processes]:
+    found = Processes(place)
+    yield found
+    for process in found.running.values():
+        process.kill()
+        process.wait()
+
+
+class Recording(SocketFleet):
+    """Keeps what came, by client and round."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.came: dict[tuple[int, int], bytes] = {}
+
+    def exchange(self, step: str, messages: Any, deadline: Any) -> Any:
+        for client, answer in super().exchange(step, messages, deadline):
+            self.came[client, Answer.decode(answer).round] = body(answer)
+            yield client, answer
+
+
+def recorded(folder: Path) -> dict[int, bytes]:
+    """The reports in a client's ledger, by round; every round once."""
+    with Ledger.open(folder / "ledger.sqlite") as ledger:
+        keys = [entry.event.key for entry in ledger.entries() if isinstance(entry.event, Released)]
+        assert len({key.round for key in keys}) == len(keys)
+        return {key.round: ledger.replay(key) or b"" for key in keys}
+
+
+def test_three_processes_run_a_federation_and_one_is_killed_between_recording_and_sending(place, processes):
+    federation = people.wire(people.recipe())
+    for number, part in enumerate(federation.parts):
+        people.client(processes.folder(number), people.settings(ranges(part), federations=[NAME])).close()
+    processes.serve(0)
+    processes.serve(1)
+    processes.serve_and_die(2)
+    fleet = Recording({number: processes.socket(number) for number in range(3)}, patience=60.0)
+    invitations = {number: invitation(federation.recipe, number).encode() for number in range(3)}
+    assert fleet.invite(invitations) == {}
+    dead = processes.running[2]
+    left: dict[int, bytes] = {}
+
+    def start_again() -> None:
+        assert dead.wait(60) == -signal.SIGKILL
+        left.update(recorded(processes.folder(2)))
+        processes.serve(2)
+
+    watcher = threading.Thread(target=start_again)
+    watcher.start()
+    coordinator = people.coordinator(federation, fleet)
+    states: list[State] = [federation.method.init()]
+    for _ in range(3):
+        after, held = coordinator.round(states[-1])
+        assert sorted(held.attendance.reported) == [0, 1, 2]
+        states.append(after)
+    watcher.join()
+    assert list(left) == [1]  # recorded, and not sent
+    assert fleet.came[2, 1] == left[1]
+    assert processes.stop() == [0, 0, 0]
+    for number in range(3):
+        reports = recorded(processes.folder(number))
+        assert reports == {round: fleet.came[number, round] for round in (1, 2, 3)}
+        with Client.open(processes.folder(number)) as client:
+            assert client.standing.spent == pytest.approx(3 * COST)
+            assert not client.stopped  # the receipts are in the ledger
+            client.join(replace(invitation(federation.recipe, number), receipt=fleet.receipts[number].hex()).encode())
+    for before, after in itertools.pairwise(states):  # the model is what the ledgers' bytes add up to
+        plan = federation.method.plan(before, NAME)
+        tally = federation.method.tally(plan)
+        assert tally.add([0, 1, 2], [fleet.came[number, plan.round] for number in range(3)]) == {}
+        assert np.array_equal(federation.method.update(before, plan, tally).parameters, after.parameters)
+
+
+def test_what_only_carries_bytes_loads_no_learning_stack():
+    program = "import sys, sordino.fleets.local_clients; print(sorted({'torch', 'pydantic'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout == "[]\n"
+
+
+# --- the socket
+
+
+@pytest.fixture
+def served(place: Path) -> Iterator[tuple[Client, Path]]:
+    with people.client(place / "a") as client:
+        service = Service(client, place / "s", largest=10_000)
+        thread = threading.Thread(target=service.serve)
+        thread.start()
+        try:
+            yield client, place / "s"
+        finally:
+            service.stop()
+            thread.join()
+
+
+def asked(path: Path, request: Request) -> Response:
+    with frames.socket.socket(frames.socket.AF_UNIX) as connection:
+        connection.connect(str(path))
+        frames.send(connection, request.encode())
+        return Response.decode(frames.receive(connection))
+
+
+def test_the_socket_is_its_owners_alone_and_says_who_is_there(served):
+    client, path = served
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    response = asked(path, Request(What.HELLO))
+    assert response.fine and client.identity.id.encode() in response.payload
+    assert client.identity.key.hex().encode() not in response.payload
+
+
+def test_an_invitation_that_the_owner_did_not_name_waits_for_the_owner(served):
+    client, path = served
+    response = asked(path, Request(What.JOIN, "", invitation().encode()))
+    assert (response.fine, response.reason) == (False, Reason.NOT_AGREED.value)
+    assert client.federations() == {}
+    waiting = client.folder / "invitations" / f"{NAME}.invitation"
+    client.join(waiting.read_bytes())
+    assert asked(path, Request(What.JOIN, "", invitation().encode())).fine  # agreed to by now
+    answer = asked(path, Request(What.STEP, "report", plans()(1).encode()))
+    assert answer.fine and len(body(answer.payload)) == 82
+    assert asked(path, Request(What.RECEIPT, NAME, answer.receipt)).fine
+    assert not asked(path, Request(What.RECEIPT, "elsewhere", answer.receipt)).fine
+
+
+def test_frames_that_are_too_long_or_no_requests_end_the_connection_and_nothing_else(served):
+    _, path = served
+    for raw in (b"\xff\xff\xff\xff", b"\x03\x00\x00\x00abc", b"\x04\x00\x00\x00ab"):
+        with frames.socket.socket(frames.socket.AF_UNIX) as connection:
+            connection.connect(str(path))
+            connection.sendall(raw)
+            if raw[0] == 4:
+                continue  # cut off by closing
+            assert not Response.decode(frames.receive(connection)).fine
+            assert connection.recv(1) == b""
+    assert asked(path, Request(What.HELLO)).fine
+
+
+def test_a_second_service_at_the_same_socket_is_refused_and_a_dead_ones_place_is_taken(served, place):
+    client, path = served
+    with pytest.raises(Unreachable, match="another process listens"):
+        Service(client, path)
+    with pytest.raises(InvalidInput, match="no socket"):
+        Service(client, client.folder / "client.toml")
+    with pytest.raises(InvalidInput, match="longer"):
+        Service(client, place / ("x" * 120))
+    left = frames.socket.socket(frames.socket.AF_UNIX)
+    left.bind(str(place / "dead"))
+    left.close()
+    Service(client, place / "dead")._listening.close()
+
+
+def test_a_client_that_is_not_there_is_not_waited_for_longer_than_said(place):
+    fleet = SocketFleet({0: place / "nobody"}, patience=0.2)
+    began = time.monotonic()
+    assert list(fleet.exchange("report", {0: plans()(1).encode()}, None)) == []
+    assert "cannot be reached" in fleet.invite({0: invitation().encode()})[0]
+    assert time.monotonic() - began < 5
+
+
+# --- secure sums
+
+
+@pytest.mark.parametrize("gone_before", ["shares", "masked", "confirm"])
+def test_a_client_that_restarts_in_the_middle_of_a_secure_sum_drops_out_of_it_and_spends_once(tmp_path, gone_before):
+    given = people.recipe({"split": {"kind": "iid", "clients": 4}, "method.channel": {"kind": "summed"}})
+    federation = people.wire(given)
+    clients = people.members(tmp_path, federation)
+
+    class Restarting(people.DirectFleet):
+        def exchange(self, step: str, messages: Any, deadline: Any) -> Any:
+            if step == gone_before and held_rounds == 0:
+                clients[3].close()
+                clients[3] = Client.open(clients[3].folder)
+            yield from super().exchange(step, messages, deadline)
+
+    held_rounds = 0
+    coordinator, state = people.coordinator(federation, Restarting(clients)), federation.method.init()
+    state, held = coordinator.round(state)
+    counted = [0, 1, 2, 3] if gone_before == "confirm" else [0, 1, 2]
+    assert held.attendance.reported == counted
+    assert clients[3].standing.spent == (pytest.approx(COST) if gone_before == "confirm" else 0)
+    held_rounds = 1
+    _, held = coordinator.round(state)
+    assert held.attendance.reported == [0, 1, 2, 3]

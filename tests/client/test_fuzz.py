@@ -1,0 +1,160 @@
+"""Whatever bytes come, a client refuses in words: no crash, no hang, nothing spent."""
+
+import json
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given
+from hypothesis import settings as tried
+from hypothesis import strategies as st
+
+from sordino.client import frames
+from sordino.client.core import Client
+from sordino.client.frames import Request, Response, What
+from sordino.client.invitation import Invitation
+from sordino.client.refusal import Reason, Refused
+from sordino.errors import InvalidInput
+from sordino.messages import Plan
+from tests.client.people import NAME, invitation, joined, plans
+
+ROUNDS = 150
+STEPS = ["report", "prepare", "keys", "masked", "x"]
+PLAN = plans()(1).encode()
+INVITATION = invitation().encode()
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def damaged(message: bytes) -> st.SearchStrategy[bytes]:
+    """The message with a piece of it replaced by something else."""
+    place = st.integers(0, min(len(message), 200))
+    return st.builds(
+        lambda start, length, new: message[:start] + new + message[start + length :],
+        place, st.integers(0, 40), st.binary(max_size=40),
+    )  # fmt: skip
+
+
+def as_invitation(value: Any) -> bytes:
+    return b"SI\x01\x00" + json.dumps(value).encode()
+
+
+@st.composite
+def plan_messages(draw: Any) -> bytes:
+    """A plan whose header says anything, with some bytes after it."""
+    header = {"federation": NAME, "round": 1, "settings": {}, "arrays": {"parameters": [650]}}
+    for key in draw(st.sets(st.sampled_from(sorted(header)), min_size=1)):
+        header[key] = draw(json_values)
+    if draw(st.booleans()):
+        header["arrays"] = {"parameters": draw(st.lists(st.integers(-(2**66), 2**66), max_size=3))}
+    text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
+    return struct.pack("<2sBxI", b"SP", 1, len(text)) + text + draw(st.binary(max_size=64))
+
+
+@pytest.fixture(scope="module")
+def member(tmp_path_factory: Any) -> Iterator[Client]:
+    with joined(tmp_path_factory.mktemp("fuzz") / "a") as client:
+        yield client
+
+
+def nested(depth: int) -> bytes:
+    text = b'{"arrays":' + b"[" * depth + b"]" * depth + b"}"
+    return struct.pack("<2sBxI", b"SP", 1, len(text)) + text
+
+
+@tried(max_examples=ROUNDS, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.one_of(st.binary(max_size=300), damaged(PLAN), plan_messages()), st.sampled_from(STEPS))
+@example(nested(100_000), "report")
+@example(
+    b"SP\x01\x00" + struct.pack("<I", 60) + b'{"arrays":{},"federation":"x","round":1e999,"settings":{}}  ', "report"
+)
+def test_any_plan_is_answered_in_words(member, message, step):
+    if message == PLAN:
+        return
+    reply = member.reply(step, message)
+    assert reply.reason in {reason.value for reason in Reason}
+    assert member.standing.spent == 0
+
+
+@tried(max_examples=ROUNDS, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.one_of(st.binary(max_size=300), damaged(INVITATION), json_values.map(as_invitation)))
+@example(b"SI\x01\x00" + b"[" * 100_000)
+def test_any_invitation_is_refused_in_words_or_is_the_one_agreed_to(member, message):
+    try:
+        offer = member.join(message)
+    except Refused as refused:
+        assert str(refused)
+    else:
+        assert offer.invitation == invitation()
+    assert list(member.federations()) == [NAME]
+    assert not member.stopped
+
+
+@tried(max_examples=ROUNDS)
+@given(st.binary(max_size=80))
+def test_decoders_give_back_what_they_wrote_or_refuse(raw):
+    for decode in (Request.decode, Response.decode, Invitation.decode):
+        try:
+            found: Any = decode(raw)
+        except InvalidInput:
+            continue
+        assert found.encode() == raw
+
+
+@tried(max_examples=ROUNDS)
+@given(st.sampled_from(list(What)), st.text(max_size=50), st.binary(max_size=50), st.booleans(), st.binary(max_size=70))
+def test_requests_and_responses_survive_the_wire(what, text, payload, fine, receipt):
+    request = Request(what, text, payload)
+    response = Response(fine, payload, text, receipt)
+    assert Request.decode(request.encode()) == request
+    assert Response.decode(response.encode()) == response
+
+
+@tried(max_examples=50, deadline=None)
+@given(st.binary(max_size=60))
+def test_frames_end_with_what_came(raw):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.settimeout(5)
+        ours.sendall(raw)
+        ours.close()
+        read = b""
+        try:
+            while True:
+                read += frames.receive(theirs, largest=40)
+        except (frames.Closed, InvalidInput):
+            pass
+        assert len(read) <= len(raw)
+
+
+def test_memory_does_not_grow_with_what_is_announced():
+    import tracemalloc
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(struct.pack("<I", 2**27) + b"x")
+        ours.close()
+        tracemalloc.start()
+        with pytest.raises(frames.Closed, match="in the middle"):
+            frames.receive(theirs)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+        tracemalloc.stop()
+
+
+@tried(max_examples=ROUNDS, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=100))
+def test_any_receipt_is_refused(member, raw):
+    with pytest.raises(Refused):
+        member.receive_receipt(NAME, raw)
+    assert not member.stopped
+
+
+def test_the_plan_that_is_damaged_here_is_a_good_one(member):
+    assert Plan.decode(PLAN).encode() == PLAN
+    assert member.offer(INVITATION).agreed

@@ -1,0 +1,59 @@
+"""docs/client.md is followed from its beginning to its end, in an empty folder; what it shows is what comes out."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.client.test_commands import CliRunner, app
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "client.md"
+BLOCKS = re.compile(r"```(console|python|)\n(.*?)```", re.DOTALL)
+
+
+@pytest.fixture
+def background(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[bytes]]]:
+    folder = tempfile.mkdtemp(prefix="sdo-")
+    monkeypatch.chdir(folder)
+    running: list[subprocess.Popen[bytes]] = []
+    yield running
+    for process in running:
+        process.terminate()
+        process.wait(20)
+    shutil.rmtree(folder)
+
+
+def follow(block: str, background: list[subprocess.Popen[bytes]]) -> None:
+    """Give the commands of a console block, and compare what they print with what is shown after them."""
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, shown = part.partition("\n")
+        program, *words = shlex.split(command)
+        assert program == "sordino"
+        if words[-1] == "&":
+            background.append(subprocess.Popen([sys.executable, "-m", "sordino", *words[:-1]]))
+            continue
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, (command, done.output)
+        printed = done.stdout.splitlines()
+        for line in shown.splitlines():
+            assert line in printed or line == "...", (line, done.stdout)
+
+
+def test_the_page_can_be_followed_and_shows_what_comes_out(background, capsys):
+    printed = ""
+    for kind, block in BLOCKS.findall(PAGE.read_text()):
+        if kind == "console":
+            follow(block, background)
+        elif kind == "python":
+            capsys.readouterr()
+            exec(compile(block, str(PAGE), "exec"), {})
+            printed = capsys.readouterr().out
+        else:
+            assert block == printed
+    assert len(background) == 2

@@ -1,0 +1,34 @@
+"""The bytes of every message of a client, written down: another version of Sordino must read them."""
+
+from sordino.client.frames import Request, Response, What
+from sordino.client.invitation import Invitation
+from sordino.client.receipt import Seal
+
+INVITATION = (
+    b'SI\x01\x00{"classes":["no","yes"],"client":2,"federation":"demo","mean":[0.5],"receipt":"ab12",'
+    b'"recipe":"name = \\"x\\"\\n","shape":[1,8,8],"std":[2.0]}'
+)
+RECEIPT = (
+    "53480100"
+    "1111111111111111111111111111111111111111111111111111111111111111"
+    "4963f933b36fe7809f133b7194f90583132c49567b01df6f0391b21ca16e5d96"
+)
+
+
+def test_an_invitation():
+    found = Invitation("demo", 2, 'name = "x"\n', (1, 8, 8), ("no", "yes"), (0.5,), (2.0,), "ab12")
+    assert found.encode() == INVITATION
+    assert Invitation.decode(INVITATION) == found
+
+
+def test_a_receipt():
+    seal = Seal(bytes(range(32)))
+    assert seal.receipt("demo", "11" * 32).hex() == RECEIPT
+    assert seal.head("demo", bytes.fromhex(RECEIPT)) == "11" * 32
+
+
+def test_requests_and_responses():
+    assert Request(What.STEP, "report", b"plan").encode() == b"SQ\x01\x03\x06reportplan"
+    assert Request(What.HELLO).encode() == b"SQ\x01\x01\x00"
+    assert Response(True, b"answer", "", b"head").encode() == b"SA\x01\x01\x00\x00\x04\x00headanswer"
+    assert Response(False, b"", "no", b"").encode() == b"SA\x01\x00\x02\x00\x00\x00no"
