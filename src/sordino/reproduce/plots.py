@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 560, 340
 LEFT, RIGHT, TOP, BOTTOM = 56, 20, 40, 64
 OURS, PAPER, GRID, TEXT = "#0b5c94", "#c2570c", "#d8d8d4", "#33332f"
+WIDE = 16.0  #: places so many times apart are drawn on a logarithmic scale
 #: Colour and dashes of each line over rounds: no meaning hangs on colour alone.
 LINES = (("#0b5c94", "none"), ("#c2570c", "7 3"), ("#2b7a3d", "2 3"), ("#7a3d8f", "9 3 2 3"), ("#33332f", "5 5"))
 
@@ -26,22 +28,21 @@ class _Frame:
     last: float
     low: float
     high: float
+    logarithmic: bool = False
 
     @classmethod
-    def around(cls, places: Sequence[float], accuracies: Sequence[float]) -> _Frame:
+    def around(cls, places: Sequence[float], accuracies: Sequence[float], logarithmic: bool = False) -> _Frame:
         """From the first place to the last, and over whole tens of percent."""
         low, high = 10 * (min(accuracies) // 10), 10 * (max(accuracies) // 10 + 1)
-        return cls(min(places), max(places), max(0.0, low), min(100.0, high))
+        return cls(min(places), max(places), max(0.0, low), min(100.0, high), logarithmic)
 
     def across(self, x: float) -> float:
-        share = 0.5 if self.first == self.last else (x - self.first) / (self.last - self.first)
+        place, first, last = (math.log(v) if self.logarithmic else v for v in (x, self.first, self.last))
+        share = 0.5 if first == last else (place - first) / (last - first)
         return LEFT + 12 + share * (WIDTH - LEFT - RIGHT - 24)
 
     def up(self, y: float) -> float:
-        return HEIGHT - BOTTOM - self.tall(y - self.low)
-
-    def tall(self, points: float) -> float:
-        return points / (self.high - self.low) * (HEIGHT - TOP - BOTTOM)
+        return HEIGHT - BOTTOM - (y - self.low) / (self.high - self.low) * (HEIGHT - TOP - BOTTOM)
 
     def drawn(self, title: str, labels: Iterable[tuple[float, str]]) -> Iterator[str]:
         """The title, a grid of accuracies, and what stands below."""
@@ -77,29 +78,39 @@ def plot(title: str, rows: Sequence[Row]) -> str:
     numeric = all(x is not None for x, _ in points)
     places = [float(x) if numeric and x is not None else float(k) for k, (x, _) in enumerate(points)]
     order = sorted(range(len(places)), key=lambda k: places[k])
-    frame = _Frame.around(places, [v for row in rows for v in (row.ours, row.experiment.figure) if v is not None])
+    shown = [v for row in rows for v in (*_reach(row), row.experiment.figure) if v is not None]
+    frame = _Frame.around(places, shown, numeric and min(places) > 0 and max(places) >= WIDE * min(places))
     labels = [f"{places[k]:g}" if numeric else rows[k].experiment.id.rpartition("-")[2] for k in order]
     parts = list(frame.drawn(title, zip((places[k] for k in order), labels, strict=True)))
     across, up = frame.across, frame.up
-    ours = [(across(places[k]), up(o), rows[k].spread) for k in order if (o := rows[k].ours) is not None]
-    parts += [_square(across(places[k]), up(f), PAPER) for k in order if (f := rows[k].experiment.figure) is not None]
+    ours = [(across(places[k]), o, rows[k]) for k in order if (o := rows[k].ours) is not None]
+    stated = [_square(across(places[k]), up(f), PAPER) for k in order if (f := rows[k].experiment.figure) is not None]
+    parts += stated
     if numeric and len(ours) > 1:
-        line = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in ours)
+        line = " ".join(f"{x:.1f},{up(o):.1f}" for x, o, _ in ours)
         parts.append(f'<polyline points="{line}" fill="none" stroke="{OURS}" stroke-width="2"/>')
-    for x, y, spread in ours:
-        if spread:
-            reach = frame.tall(spread)
-            parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y - reach:.1f}" y2="{y + reach:.1f}" stroke="{OURS}"/>')
-        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{OURS}"/>')
+    for x, o, row in ours:
+        if row.spread:
+            low, high = _reach(row)
+            parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{up(high):.1f}" y2="{up(low):.1f}" stroke="{OURS}"/>')
+        parts.append(f'<circle cx="{x:.1f}" cy="{up(o):.1f}" r="4" fill="{OURS}"/>')
     foot = HEIGHT - 16
     parts += [
         f'<circle cx="{LEFT + 6}" cy="{foot - 4}" r="4" fill="{OURS}"/>',
         f'<text x="{LEFT + 16}" y="{foot}" fill="{TEXT}">ours (accuracy, %)</text>',
-        _square(LEFT + 156, foot - 4, PAPER),
-        f'<text x="{LEFT + 168}" y="{foot}" fill="{TEXT}">stated in the paper</text>',
-        "</svg>",
     ]
-    return "\n".join(parts) + "\n"
+    if stated:
+        parts.append(_square(LEFT + 156, foot - 4, PAPER))
+        parts.append(f'<text x="{LEFT + 168}" y="{foot}" fill="{TEXT}">stated in the paper</text>')
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _reach(row: Row) -> tuple[float, ...]:
+    """One standard deviation to both sides, within what an accuracy can be; nothing where nothing was run."""
+    if row.ours is None:
+        return ()
+    spread = row.spread or 0.0
+    return max(0.0, row.ours - spread), min(100.0, row.ours + spread)
 
 
 # --- over rounds ------------------------------------------------------------------------------------------------------
