@@ -1,6 +1,7 @@
 """WebFed's experiments: six stated figures from three runs, every reading of Delta s, and a plot over rounds."""
 
 import json
+from dataclasses import replace
 from types import ModuleType
 from xml.etree import ElementTree
 
@@ -142,6 +143,13 @@ def test_lines_differ_by_more_than_colour() -> None:
     dashes = [line.attrib["stroke-dasharray"] for line in root.findall(f"{SVG}polyline")]
     assert len(set(dashes)) == 3
     assert not root.findall(f"{SVG}polygon")  # one seed has no spread
+
+
+def test_a_plot_without_stated_values_does_not_explain_squares() -> None:
+    (row, _) = both({50: 0.70, 200: 0.80})
+    told = drawn([Row(replace(row.experiment, figure=None), row.records)])
+    assert "stated in the paper" in [text.text for text in drawn([row]).findall(f"{SVG}text")]
+    assert "stated in the paper" not in [text.text for text in told.findall(f"{SVG}text")]
 
 
 def test_seeds_are_compared_where_all_were_evaluated() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -174,7 +174,7 @@ def paper_section(paper: str, records: Records, figures: Path) -> str:
         parts.append(added)
     notes = [f"* **{row.experiment.what}**: {row.experiment.note}" for row in found if row.experiment.note]
     parts += ["Notes", "\n".join(notes)] if notes else []
-    for title, drawn in _plots(found):
+    for title, drawn in (*_plots(found), *_drawings(paper)):
         name = re.sub(r"[^a-z0-9]+", "-", f"{paper} {title}".lower()).strip("-")
         write_whole(_made(figures) / f"{name}.svg", drawn.encode())
         parts.append(f"![{title}](figures/{name}.svg)")
@@ -185,6 +185,12 @@ def more(paper: str, records: Records) -> str:
     """What a paper's own module adds to its page, if anything."""
     added: Callable[[Records], str] | None = getattr(module_of(paper), "more", None)
     return added(records) if added else ""
+
+
+def _drawings(paper: str) -> Iterable[tuple[str, str]]:
+    """Titles and plots that a paper's own module adds."""
+    drawings: Callable[[], Iterable[tuple[str, str]]] | None = getattr(module_of(paper), "drawings", None)
+    return drawings() if drawings else ()
 
 
 def _plots(found: Sequence[Row]) -> Iterator[tuple[str, str]]:

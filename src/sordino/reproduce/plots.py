@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,14 +45,15 @@ class _Frame:
         return HEIGHT - BOTTOM - (y - self.low) / (self.high - self.low) * (HEIGHT - TOP - BOTTOM)
 
     def drawn(self, title: str, labels: Iterable[tuple[float, str]]) -> Iterator[str]:
-        """The title, a grid of accuracies, and what stands below."""
+        """The title, a grid, and what stands below."""
         yield (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
             f'font-size="12" role="img"><title>{html.escape(title)}</title>'
         )
         yield f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>'
         yield f'<text x="{LEFT}" y="22" font-size="14" font-weight="bold" fill="{TEXT}">{html.escape(title)}</text>'
-        for level in range(int(self.low), int(self.high) + 1, 10 if self.high - self.low > 20 else 5):
+        step = next(step for step in (5, 10, 20, 50, 100, 200, 500, 1000) if (self.high - self.low) / step < 10)
+        for level in range(int(self.low), int(self.high) + 1, step):
             y = self.up(level)
             yield f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="{GRID}"/>'
             yield f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end" fill="{TEXT}">{level}</text>'
@@ -161,12 +162,29 @@ def over_rounds(title: str, rows: Sequence[Row]) -> str:
     shown = [v for line in lines for v in (*(mean for _, mean, _ in line.points), *(f for _, f in line.stated))]
     frame = _Frame.around((0, last), shown)
     step = max(1, last // 4)
-    parts = list(frame.drawn(title, [(x, f"{x}") for x in range(0, last + 1, step)]))
+    parts = list(frame.drawn(f"{title} (accuracy in %)", [(x, f"{x}") for x in range(0, last + 1, step)]))
     styles = [LINES[k % len(LINES)] for k in range(len(lines))]
     for line, style in zip(lines, styles, strict=True):
         parts += line.drawn(frame, *style)
     parts += _stated(frame, lines, [colour for colour, _ in styles])
-    return "\n".join([*parts, *_legend([line.name for line in lines], styles), "</svg>"]) + "\n"
+    legend = _legend if any(line.stated for line in lines) else _names
+    return "\n".join([*parts, *legend([line.name for line in lines], styles), "</svg>"]) + "\n"
+
+
+# --- anything else ----------------------------------------------------------------------------------------------------
+
+
+def curves(title: str, unit: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+    """Named lines over a common x, from zero; `unit` says what both axes are."""
+    places = sorted({x for line in series.values() for x, _ in line})
+    highest = max(y for line in series.values() for _, y in line)
+    frame = _Frame(places[0], places[-1], 0.0, 50.0 * math.ceil(highest / 50))
+    parts = list(frame.drawn(f"{title} ({unit})", [(x, f"{x:g}") for x in places]))
+    styles = [LINES[k % len(LINES)] for k in range(len(series))]
+    for line, style in zip(series.values(), styles, strict=True):
+        points = " ".join(f"{frame.across(x):.1f},{frame.up(y):.1f}" for x, y in line)
+        parts.append(f'<polyline points="{points}" fill="none" {_stroke(*style)}/>')
+    return "\n".join([*parts, *_names(list(series), styles), "</svg>"]) + "\n"
 
 
 def _stated(frame: _Frame, lines: Sequence[_Line], colours: Sequence[str]) -> Iterator[str]:
@@ -179,14 +197,24 @@ def _stated(frame: _Frame, lines: Sequence[_Line], colours: Sequence[str]) -> It
 
 
 def _legend(names: Sequence[str], styles: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """The lines' names, and what a square is."""
+    yield from _names(names, styles)
+    x, foot = LEFT + sum(map(_room, names)), HEIGHT - 16
+    yield _square(x + 4, foot - 4, TEXT)
+    yield f'<text x="{x + 14}" y="{foot}" fill="{TEXT}">stated in the paper</text>'
+
+
+def _names(names: Sequence[str], styles: Sequence[tuple[str, str]]) -> Iterator[str]:
     """In one row below, each entry as wide as its words need."""
     x, foot = float(LEFT), HEIGHT - 16
     for name, (colour, dashes) in zip(names, styles, strict=True):
         yield f'<line x1="{x}" x2="{x + 24}" y1="{foot - 4}" y2="{foot - 4}" {_stroke(colour, dashes)}/>'
         yield f'<text x="{x + 30}" y="{foot}" fill="{TEXT}">{html.escape(name)}</text>'
-        x += 46 + 6.5 * len(name)
-    yield _square(x + 4, foot - 4, TEXT)
-    yield f'<text x="{x + 14}" y="{foot}" fill="{TEXT}">stated (accuracy in %, over rounds)</text>'
+        x += _room(name)
 
 
-__all__ = ["over_rounds", "plot"]
+def _room(name: str) -> float:
+    return 46 + 6.5 * len(name)
+
+
+__all__ = ["curves", "over_rounds", "plot"]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from sordino.channels.shuffle import completion_times
 from sordino.reproduce.experiments import Experiment
+from sordino.reproduce.plots import curves
 
 SMALL = ("data.train_limit=600", "data.test_limit=500", "rounds.count=2")
 QUICK = {
@@ -183,6 +187,18 @@ def _geyer(rounds: int, figure: float, multiplier: float) -> Experiment:
         note="By LDP-FL all three figures are of 100 clients; in Geyer et al. they are, as far as we remember, of 100, "
         "1,000 and 10,000. The epsilon is that of their accountant at delta 1e-3, against readers of the model alone.",
     )
+
+
+def drawings() -> Iterator[tuple[str, str]]:
+    """What Algorithm 3's delays cost: until the last parameter of all clients is there, over T."""
+    found = completion_times(
+        range(0, 301, 60), (10, 100, 500), values=21_840, computing=(30, 120), communication=(1, 10)
+    )
+    series = {
+        f"n = {n}": [(row["latency"], row["finished"]) for row in found if row["clients"] == n] for n in (10, 100, 500)
+    }
+    title = "Time of a round over the delay T"
+    yield title, curves(title, "both in seconds", series)
 
 
 EXPERIMENTS = (

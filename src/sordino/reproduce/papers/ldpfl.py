@@ -129,7 +129,7 @@ IMBALANCED = (
     Experiment(
         "imbalanced-fedavg", "Fashion-MNIST, highly imbalanced: plain federated learning of the CNN",
         "ldpfl-fashion-mnist-fedavg",
-        quick=(*QUICK_LOCAL[:2], "split.at_least=10", "training.batch_size=8", "rounds.count=2"),
+        quick=("data.train_limit=400", *DEEP_LOCAL, "split.at_least=10", "training.batch_size=8", "rounds.count=2"),
         where=f"Figure 7, {LOST}",
     ),
     Experiment(

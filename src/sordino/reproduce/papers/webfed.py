@@ -154,7 +154,7 @@ def _weights(name: str) -> Experiment:
 
 PROVEN = Experiment(
     "proven-3",
-    "MNIST, DP-SGD in five silos, logistic regression, epsilon 3 proven",
+    "MNIST, DP-SGD in five silos, logistic regression, at most epsilon 3",
     "webfed-mnist-silo-dp",
     quick=("data.train_limit=2000", "data.test_limit=200", "rounds.count=2"),
     where="not in the paper",
