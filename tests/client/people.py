@@ -114,7 +114,14 @@ def coordinator(federation: Federation, fleet: Any, quorum: int = 1) -> Coordina
 
 #: every paper's method, and DP-SGD in silos, on a few digits
 METHODS: dict[str, dict[str, Any]] = {
-    "fedavg": {"method": TWO_POINT["method"], "clients.epsilon": 1.0},
+    "fedavg": {
+        "method": {
+            "name": "fedavg",
+            "mechanism": {"name": "two-point"},
+            "range": {"kind": "fixed", "radius": 0.1},
+        },
+        "clients.epsilon": 1.0,
+    },
     "ldp-fl": {
         "method": {"name": "ldp-fl", "range": {"kind": "adaptive"}},
         "clients.epsilon": 1.0,
