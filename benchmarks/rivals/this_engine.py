@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tempfile
+import zipfile
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.rivals.job import CLASSES, MEAN, STD, Job, pixels, say
+from benchmarks.rivals.job import CLASSES, MEAN, SHAPE, STD, Job, pixels, say
 from sordino import Recipe, run
 
 OPTIONS = {"ldp-fed": {"norm": "group"}}
@@ -34,11 +35,31 @@ def recipe(job: Job, data: Path) -> Recipe:
 
 
 def write_records(job: Job, path: Path) -> int:
-    """All clients' records in one file, as an engine would be given them; the number of bytes they take."""
-    found = [pixels(client, job.records) for client in range(job.clients)]
-    x, y = np.concatenate([x for x, _ in found]), np.concatenate([y for _, y in found])
-    np.savez(path, x_train=x, y_train=y, x_test=x[:100], y_test=y[:100])
-    return x.nbytes + y.nbytes
+    """All clients' records in one file, as an engine would be given them; the number of bytes they take.
+
+    They are written client by client: memory is for the engine to use.
+    """
+    first = [pixels(client, job.records) for client in range(min(job.clients, 10))]
+    parts = {
+        "x_train": (
+            (job.clients * job.records, *SHAPE),
+            np.uint8,
+            (pixels(k, job.records)[0] for k in range(job.clients)),
+        ),
+        "y_train": ((job.clients * job.records,), np.int64, (pixels(k, job.records)[1] for k in range(job.clients))),
+        "x_test": ((len(first) * job.records, *SHAPE), np.uint8, (x for x, _ in first)),
+        "y_test": ((len(first) * job.records,), np.int64, (y for _, y in first)),
+    }
+    size = 0
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, (shape, kind, pieces) in parts.items():
+            header = {"descr": np.lib.format.dtype_to_descr(np.dtype(kind)), "fortran_order": False, "shape": shape}
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array_header_1_0(file, header)
+                for piece in pieces:
+                    file.write(piece.tobytes())
+                    size += piece.nbytes if name.endswith("_train") else 0
+    return size
 
 
 def main() -> None:
