@@ -1,8 +1,10 @@
 """Experiments are run once, recorded, and turned into pages that say what was not run."""
 
 import json
+import re
+from dataclasses import replace
 from importlib import import_module
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -10,11 +12,14 @@ from typer.testing import CliRunner
 
 from sordino.cli import app
 from sordino.errors import InvalidInput
+from sordino.learning import datasets
+from sordino.recipe import Recipe
 from sordino.reproduce import experiments as listing
+from sordino.reproduce.carry_out import turns
 from sordino.reproduce.experiments import PAPERS, Experiment, chosen, experiments
-from sordino.reproduce.pages import Row, rows, table
+from sordino.reproduce.pages import Row, rows, table, write_overview, write_paper
 from sordino.reproduce.plots import plot
-from sordino.reproduce.records import Record, Records, Stated
+from sordino.reproduce.records import Record, Records, Stated, essence
 
 TINY = ("data.train_limit=200", "data.test_limit=50", "split.clients=4", "rounds.count=2")
 
@@ -102,18 +107,126 @@ def test_the_command_runs_records_resumes_and_writes_pages(paper, tmp_path):
     found = json.loads(first.stdout)["ldp-fl"]
     assert [(row["experiment"], row["seeds"]) for row in found] == [("headline", 2), ("later", 1)]
     again = runner.invoke(app, command)
-    assert again.exit_code == 0 and again.stderr.count("recorded before") == 3
+    assert again.exit_code == 0 and again.stderr.count("seed 1: recorded before") == 2
+    assert "ldp-fl: 0 run now, 3 recorded before, 0 skipped" in again.stderr
     page = (docs / "papers" / "ldp-fl.md").read_text()
     assert page.startswith("# Prose\n\nbefore") and page.endswith("after\n") and "old" not in page and "Table 1" in page
     assert "not run" in (docs / "reproduction.md").read_text()
 
 
+def quick_run(folder, *more):
+    command = ["reproduce", "ldp-fl", "--quick", "--only", "headline", "--out", str(folder), "--workers", "1", *more]
+    return CliRunner().invoke(app, command)
+
+
 def test_quick_runs_are_recorded_apart(paper, tmp_path):
-    command = ["reproduce", "ldp-fl", "--quick", "--only", "headline", "--out", str(tmp_path), "--workers", "1"]
-    assert CliRunner().invoke(app, command).exit_code == 0
+    assert quick_run(tmp_path).exit_code == 0
     records = Records(tmp_path / "records" / "ldp-fl.jsonl")
     assert len(records.of("headline", quick=True)) == 1 and not records.of("headline", quick=False)
     assert rows("ldp-fl", records)[0].verdict == "not run"
+
+
+def test_a_quick_run_is_never_set_beside_the_papers_figure(paper, tmp_path):
+    shown = quick_run(tmp_path).stdout
+    assert "scaled down" in shown and "90.00" not in shown
+    (row,) = json.loads(quick_run(tmp_path, "--json").stdout)["ldp-fl"]
+    assert row["ours"] is not None and row["verdict"].startswith("scaled down")
+
+
+def test_quick_runs_never_get_into_the_pages(paper, tmp_path):
+    refused = quick_run(tmp_path / "out", "--docs", str(tmp_path / "docs"))
+    assert refused.exit_code == 1 and "leave out --quick" in refused.stderr
+    assert not (tmp_path / "docs").exists()
+    records = Records(tmp_path / "ldp-fl.jsonl")
+    for experiment in experiments("ldp-fl"):  # even where such records lie among those of full runs
+        for quick in (False, True):
+            asked = essence(experiment.settings(quick=quick, seed=1))
+            records.add(record(experiment.id, 1, 0.4321, quick=True, fingerprint=asked))
+    page = write_paper("ldp-fl", records, tmp_path / "docs")
+    overview = write_overview(lambda _: records, tmp_path / "docs")
+    assert "not run" in page.read_text() and "not run" in overview.read_text()
+    assert "43.21" not in page.read_text() + overview.read_text()
+
+
+def test_seeds_take_turns_and_quick_runs_have_one():
+    once, thrice = Experiment("once", "", "r"), Experiment("thrice", "", "r", seeds=3)
+    found = [(turn.experiment.id, turn.seed) for turn in turns([thrice, once], quick=False, seeds=None)]
+    assert found == [("thrice", 1), ("once", 1), ("thrice", 2), ("thrice", 3)]
+    assert [turn.seed for turn in turns([thrice, once], quick=True, seeds=None)] == [1, 1]
+    assert [turn.seed for turn in turns([once], quick=True, seeds=2)] == [1, 2]
+    assert turns([], quick=True, seeds=None) == ()
+
+
+def test_a_run_of_other_settings_does_not_stand_in_the_way(paper, tmp_path, monkeypatch):
+    """As after an update that changed an experiment: the folder of the old run is left as it is."""
+    assert quick_run(tmp_path).exit_code == 0
+    changed = [replace(e, quick=("rounds.count=3",)) for e in experiments("ldp-fl")]
+    monkeypatch.setattr(listing, "import_module", lambda name: SimpleNamespace(EXPERIMENTS=changed))
+    assert quick_run(tmp_path).exit_code == 0
+    folders = sorted((tmp_path / "ldp-fl").iterdir())
+    assert [Recipe.from_toml((f / "recipe.toml").read_text()).rounds.count for f in folders] == [1, 3]
+    assert "headline, seed 1: recorded before" in quick_run(tmp_path).stderr
+
+
+# --- data that are not here -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def paper_without_data(monkeypatch, tmp_path):
+    """Two experiments with data that have no public home, so that nothing is downloaded, and one with digits."""
+    monkeypatch.delenv("SORDINO_DATA", raising=False)
+    monkeypatch.setattr(datasets, "cache_folder", lambda: tmp_path / "cache")
+    houses = (*TINY, "data.source=svhn-subset")
+    found = [
+        Experiment("houses", "house numbers", "two-point-digits", houses),
+        Experiment("more-houses", "house numbers again", "two-point-digits", houses),
+        Experiment("digits", "digits", "two-point-digits", TINY),
+    ]
+    monkeypatch.setattr(listing, "import_module", lambda name: SimpleNamespace(EXPERIMENTS=found))
+
+
+def without_data(folder, *more):
+    return CliRunner().invoke(app, ["reproduce", "ldp-fl", "--quick", "--out", str(folder), "--workers", "1", *more])
+
+
+def test_experiments_without_their_data_are_skipped_and_the_others_run(paper_without_data, tmp_path):
+    done = without_data(tmp_path)
+    assert done.exit_code == 0, done.output
+    said = done.stderr.splitlines()
+    (first,) = [line for line in said if line.startswith("houses, seed 1: skipped")]
+    assert "svhn/svhn_cropped_subset.npz" in first and str(tmp_path / "cache") in first and "SORDINO_DATA" in first
+    assert "more-houses, seed 1: skipped, for the same data" in said
+    assert "digits, seed 1: done" in said
+    assert "ldp-fl: 1 run now, 0 recorded before, 2 skipped" in said
+    (sum_up,) = [line for line in said if line.startswith("Skipped (2 of ldp-fl): ")]
+    assert sum_up.count("svhn_cropped_subset.npz") == 1
+    assert "ldp-fl: 0 run now, 1 recorded before, 2 skipped" in without_data(tmp_path).stderr
+
+
+def test_missing_data_are_looked_for_once(paper_without_data, tmp_path, monkeypatch):
+    tried = []
+
+    def load(name):
+        tried.append(name)
+        raise datasets.DataUnavailable("no such data.\nPut these files below here:\n  a\n  b\nThey are inside c")
+
+    monkeypatch.setattr(datasets, "load", load)
+    done = without_data(tmp_path, "--only", "houses", "--only", "more-houses")
+    assert tried == ["svhn-subset"]
+    assert "skipped, no such data. Put these files below here: a, b. They are inside c\n" in done.stderr
+    assert done.exit_code == 1  # nothing of what was asked for could be had
+
+
+def test_a_terminal_shows_how_many_experiments_are_done(paper_without_data, tmp_path):
+    done = CliRunner().invoke(
+        app, ["reproduce", "ldp-fl", "--quick", "--out", str(tmp_path), "--workers", "1"], env={"FORCE_COLOR": "1"}
+    )
+    assert done.exit_code == 0, done.output
+    assert "experiments" in done.stderr and "3/3" in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.stderr)
+    assert "digits, seed 1: done" not in done.stderr  # the bar says so
+
+
+# --- the papers' own --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", PAPERS)
@@ -126,3 +239,13 @@ def test_every_experiment_of_a_paper_has_a_sound_recipe(name):
         for quick in (False, True):
             recipe = experiment.settings(quick=quick, seed=1)
             assert recipe.seed == 1
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_quick_run_goes_through_few_records(name):
+    """All of them together are to take minutes on two cores."""
+    for experiment in experiments(name):
+        quick = experiment.settings(quick=True, seed=1)
+        sizes = quick.split.sizes if quick.split.kind == "sizes" else [quick.data.train_limit or 1_500]
+        assert sum(sizes) * quick.rounds.count * (quick.training.epochs or 1) <= 50_000, experiment.id
+        assert quick.data.source == "digits" or 0 < quick.data.test_limit <= 2_000, experiment.id

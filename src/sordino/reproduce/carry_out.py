@@ -1,53 +1,151 @@
-"""Run a paper's experiments, most valuable first; what was recorded before is not run again."""
+"""Run papers' experiments, most valuable first; what was recorded before is not run again.
+
+An experiment whose data are not on this machine is skipped, and the others go on.
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from sordino.errors import InvalidInput
+from sordino.learning.datasets import DataUnavailable
 from sordino.observer import Observer
 from sordino.recipe import Recipe
 from sordino.reproduce.experiments import Experiment
 from sordino.reproduce.records import Record, Records, essence, stated, today
 from sordino.runs import Outcome, run
 
-Told = Callable[[Experiment, int, str], None]  #: experiment, seed, what happens
+What = Literal["running", "done", "recorded before", "skipped"]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One run that is asked for: an experiment with one seed."""
+
+    experiment: Experiment
+    seed: int
+    quick: bool
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        return f"{self.experiment.id}{'-quick' if self.quick else ''}-{self.seed}"
+
+    def settings(self) -> Recipe:
+        """Its recipe."""
+        return self.experiment.settings(quick=self.quick, seed=self.seed)
+
+
+@dataclass(frozen=True)
+class Tidings:
+    """What happens to a turn, or has happened; `why` it was skipped is one line."""
+
+    turn: Turn
+    what: What
+    why: str = ""
+
+
+@dataclass
+class Absent:
+    """Data that were looked for and are not here: they are not looked for, nor fetched, a second time."""
+
+    found: dict[str, str] = field(default_factory=dict)
+
+    def why(self, recipe: Recipe) -> str | None:
+        """What is missing of a recipe's data, and where to put it; None where nothing is known to be."""
+        return self.found.get(_data(recipe))
+
+    def note(self, recipe: Recipe, error: DataUnavailable) -> str:
+        """Remember that a recipe's data are missing."""
+        return self.found.setdefault(_data(recipe), _in_one_line(str(error)))
+
+
+def _in_one_line(text: str) -> str:
+    """Sentences side by side, and the items of a list, which are indented, with commas between them."""
+    first, *rest = text.splitlines()
+    for line in rest:
+        between = " " if first.endswith((".", ":", ")")) else ", " if line.startswith(" ") else ". "
+        first += between + " ".join(line.split())
+    return first
+
+
+def _data(recipe: Recipe) -> str:
+    return f"{recipe.data.source} {sorted((recipe.data.arguments or {}).items())}"
+
+
+def turns(experiments: Sequence[Experiment], *, quick: bool, seeds: int | None) -> tuple[Turn, ...]:
+    """All runs that are asked for, the first seed of each before the second of any; quick ones have one seed."""
+    asked = [(experiment, seeds or (1 if quick else experiment.seeds)) for experiment in experiments]
+    most = max((count for _, count in asked), default=0)
+    return tuple(
+        Turn(experiment, seed, quick) for seed in range(1, most + 1) for experiment, count in asked if seed <= count
+    )
 
 
 def reproduce(
-    experiments: Sequence[Experiment],
+    asked: Sequence[Turn],
     records: Records,
-    *,
-    quick: bool,
-    seeds: int | None,
     folder: Path,
+    *,
+    absent: Absent,
     workers: int | None = None,
     device: str = "cpu",
-    told: Told = lambda *_: None,
+    told: Callable[[Tidings], None] = lambda _: None,
     observer: Observer | None = None,
-) -> None:
-    """Run what is not recorded; an interrupted run goes on from its checkpoint."""
-    for turn in range(1, max((seeds or e.seeds) for e in experiments) + 1):
-        for experiment in experiments:
-            wanted = 1 if quick else (seeds or experiment.seeds)
-            if turn > wanted:
-                continue
-            recipe = experiment.settings(quick=quick, seed=turn)
-            if records.has(experiment.id, turn, quick, essence(recipe)):
-                told(experiment, turn, "recorded before")
-                continue
-            told(experiment, turn, "running")
-            name = f"{experiment.id}{'-quick' if quick else ''}-{turn}"
-            outcome = _run(recipe, folder / name, workers, device, observer)
-            records.add(record(experiment, turn, quick, recipe, outcome, device))
-            told(experiment, turn, "done")
+) -> tuple[Tidings, ...]:
+    """Run what is not recorded and say how each turn ended; an interrupted run goes on from its checkpoint."""
+    return tuple(_carried_out(turn, records, folder, absent, workers, device, told, observer) for turn in asked)
+
+
+def _carried_out(
+    turn: Turn,
+    records: Records,
+    folder: Path,
+    absent: Absent,
+    workers: int | None,
+    device: str,
+    told: Callable[[Tidings], None],
+    observer: Observer | None,
+) -> Tidings:
+    recipe = turn.settings()
+    end = Tidings(turn, "done")
+    if records.has(turn.experiment.id, turn.seed, turn.quick, essence(recipe)):
+        end = Tidings(turn, "recorded before")
+    elif (why := absent.why(recipe)) is not None:
+        end = Tidings(turn, "skipped", why)
+    else:
+        told(Tidings(turn, "running"))
+        try:
+            outcome = _run(recipe, folder / turn.name, workers, device, observer)
+        except DataUnavailable as error:
+            end = Tidings(turn, "skipped", absent.note(recipe, error))
+        else:
+            records.add(record(turn.experiment, turn.seed, turn.quick, recipe, outcome, device))
+    told(end)
+    return end
 
 
 def _run(recipe: Recipe, folder: Path, workers: int | None, device: str, observer: Observer | None) -> Outcome:
-    begun = (folder / "recipe.toml").exists()
-    return run(recipe, folder=folder, resume=begun, workers=workers, device=device, observer=observer)
+    """In the folder, or beside it where one of other settings lies there."""
+    if _is_of_another(folder, recipe):
+        folder = folder.with_name(f"{folder.name}-{essence(recipe)[:8]}")
+    resume = (folder / "recipe.toml").exists()
+    return run(recipe, folder=folder, resume=resume, workers=workers, device=device, observer=observer)
+
+
+def _is_of_another(folder: Path, recipe: Recipe) -> bool:
+    """Whether a run of other settings lies there, as it does after an experiment has changed."""
+    begun = folder / "recipe.toml"
+    if not begun.exists():
+        return False
+    try:
+        return Recipe.from_toml(begun.read_text(encoding="utf-8")).fingerprint != recipe.fingerprint
+    except InvalidInput:  # written when recipes had other keys
+        return True
 
 
 def record(experiment: Experiment, seed: int, quick: bool, recipe: Recipe, outcome: Outcome, device: str) -> Record:
@@ -90,4 +188,4 @@ def _version(package: str) -> str:
     return importlib.metadata.version(package)
 
 
-__all__ = ["record", "reproduce"]
+__all__ = ["Absent", "Tidings", "Turn", "record", "reproduce", "turns"]

@@ -8,7 +8,7 @@ from sordino.channels.shuffle import completion_times
 from sordino.reproduce.experiments import Experiment
 from sordino.reproduce.plots import curves
 
-SMALL = ("data.train_limit=600", "data.test_limit=500", "rounds.count=2")
+SMALL = ("data.train_limit=1000", "data.test_limit=500", "rounds.count=2")
 QUICK = {
     "mnist": (*SMALL, "split.clients=20"),
     "fashion-mnist": (*SMALL, "split.clients=20", "model.options={ channels = [4, 8], hidden = 16 }"),
