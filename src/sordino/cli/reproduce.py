@@ -139,7 +139,7 @@ class Display(Observer):
         columns = (
             TextColumn("experiments"),
             MofNCompleteColumn(),
-            BarColumn(),
+            BarColumn(bar_width=20),
             TimeElapsedColumn(),
             TextColumn("{task.fields[now]}"),
         )

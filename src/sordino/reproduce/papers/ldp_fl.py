@@ -118,7 +118,7 @@ def _curve(data: str, over: str, key: str, x: float, where: str, *more: str) -> 
         f"{TITLES[data]}, {over} {x:g}",
         f"ldp-fl-{data}",
         (f"{key}={shown}", *DIRECT, *more),
-        (*QUICK[data], *([f"split.clients={max(2, shown // 10)}"] if over == "clients" else [])),
+        (*QUICK[data], *([f"split.clients={max(5, shown // 10)}"] if over == "clients" else [])),
         where=where,
         priority=3,
         group=f"{TITLES[data]} over {over}",
