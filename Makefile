@@ -4,9 +4,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 BENCH  := $(VENV)/.bench-ready
+PAGE   := src/sordino/web/page/build.json
+NODE   := web/node_modules/.package-lock.json
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup run audit test bench lint gpu-bundle clean
+.PHONY: help setup run serve audit test test-page browser page bench lint gpu-bundle clean
 
 help: ## say what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -17,7 +19,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Sordino needs Python 3.11 or newer; this is `$(PYTHON) --version`. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[learn,service,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[learn,service,flower,dev]'
 	@touch $@
 
 $(BENCH): $(READY)
@@ -27,12 +29,34 @@ $(BENCH): $(READY)
 run: $(READY) ## the main job on embedded data: three silos learn digits, each record protected
 	$(BIN)/sordino run quickstart
 
+serve: $(READY) page ## a federation that people join by opening a page, on this machine
+	$(BIN)/sordino serve webfed-digits
+
+page: ## build the web page, where Node.js is found and its sources have changed
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(PAGE); else \
+	  echo "Without Node.js (20.19 or newer) and npm the web page is not built: 'sordino serve' says what to do."; fi
+
+$(NODE): web/package-lock.json web/package.json
+	npm --prefix web ci --no-audit --no-fund --loglevel=error
+
+$(PAGE): $(NODE) web/vite.config.ts $(wildcard web/*.html) $(shell find web/src web/styles web/public -type f 2>/dev/null)
+	npm --prefix web run --silent build -- --logLevel warn
+
+browser: ## install Chromium for the tests in a browser, where this is a Debian machine and we may
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
+	  command -v apt-get >/dev/null && [ `id -u` = 0 ] && apt-get update -qq >/dev/null 2>&1 \
+	  && apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1; } \
+	  || echo "No Chromium here, and it could not be installed: the tests in a browser are left out. Install it and try again."
+
 audit: $(READY) ## measure what every mechanism really gives away, and catch the broken ones
 	$(BIN)/sordino audit --all
 	$(BIN)/sordino audit --broken
 
-test: lint ## lint, types and all tests
+test: lint page test-page browser ## lint, types and all tests
 	$(BIN)/python -m pytest -n 2
+
+test-page: page
+	@if command -v npm >/dev/null; then npm --prefix web run --silent typecheck && npm --prefix web run --silent test; fi
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -46,4 +70,4 @@ gpu-bundle: $(READY) ## one archive that runs on a GPU machine without installs 
 	$(BIN)/python tools/gpu_bundle.py --python $(or $(FOR),3.12)
 
 clean: ## remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist web/node_modules src/sordino/web/page

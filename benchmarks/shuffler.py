@@ -1,12 +1,13 @@
 """What the shuffler costs: reports per second and bytes per client, with the service in a process of its own.
 
-    python -m benchmarks.shuffler [--clients N] [--values D] [--sealed K] [--full] [--quick]
+    python -m benchmarks.shuffler [--clients N] [--values D] [--sealed K] [--workers W] [--full] [--quick] [--write]
 
 A report is one value of one client. The service takes in, mixes and hands out the envelopes of all clients over HTTP on
 loopback. It cannot tell an envelope from random bytes, so only K clients' are really sealed and opened, and the others'
-are random; with `--full` all of them are real, which takes minutes. Sealing and opening are in seconds of one core, all
-else is by the clock. Results go to `benchmarks/results/shuffler.json` and into the table of `docs/shuffler.md` (with
-`--quick`: nowhere).
+are random; with `--full` all of them are real, which takes minutes. Sealing, and opening with one process, are in
+seconds of one core; all else is by the clock. Beside it stands what secure sums of the same bits cost, in one process.
+Results go to `benchmarks/results/shuffler.json` and into the tables of `docs/shuffler.md` (with `--quick`: nowhere;
+`--write` only writes the tables from the results that are there).
 """
 
 from __future__ import annotations
@@ -30,10 +31,14 @@ import cryptography
 import numpy as np
 from rich.console import Console
 
+from benchmarks import secagg
 from benchmarks.simulation import Rows, insert, show
+from sordino.channels.secagg import Session
+from sordino.channels.summed import Rule
 from sordino.messages import Plan
 from sordino.shuffler import Terms, keys, open_batch, seal
 from sordino.shuffler.envelopes import Body, _bodies, batch_head, envelope_bytes
+from sordino.shuffler.opening import opened
 from sordino.shuffler.remote import Remote
 from sordino.shuffler.store import Store
 
@@ -112,7 +117,7 @@ def fetched(remote: Remote) -> bytes:
     return batch
 
 
-def measure(clients: int, values: int, sealed: int) -> tuple[list[Step], int]:
+def measure(clients: int, values: int, sealed: int, workers: int) -> tuple[list[Step], int]:
     """The steps of one round, and the most memory that the service took."""
     terms = Terms.of(Plan("benchmark", 1), values, [clients], 3600.0)
     rng = np.random.default_rng(1)
@@ -138,16 +143,29 @@ def measure(clients: int, values: int, sealed: int) -> tuple[list[Step], int]:
             each = [np.concatenate([Body.decode(body).envelopes for body in own]) for own in real]
             ours = batch_head(terms, 0, sealed) + np.stack(each, axis=1).tobytes()
         key = keys.private_key(server / keys.PRIVATE)
-        opened, open_seconds = timed(lambda: open_batch(ours, terms, key), time.process_time)
-    assert opened.counts().tolist() == bits.sum(axis=0).tolist()
-    total = clients * values
+        alone, open_seconds = timed(lambda: open_batch(ours, terms, key), time.process_time)
+        shared, shared_seconds = timed(lambda: opened(ours, terms, key, workers))
+    assert alone.counts().tolist() == shared.counts().tolist() == bits.sum(axis=0).tolist()
+    total, real_total = clients * values, sealed * values
     steps = [
-        Step("a client seals", sealed, sealed * values, seal_seconds, sent),
+        Step("a client seals", sealed, real_total, seal_seconds, sent),
         Step("the shuffler takes in, durably", clients, total, in_seconds, sent),
         Step("the shuffler mixes and hands out", clients, total, out_seconds, len(batch) // clients),
-        Step("the server opens and counts", sealed, sealed * values, open_seconds, 0),
+        Step("the server opens and counts, 1 process", sealed, real_total, open_seconds, 0),
+        Step(f"the server opens and counts, {workers} processes", sealed, real_total, shared_seconds, 0),
     ]
     return steps, memory
+
+
+def summed(clients: int, values: int) -> dict[str, float]:
+    """What secure sums of as many bits of as many clients cost: seconds of one core, and bytes of one client."""
+    session = Session("benchmark", 1, 0, "", values, 0, 1, clients, Rule().threshold(clients), "0" * 16)
+    cost = secagg.measure(session, 0)
+    return {
+        "client_seconds": sum(cost.client_seconds.values()),
+        "server_seconds": sum(cost.server_seconds.values()),
+        "client_bytes": sum(cost.bytes_up.values()),
+    }
 
 
 def table(steps: list[Step], clients: int, values: int) -> Rows:
@@ -169,26 +187,53 @@ def table(steps: list[Step], clients: int, values: int) -> Rows:
     return rows
 
 
+def beside(found: dict[str, Any]) -> Rows:
+    """The shuffler beside secure sums."""
+    steps, sums = {step["name"]: Step(**step) for step in found["steps"]}, found["summed"]
+    clients, values = found["clients"], found["values"]
+    seals, opens = steps["a client seals"], steps["the server opens and counts, 1 process"]
+    return [
+        [f"{clients:,} clients, {values:,} bits each", "shuffler", "secure sums"],
+        ["bytes that a client sends", f"{seals.bytes:,}", f"{sums['client_bytes']:,.0f}"],
+        ["seconds of a client's core", f"{values / seals.rate:.3g}", f"{sums['client_seconds']:.3g}"],
+        ["seconds of the server's core", f"{clients * values / opens.rate:.3g}", f"{sums['server_seconds']:.3g}"],
+        ["memory of the service, MiB", f"{found['memory'] / 2**20:,.0f}", "no service"],
+    ]
+
+
+def tables(found: dict[str, Any]) -> dict[str, Rows]:
+    steps = [Step(**step) for step in found["steps"]]
+    return {"cost": table(steps, found["clients"], found["values"]), "beside": beside(found)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--values", type=int, default=21_840)
     parser.add_argument("--sealed", type=int, default=4, help="clients whose envelopes are real (default: 4)")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes that open (default: cores)")
     parser.add_argument("--full", action="store_true", help="all clients' envelopes are real")
     parser.add_argument("--quick", action="store_true", help="10 clients with 1,000 values, nothing is written")
+    parser.add_argument("--write", action="store_true", help="measure nothing, write the page's tables")
     options = parser.parse_args()
+    if options.write:
+        insert(PAGE, tables(json.loads(RESULTS.read_text(encoding="utf-8"))))
+        return
     clients, values = (10, 1_000) if options.quick else (options.clients, options.values)
     sealed = clients if options.full else min(options.sealed, clients)
-    steps, memory = measure(clients, values, sealed)
-    rows, console = table(steps, clients, values), Console()
-    show(console, f"{clients:,} clients, {values:,} values each", rows)
-    console.print(f"most memory of the service: {memory / 2**20:,.0f} MiB")
+    steps, memory = measure(clients, values, sealed, options.workers)
+    machine = f"{platform.machine()}, Python {platform.python_version()}, cryptography {cryptography.__version__}"
+    found = {
+        "machine": machine, "cores": os.cpu_count(), "clients": clients, "values": values, "memory": memory,
+        "steps": [asdict(step) for step in steps], "summed": summed(clients, values),
+    }  # fmt: skip
+    console = Console()
+    for title, rows in tables(found).items():
+        show(console, title, rows)
     if options.quick:
         return
-    machine = f"{platform.machine()}, Python {platform.python_version()}, cryptography {cryptography.__version__}"
-    kept = {"machine": machine, "cores": os.cpu_count(), "clients": clients, "values": values, "memory": memory}
-    RESULTS.write_text(json.dumps(kept | {"steps": [asdict(s) for s in steps]}, indent=1) + "\n", encoding="utf-8")
-    insert(PAGE, {"cost": rows})
+    RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    insert(PAGE, tables(found))
 
 
 if __name__ == "__main__":

@@ -31,6 +31,45 @@ class Saved:
     memory: Mapping[str, Any]
 
 
+def packed(saved: Saved) -> bytes:
+    """The content of a file that holds a state: its arrays, and the rest as texts about them."""
+    from safetensors.numpy import save
+
+    arrays: dict[str, NDArray[Any]] = {"parameters": saved.state.parameters}
+    arrays |= {f"server/{name}": array for name, array in saved.state.arrays.items()}
+    for client, kept in saved.clients.items():
+        arrays |= {f"client/{client}/{name}": np.asarray(array) for name, array in kept.items()}
+    ordered = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # counts stay without axes
+    metadata = {
+        "round": str(saved.state.round),
+        "memory": json.dumps(dict(saved.memory)),
+        "server": json.dumps(list(saved.state.arrays)),  # their order, which the file does not keep
+    }
+    return save(ordered, metadata=metadata)
+
+
+def unpacked(path: Path) -> Saved:
+    """The state that lies in a file."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np") as file:
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            metadata = file.metadata() or {}
+        server = {name: arrays[f"server/{name}"] for name in json.loads(metadata["server"])}
+        clients: dict[int, dict[str, NDArray[Any]]] = {}
+        for name, array in arrays.items():
+            if name.startswith("client/"):
+                _, client, own = name.split("/", 2)
+                clients.setdefault(int(client), {})[own] = array
+        state = State(int(metadata["round"]), arrays["parameters"], server)
+        return Saved(state, clients, json.loads(metadata["memory"]))
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise InvalidInput(
+            f"{path} is damaged ({error}): the run cannot go on from it. Start it anew in another folder"
+        ) from None
+
+
 class Checkpoint:
     """The folder `checkpoint` of a run."""
 
@@ -41,47 +80,16 @@ class Checkpoint:
 
     def save(self, saved: Saved) -> None:
         """Replace the state, durably and at once."""
-        from safetensors.numpy import save
-
-        arrays: dict[str, NDArray[Any]] = {"parameters": saved.state.parameters}
-        arrays |= {f"server/{name}": array for name, array in saved.state.arrays.items()}
-        for client, kept in saved.clients.items():
-            arrays |= {f"client/{client}/{name}": np.asarray(array) for name, array in kept.items()}
-        ordered = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # counts stay without axes
-        metadata = {
-            "round": str(saved.state.round),
-            "memory": json.dumps(dict(saved.memory)),
-            "server": json.dumps(list(saved.state.arrays)),  # their order, which the file does not keep
-        }
-        _make(self._folder)
-        write_whole(self._state, save(ordered, metadata=metadata))
+        make_folder(self._folder)
+        write_whole(self._state, packed(saved))
 
     def load(self) -> Saved | None:
         """The last state; None if there is none yet."""
-        from safetensors import SafetensorError, safe_open
-
-        if not self._state.exists():
-            return None
-        try:
-            with safe_open(self._state, framework="np") as file:
-                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-                metadata = file.metadata() or {}
-            server = {name: arrays[f"server/{name}"] for name in json.loads(metadata["server"])}
-            clients: dict[int, dict[str, NDArray[Any]]] = {}
-            for name, array in arrays.items():
-                if name.startswith("client/"):
-                    _, client, own = name.split("/", 2)
-                    clients.setdefault(int(client), {})[own] = array
-            state = State(int(metadata["round"]), arrays["parameters"], server)
-            return Saved(state, clients, json.loads(metadata["memory"]))
-        except (SafetensorError, KeyError, ValueError) as error:
-            raise InvalidInput(
-                f"{self._state} is damaged ({error}): the run cannot go on from it. Start it anew in another folder"
-            ) from None
+        return unpacked(self._state) if self._state.exists() else None
 
     def add(self, spent: Spent) -> None:
         """Write down one round's releases."""
-        _make(self._folder)
+        make_folder(self._folder)
         append_line(self._history, spent.to_line().encode())
 
     def history(self, last: int) -> list[Spent]:
@@ -102,7 +110,8 @@ class Checkpoint:
         return Belongings(self._folder / "clients")
 
 
-def _make(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
+    """Make a folder unless it is there; where there is no room for it, say so."""
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
@@ -130,8 +139,8 @@ class Belongings(UserDict[int, ClientState]):
         if client in self.data:
             raise InvalidInput(f"client {client} has prepared before: what it made then is what counts")
         if self._folder is not None:
-            _make(self._folder.parent)
-            _make(self._folder)
+            make_folder(self._folder.parent)
+            make_folder(self._folder)
             ordered = {name: np.asarray(array, order="C") for name, array in made.items()}
             write_whole(self._folder / f"{client}.safetensors", save(ordered))
         self.data[client] = made
@@ -150,4 +159,4 @@ def _belongings(path: Path) -> ClientState:
         ) from None
 
 
-__all__ = ["Belongings", "Checkpoint", "Saved"]
+__all__ = ["Belongings", "Checkpoint", "Saved", "make_folder", "packed", "unpacked"]

@@ -52,6 +52,10 @@ class Channel(Protocol):
 class NobodyLeft(SordinoError):
     """Every client of the federation was asked and declined: no budget is left, and the run ends."""
 
+    def __init__(self, message: str, held: Round | None = None) -> None:
+        super().__init__(message)
+        self.held = held  #: the round that they declined, which has not counted; None for a preparation
+
 
 _WHY_DECLINED = (
     "their budgets allow no more. Raise clients.budget, ask for a smaller epsilon, or run fewer rounds; what has no "
@@ -82,13 +86,20 @@ class Attendance:
     """Who answered what in one round."""
 
     asked: int = 0
+    clients: tuple[int, ...] = ()  #: those who were asked
     reported: list[int] = field(default_factory=list)
     declined: list[int] = field(default_factory=list)
+    withdrawn: list[int] = field(default_factory=list)  #: declined in a later step: something may have left by then
     refused: dict[int, str] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)  #: why there is no sum of some class of clients
     strays: Counter[str] = field(default_factory=Counter)  #: late, duplicate, not asked, another plan, unreadable
     bytes_up: int = 0
     bytes_down: int = 0
+
+    @property
+    def others(self) -> dict[str, int]:
+        """The strays that are not late."""
+        return {kind: number for kind, number in sorted(self.strays.items()) if kind != "late"}
 
 
 @dataclass(frozen=True)
@@ -115,30 +126,39 @@ class Coordinator:
         self._method, self._fleet, self._channel = method, fleet, channel
         self._federation, self._rules = federation, rules
 
-    def prepare(self) -> Attendance:
-        """What comes once, before the first round, where the method asks for it; it takes as long as it takes."""
-        plan = self._method.preparation(self._federation)
+    def prepare(self, plan: Plan | None = None) -> Attendance:
+        """What comes once, before the first round, where the method asks for it; it takes as long as it takes.
+
+        The plan, if given, is one that was sent before a restart: it goes out again as it was.
+        """
+        plan = plan or self._method.preparation(self._federation)
         if plan is None:
             raise InvalidInput(f"{type(self._method).__name__} has nothing to prepare: begin with the first round")
         messages = dict.fromkeys(range(self._method.clients), plan.encode())
-        attendance = Attendance(asked=len(messages), bytes_down=sum(map(len, messages.values())))
+        attendance = Attendance(len(messages), tuple(messages), bytes_down=sum(map(len, messages.values())))
         with closing(self._fleet.exchange("prepare", messages, None)) as answers:
-            ready = _checked(answers, plan, frozenset(messages), attendance, None)
+            ready = _checked(answers, plan, frozenset(messages), attendance, attendance.declined, None)
             attendance.reported = [client for client, _ in ready]
         if len(attendance.declined) == len(messages):
             raise NobodyLeft(f"all {len(messages)} clients declined to prepare: {_WHY_DECLINED}")
         return attendance
 
-    def round(self, state: State) -> tuple[State, Round]:
-        """One round. A round without a quorum leaves the model as it is; one that all clients decline ends the run."""
+    def round(self, state: State, plan: Plan | None = None) -> tuple[State, Round]:
+        """One round. A round without a quorum leaves the model as it is; one that all clients decline ends the run.
+
+        The plan is this state's; who wrote it down before it is sent hands in what was written.
+        """
         began = time.monotonic()
         clients = list(self._method.select(state))
-        plan = self._method.plan(state, self._federation)
+        plan = plan or self._method.plan(state, self._federation)
+        if plan.round != state.round + 1:
+            raise InvalidInput(f"a plan of round {plan.round} cannot follow the state after round {state.round}")
         tally = self._method.tally(plan)
-        attendance = Attendance(asked=len(clients))
+        attendance = Attendance(len(clients), tuple(clients))
         self._collect(plan, clients, tally, attendance)
         if clients and len(attendance.declined) == self._method.clients:
-            raise NobodyLeft(f"all {len(clients)} clients declined in round {plan.round}: {_WHY_DECLINED}")
+            held = Round(plan.round, attendance, "all clients declined", time.monotonic() - began, None, plan)
+            raise NobodyLeft(f"all {len(clients)} clients declined in round {plan.round}: {_WHY_DECLINED}", held)
         why_lost = self._why_lost(attendance, tally)
         after = state.unchanged() if why_lost else self._method.update(state, plan, tally)
         if not after.finite:
@@ -160,11 +180,16 @@ class Coordinator:
         return f"{came}: lower rounds.quorum, or raise rounds.deadline"
 
     def _collect(self, plan: Plan, clients: list[int], tally: Tally, attendance: Attendance) -> None:
+        steps = 0
+
         def exchange(step: str, messages: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+            nonlocal steps
+            steps += 1
+            declined = attendance.declined if steps == 1 else attendance.withdrawn
             deadline = None if self._rules.deadline is None else time.monotonic() + self._rules.deadline
             attendance.bytes_down += sum(map(len, messages.values()))
             with closing(self._fleet.exchange(step, messages, deadline)) as answers:
-                yield from _checked(answers, plan, frozenset(messages), attendance, deadline)
+                yield from _checked(answers, plan, frozenset(messages), attendance, declined, deadline)
 
         waiting: dict[int, bytes] = {}
         size = 0
@@ -193,8 +218,12 @@ def _add_sum(tally: Tally, found: Sum | Lost, attendance: Attendance) -> None:
     attendance.refused.update(found.refused)
     if isinstance(found, Lost):
         attendance.lost.append(found.why)
-    else:
+        return
+    try:
         tally.add_sum(found)
+    except InvalidInput as error:
+        attendance.lost.append(str(error))
+    else:
         attendance.reported += found.clients
 
 
@@ -203,6 +232,7 @@ def _checked(
     plan: Plan,
     asked: frozenset[int],
     attendance: Attendance,
+    declined: list[int],
     deadline: float | None,
 ) -> Iterator[tuple[int, bytes]]:
     """The bodies of good answers, each client's first; all others are counted by what is wrong with them."""
@@ -230,7 +260,7 @@ def _checked(
             heard.add(client)
             attendance.refused.pop(client, None)
             if answer.kind is Kind.DECLINED:
-                attendance.declined.append(client)
+                declined.append(client)
             else:
                 yield client, answer.body
         if len(heard) == len(asked):

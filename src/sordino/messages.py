@@ -26,6 +26,7 @@ DIGEST_BYTES = 16
 _PLAN = struct.Struct("<2sBxI")  # magic, version, length of the header
 _ANSWER = struct.Struct(f"<2sBBI{DIGEST_BYTES}s")  # magic, version, kind, round, digest of the plan
 ANSWER_BYTES = _ANSWER.size
+MOST_SIDES = 16  #: dimensions of an array
 
 Arrays = Mapping[str, NDArray[np.float32]]
 
@@ -47,8 +48,9 @@ class Plan:
     def _encoded(self) -> bytes:
         arrays = {name: np.ascontiguousarray(array, "<f4") for name, array in sorted(self.arrays.items())}
         shapes = {name: list(array.shape) for name, array in arrays.items()}
-        header = {"federation": self.federation, "round": self.round, "settings": self.settings, "arrays": shapes}
-        text = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+        text = _canonical(
+            {"federation": self.federation, "round": self.round, "settings": self.settings, "arrays": shapes}
+        )
         return b"".join([_PLAN.pack(b"SP", VERSION, len(text)), text, *(array.tobytes() for array in arrays.values())])
 
     @cached_property
@@ -65,18 +67,39 @@ class Plan:
         _check_kind("plan", magic, b"SP", version)
         start = _PLAN.size + length
         try:
-            header = json.loads(message[_PLAN.size : start])
-            shapes = {name: tuple(map(int, shape)) for name, shape in header["arrays"].items()}
-            federation, round, settings = str(header["federation"]), int(header["round"]), dict(header["settings"])
+            header = _read_header(bytes(message[_PLAN.size : start]))
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise InvalidInput(f"a plan's header is damaged ({type(error).__name__}): ask for it again") from None
-        arrays = _read_arrays(message, start, shapes)
-        return cls(federation, round, settings, arrays)
+        arrays = _read_arrays(message, start, {name: tuple(shape) for name, shape in header["arrays"].items()})
+        return cls(header["federation"], header["round"], header["settings"], arrays)
+
+
+def _canonical(header: Mapping[str, Any]) -> bytes:
+    return json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _read_header(text: bytes) -> dict[str, Any]:
+    """A plan's header in the one form that `encode` writes: its digest is then that of the bytes that came."""
+    header: dict[str, Any] = json.loads(text)
+    if _canonical(header) != text or set(header) != {"arrays", "federation", "round", "settings"}:
+        raise ValueError("not in its canonical form")
+    kinds = {"arrays": dict, "federation": str, "round": int, "settings": dict}
+    if any(type(header[name]) is not kind for name, kind in kinds.items()) or not 0 <= header["round"] < 2**32:
+        raise TypeError("a part of another type")
+    if not all(_is_shape(shape) for shape in header["arrays"].values()):
+        raise ValueError("not a shape")
+    return header
+
+
+def _is_shape(shape: Any) -> bool:
+    whole = type(shape) is list and all(type(side) is int for side in shape)
+    sides = whole and len(shape) <= MOST_SIDES and all(0 <= side < 2**32 for side in shape)
+    return sides and math.prod(max(1, side) for side in shape) < 2**48  # also of an array that one side makes empty
 
 
 def _read_arrays(message: bytes, start: int, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[np.float32]]:
     sizes = [4 * math.prod(shape) for shape in shapes.values()]
-    if any(side < 0 for shape in shapes.values() for side in shape) or start + sum(sizes) != len(message):
+    if start + sum(sizes) != len(message):
         raise InvalidInput(
             f"a plan of {len(message)} bytes announces {start + sum(sizes)}: it was damaged, ask for it again"
         )

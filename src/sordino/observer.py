@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +15,9 @@ class Observer:
 
     def started(self, federation: Federation, preflight: Sequence[str], first: int) -> None:
         """Before round `first`, with what to expect."""
+
+    def absent(self, reasons: Mapping[int, str]) -> None:
+        """After `started`, where clients of a network did not take their invitations: who, and why."""
 
     def preparing(self, clients: int) -> None:
         """Before the first round, where so many clients have something to prepare, which may take long."""

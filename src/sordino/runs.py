@@ -2,89 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from sordino import channels, preflight
 from sordino.checkpoint import Belongings, Checkpoint, Saved
 from sordino.coordinator import Channel, Coordinator, NobodyLeft, Rules
 from sordino.coordinator import Round as Held
+from sordino.course import REAL, Course, Memory, Outcome, came_to, client_budgets, figures, written
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.simulated import Population, SimulatedFleet, Work
 from sordino.learning import models
 from sordino.learning.evaluation import Scores
 from sordino.learning.stacked import Execution
-from sordino.methods.interface import Bench, LocalView, State, View
+from sordino.methods.interface import Bench, LocalView, State
 from sordino.observer import Observer
 from sordino.pace import device_for, execution_for, workers_for
-from sordino.privacy import history
-from sordino.privacy.history import Spent
-from sordino.privacy.ledger import MemoryLedger, terms
-from sordino.privacy.statement import Statement
+from sordino.privacy.ledger import MemoryLedger
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder, alone
-from sordino.report.records import ClientBudget, Result, Round, Simulation
+from sordino.report.records import Round, Simulation
 from sordino.wiring import Federation, wire
 
 CHECKPOINT_SECONDS = 2.0  #: rounds shorter than this share a checkpoint: a crash costs that much work, no more
 REHEARSING = 4  #: clients that rehearse the first round for the pre-flight
-LOST_ROUNDS = 3  #: rounds in a row without a quorum after which a run gives up
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """What a run came to."""
-
-    result: Result
-    rounds: tuple[Round, ...]
-    statement: Statement
-    parameters: NDArray[np.float32]
-    tensors: Mapping[str, NDArray[np.float32]]
-    folder: Path | None = None
-
-    @property
-    def accuracy(self) -> float | None:
-        """On the test set, after the last round."""
-        return self.result.accuracy
-
-    def to_json(self) -> dict[str, Any]:
-        """The final figures, the statement and the paths written, ready for `json.dumps`."""
-        return figures(self.result, self.statement.to_json(), self.folder)
-
-
-def figures(result: Result, statement: Mapping[str, Any] | None, folder: Path | None) -> dict[str, Any]:
-    """The final figures of a run, its statement and the paths written, ready for `json.dumps`."""
-    files = () if folder is None else sorted(p for p in folder.iterdir() if p.is_file() and p.name[0] != ".")
-    return {
-        "name": result.name,
-        "seed": result.seed,
-        "accuracy": result.accuracy,
-        "loss": result.loss,
-        "rounds": result.rounds,
-        "clients": result.clients,
-        "parameters": result.parameters,
-        "seconds": result.seconds,
-        "stopped": result.stopped,
-        "statement": statement,
-        "folder": None if folder is None else str(folder),
-        "files": [str(path) for path in files],
-    }
-
-
-def came_to(folder: Path) -> Result | None:
-    """What the run in a folder came to; none while it is not over and its page, the last of its files, not written."""
-    found = RunFolder.open(folder)
-    return found.result() if (found.path / "report.html").exists() else None
 
 
 def run(
@@ -120,6 +68,7 @@ def run(
                 _work(federation, bench), ledger, workers=count, report_bytes=4 * federation.upload.values,
                 members=members, prepared=prepared,
             )  # fmt: skip
+            federation = federation.holding(fleet.examples, fleet.exams)  # one copy of the records is enough
             try:
                 own = _Run(federation, fleet, channel, ledger, target, checkpoint, execution, observer or Observer())
                 if resume:
@@ -161,6 +110,10 @@ def _folder(recipe: Recipe, folder: str | Path | None, resume: bool, device: str
     if not resume:
         return RunFolder.create(folder, recipe.to_toml(), device=device)
     found = RunFolder.open(folder)
+    if found.environment.get("device") == REAL:
+        raise InvalidInput(
+            f"{folder} is a run with real clients, which is not simulated: go on with sordino.serving.serve"
+        )
     before = Recipe.from_toml(found.recipe)
     if before.fingerprint != recipe.fingerprint:
         raise InvalidInput(f"{folder} was run with another recipe: resume takes the recipe that lies there")
@@ -195,19 +148,6 @@ def _work(federation: Federation, bench: Bench) -> Work:
     return Work(federation.method, model, loss, population, federation.exams, recipe.seed, bench)
 
 
-@dataclass
-class _Memory:
-    """What a run remembers besides its state, so that it goes on and stops as if it had never been interrupted."""
-
-    best: float = -1.0
-    since_best: int = 0
-    lost: int = 0  #: rounds in a row that did not count
-    why_lost: str = ""
-    seconds: float = 0.0
-    bytes_up: int = 0
-    bytes_down: int = 0
-
-
 class _Run:
     def __init__(
         self,
@@ -223,13 +163,9 @@ class _Run:
         self._federation, self._fleet, self._channel, self._ledger = federation, fleet, channel, ledger
         self._recipe = federation.recipe
         self._folder, self._checkpoint, self._execution, self._observer = folder, checkpoint, execution, observer
-        self._memory = _Memory()
-        self._records: list[Round] = []
-        self._scores: Scores | None = None
-        self._began = time.monotonic()
+        self._course = Course(federation, self._scored)
         self._kept = 0.0  # when the last checkpoint was written
         self._stored: Saved | None = None  # and which
-        self._unwilling: set[int] = set()  # clients whose last answer was to decline
         self._whole = self._snapshot(federation.method.init())
 
     def go(self, expected: Sequence[str]) -> Outcome:
@@ -238,13 +174,13 @@ class _Run:
         self._observer.started(self._federation, expected, state.round + 1)
         rules = Rules(self._recipe.rounds.quorum, self._recipe.rounds.deadline or None)
         coordinator = Coordinator(method, self._fleet, self._channel, self._recipe.name, rules)
-        stopped = self._why_over(state)
+        stopped = self._course.why_over(state)
         try:
             self._prepare(coordinator)
             while stopped is None:
                 state, held = coordinator.round(state)
                 self._note(state, held)
-                stopped = self._why_over(state)
+                stopped = self._course.why_over(state)
                 if time.monotonic() - self._kept >= CHECKPOINT_SECONDS:
                     self._keep()
         except NobodyLeft as end:
@@ -263,11 +199,11 @@ class _Run:
         self._observer.preparing(self._federation.clients)
         attendance = coordinator.prepare()
         spent = self._fleet.spent_in(0)
-        self._answered(spent)
+        self._course.answered(spent)
         if self._checkpoint is not None:
             self._checkpoint.add(spent)
-        memory = self._memory
-        memory.seconds += self._lap()
+        memory = self._course.memory
+        memory.seconds += self._course.lap()
         memory.bytes_up += attendance.bytes_up
         memory.bytes_down += attendance.bytes_down
         self._whole = self._snapshot(self._whole.state)
@@ -284,18 +220,18 @@ class _Run:
         last = saved.state.round
         for spent in self._checkpoint.history(last):
             self._fleet.replay(spent)
-            self._answered(spent)
+            self._course.answered(spent)
         self._check_prepared()
         self._folder.truncate_rounds(last)
-        self._records = list(self._folder.rounds())
-        if len(self._records) != last:
+        self._course.records = list(self._folder.rounds())
+        if len(self._course.records) != last:
             raise InvalidInput(
-                f"{self._folder.path} has a checkpoint of round {last} and records of {len(self._records)} rounds: "
-                "lines of metrics.jsonl were lost. Start the run anew in another folder"
+                f"{self._folder.path} has a checkpoint of round {last} and records of {len(self._course.records)} "
+                "rounds: lines of metrics.jsonl were lost. Start the run anew in another folder"
             )
         self._check_fit(saved.state)
         self._fleet.states.update(saved.clients)
-        self._memory = _Memory(**saved.memory["memory"])
+        self._course.memory = Memory(**saved.memory["memory"])
         self._whole = saved
 
     def _check_prepared(self) -> None:
@@ -321,7 +257,7 @@ class _Run:
 
     def _snapshot(self, state: State) -> Saved:
         """All that the run must go on from after a whole round: a round that breaks off later leaves it untouched."""
-        memory = {"execution": asdict(self._execution), "memory": asdict(self._memory)}
+        memory = {"execution": asdict(self._execution), "memory": asdict(self._course.memory)}
         return Saved(state, dict(self._fleet.states), memory)
 
     def _keep(self) -> None:
@@ -333,51 +269,17 @@ class _Run:
     # --- one round
 
     def _note(self, state: State, held: Held) -> None:
-        memory, attendance = self._memory, held.attendance
-        if held.counted:
-            memory.lost = 0
-        elif attendance.asked - len(attendance.declined) >= self._recipe.rounds.quorum:
-            memory.lost += 1  # enough were willing, and still nothing came of it
-            memory.why_lost = held.why_lost
-        memory.bytes_up += held.attendance.bytes_up
-        memory.bytes_down += held.attendance.bytes_down
-        graded = self._grade(state)
-        record = replace(self._record(held), **graded, seconds=self._lap())
-        memory.seconds += record.seconds
-        self._records.append(record)
+        self._course.held(held)
+        graded = self._course.grade(state)
+        record = self._course.add(self._record(held), graded)
         spent = self._fleet.spent_in(held.number)
-        self._answered(spent)
+        self._course.answered(spent)
         if self._checkpoint is not None:
             self._checkpoint.add(spent)
         if self._folder is not None:
             self._folder.append_round(record)
         self._whole = self._snapshot(state)
         self._observer.round(record)
-
-    def _answered(self, spent: Spent) -> None:
-        self._unwilling.update(spent.declined)
-        self._unwilling.difference_update(*spent.clients)
-
-    def _lap(self) -> float:
-        now = time.monotonic()
-        lap, self._began = now - self._began, now
-        return lap
-
-    def _grade(self, state: State) -> dict[str, Any]:
-        """Figures on the test set (for reporting) and the validation set (for stopping), where they are due."""
-        rounds = self._recipe.rounds
-        if state.round % self._recipe.evaluation.every and state.round < rounds.count:
-            return {}
-        self._scores = self._scored(state, "test")
-        found: dict[str, Any] = {"accuracy": self._scores.accuracy, "loss": _finite(self._scores.loss)}
-        if "validation" in self._federation.exams:
-            found["validation_accuracy"] = self._scored(state, "validation").accuracy
-        watched = found["accuracy"] if rounds.stop_on == "test" else found.get("validation_accuracy", 0.0)
-        if watched > self._memory.best:
-            self._memory.best, self._memory.since_best = watched, 0
-        else:
-            self._memory.since_best += 1
-        return found
 
     def _scored(self, state: State, exam: str) -> Scores:
         """All models that count, on the same examples: together their accuracy is the mean of theirs."""
@@ -395,6 +297,7 @@ class _Run:
             declined=len(attendance.declined),
             refused=len(attendance.refused),
             late=attendance.strays["late"],
+            strays=attendance.others,
             counted=held.counted,
             bytes_up=attendance.bytes_up,
             bytes_down=attendance.bytes_down,
@@ -421,103 +324,17 @@ class _Run:
 
     # --- the end
 
-    def _why_over(self, state: State) -> str | None:
-        rounds, memory = self._recipe.rounds, self._memory
-        where = "the test set, which this recipe declares public" if rounds.stop_on == "test" else "validation examples"
-        if rounds.target_accuracy and memory.best >= rounds.target_accuracy:
-            return f"reached an accuracy of {memory.best:.2%} on {where} in round {state.round}"
-        if rounds.patience and memory.since_best >= rounds.patience:
-            return f"no improvement on {where} in {memory.since_best} evaluations"
-        if memory.lost >= LOST_ROUNDS:
-            return f"{memory.lost} rounds in a row did not count, the last of them because {memory.why_lost}"
-        if state.round >= rounds.count:
-            return f"all {rounds.count} rounds are done" if rounds.count > 1 else "its one round is done"
-        return self._too_few_willing(state)
-
-    def _too_few_willing(self, state: State) -> str | None:
-        clients, quorum = self._federation.clients, self._recipe.rounds.quorum
-        left = clients - len(self._unwilling)
-        if left >= quorum:
-            return None
-        return (
-            f"after round {state.round}, {left} of {clients} clients have budget left, fewer than the quorum of "
-            f"{quorum}. Raise clients.budget, ask for a smaller epsilon, or run fewer rounds"
-        )
-
     def _nobody_left(self, end: NobodyLeft) -> str:
         """Why the run is over; the last round, in which nothing was released, is not part of its history."""
         reason = next(iter(self._fleet.spent.pop().declined.values()))
         return f"{end}. The first of them says: {reason.partition('. ')[0]}"
 
     def _finish(self, state: State, stopped: str, expected: Sequence[str]) -> Outcome:
-        federation, recipe = self._federation, self._recipe
-        view = federation.method.view(state)
-        if self._scores is None or not self._records or self._records[-1].accuracy is None:
-            self._scores = self._scored(state, "test")
-        statement = history.statement(
-            self._fleet.spent, federation.clients, delta=federation.delta, title=f"Privacy statement of {recipe.name}"
-        )
-        result = Result(
-            recipe.name,
-            recipe.seed,
-            stopped=stopped,
-            rounds=len(self._records),
-            accuracy=self._scores.accuracy if self._scores.examples else None,
-            loss=_finite(self._scores.loss) if self._scores.examples else None,
-            confusion=tuple(map(tuple, self._scores.confusion.tolist())),
-            classes=federation.dataset.classes,
-            label_counts=tuple(map(tuple, federation.label_counts.tolist())),
-            budgets=self._budgets(),
-            budget_terms=terms(federation.budgets[0]) if federation.budgets else None,
-            parameters=federation.layout.size,
-            clients=federation.clients,
-            seconds=self._memory.seconds,
-            bytes_up=self._memory.bytes_up,
-            bytes_down=self._memory.bytes_down,
-            preflight=tuple(expected),
-            recipe_fingerprint=recipe.fingerprint,
-            settings=recipe.settings(),
-        )
-        tensors = self._tensors(view)
-        outcome = Outcome(result, tuple(self._records), statement, view.parameters, tensors)
-        return outcome if self._folder is None else self._write(self._folder, outcome)
-
-    def _tensors(self, view: View) -> dict[str, NDArray[np.float32]]:
-        named = self._federation.layout.unflatten(torch.from_numpy(view.parameters))
-        return {name: tensor.numpy() for name, tensor in named.items()} | dict(view.buffers or {})
-
-    def _budgets(self) -> tuple[ClientBudget, ...]:
-        clients = self._federation.clients
-        reports, declined = np.zeros(clients, np.int64), np.zeros(clients, np.int64)
-        for spent in self._fleet.spent:
-            for who in spent.clients if spent.round else ():  # before the first round nothing is reported
-                reports[list(who)] += 1
-            declined[list(spent.declined)] += 1
-        epsilons, spending = self._recipe.epsilons(), self._spent()
-        limits = self._federation.budgets
-        return tuple(
-            ClientBudget(
-                k,
-                epsilon=None if epsilons is None else epsilons[k],
-                limit=None if limits is None else limits[k].limit,
-                spent=spending[k] if spending else None,
-                reports=int(reports[k]),
-                declined=int(declined[k]),
-            )
-            for k in range(clients)
-        )
-
-    def _write(self, folder: RunFolder, outcome: Outcome) -> Outcome:
-        from sordino.report.page import report_page
-
-        recipe = self._recipe
-        about = {"recipe": recipe.name, "model": recipe.model.name, "seed": recipe.seed}
-        # One text: the file's format keeps several in no fixed order, and the same run gives the same bytes.
-        folder.write_model(outcome.tensors, {"sordino": json.dumps(about)})
-        folder.write_statement(outcome.statement)
-        folder.write_result(outcome.result)
-        folder.write_report(report_page(folder))
-        return replace(outcome, folder=folder.path)
+        federation, spent = self._federation, self._fleet.spent
+        budgets = client_budgets(federation, spent, self._spent())
+        counts = federation.label_counts.tolist()
+        outcome = self._course.finish(state, stopped, expected, spent, budgets, counts)
+        return outcome if self._folder is None else written(self._folder, outcome, self._recipe.model.name)
 
     # --- before the first round
 
@@ -544,10 +361,6 @@ def _failures(local: LocalView, rehearsed: int) -> tuple[str, ...]:
         f"The training of {failed} of {rehearsed} clients that rehearsed a round stopped being finite, so that they "
         "would report no change: lower training.optimizer.lr, or look at their data.",
     )
-
-
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
 
 
 __all__ = ["Outcome", "came_to", "figures", "run"]

@@ -17,6 +17,7 @@ from sordino.learning import datasets, models, partition
 from sordino.learning.datasets import Dataset, Examples, Normalisation
 from sordino.learning.evaluation import Exam
 from sordino.learning.models import Layout
+from sordino.learning.partition import Parts
 from sordino.methods.interface import Method
 from sordino.methods.setting import Built, Setting, Statistics
 from sordino.methods.upload import Upload
@@ -26,8 +27,6 @@ from sordino.privacy.ledger import Consents, MemoryLedger
 if TYPE_CHECKING:
     from sordino import recipe as recipes
     from sordino.recipe import Recipe
-
-Parts = tuple[NDArray[np.int64], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +68,11 @@ class Federation:
         """How many examples of each class each client holds."""
         return partition.label_counts(self.dataset.train.y, self.parts, len(self.dataset.classes))
 
+    def holding(self, train: Examples, exams: Mapping[str, Exam]) -> Federation:
+        """The same over other copies of the same examples, so that those it was wired with can be let go."""
+        dataset = replace(self.dataset, train=train, test=exams["test"].examples)
+        return replace(self, dataset=dataset, exams=exams)
+
     def ledger(self) -> MemoryLedger | None:
         """The clients' accounts, opened; None where the recipe sets no budget."""
         if self.budgets is None:
@@ -90,7 +94,7 @@ def wire(recipe: Recipe) -> Federation:
     """All parts of a recipe; whatever does not fit together is refused here, before any training."""
     dataset = read_data(recipe)
     parts, exams = _set_aside(recipe, dataset, split(recipe, dataset))
-    sizes = tuple(len(part) for part in parts)
+    sizes = tuple(parts.sizes)
     if not any(sizes):
         raise InvalidInput(
             "no client holds a record: there is nothing to learn from. Give some of them split.sizes > 0"
@@ -189,7 +193,7 @@ def _set_aside(recipe: Recipe, dataset: Dataset, parts: Sequence[NDArray[np.int6
     dealt = np.arange(len(dataset.test)) % len(parts)
     exams = {"test": Exam(dataset.test, dataset.normalisation, classes, dealt)}
     if not recipe.data.validation:
-        return tuple(parts), exams
+        return Parts(parts), exams
     pairs = [
         partition.validation_split(part, recipe.data.validation, recipe.seed, client=k) if len(part) else (part, part)
         for k, part in enumerate(parts)
@@ -203,7 +207,7 @@ def _set_aside(recipe: Recipe, dataset: Dataset, parts: Sequence[NDArray[np.int6
             "clients"
         )
     exams["validation"] = Exam(dataset.train.take(aside[order]), dataset.normalisation, classes, owners)
-    return tuple(kept for kept, _ in pairs), exams
+    return Parts(kept for kept, _ in pairs), exams
 
 
 __all__ = ["Federation", "read_data", "setting_of", "source_of", "split", "wire"]

@@ -10,7 +10,7 @@ import pytest
 import sordino
 from sordino import Box, TwoPoint
 from sordino.channels.direct import Direct
-from sordino.channels.secagg import STEPS, Refused, Server
+from sordino.channels.secagg import STEPS, Client, Refused, Server, _message
 from sordino.channels.summed import Members, Rule, Summed, _with_plan, behind_sum
 from sordino.coordinator import Coordinator, NobodyLeft, Rules
 from sordino.errors import InvalidInput
@@ -354,8 +354,7 @@ def invited(given, rule=Rule(), *, number=1, clients=tuple(range(CLIENTS)), **ch
     return _with_plan(Server(agreed, clients).requests("keys")[clients[0]], plan.encode())
 
 
-def test_a_client_takes_part_in_one_sum_a_round():
-    """Two sums over all clients and over all but one would show that one's report."""
+def test_a_client_joins_a_sum_once_and_none_of_an_earlier_round():
     given = two_point()
     own = members(given)
     for number in (1, 2):
@@ -363,12 +362,52 @@ def test_a_client_takes_part_in_one_sum_a_round():
         own.begin(message)
         own.answer("keys", 3, message)
         own.begin(message)
-        with pytest.raises(Refused, match=f"in a sum of round {number} or later already"):
+        with pytest.raises(Refused, match=f"in this sum of round {number} already"):
             own.answer("keys", 3, message)
-    message = invited(given)
+    message = invited(given, attempt="anew")
     own.begin(message)
-    with pytest.raises(Refused, match="or later already"):
+    with pytest.raises(Refused, match="in a sum of round 2 already, on another plan"):
         own.answer("keys", 3, message)
+
+
+def test_a_sum_that_is_begun_anew_has_fresh_keys_and_there_are_not_many_of_them():
+    given = two_point()
+    own = members(given)
+    keys = set()
+    for attempt in range(50):
+        message = invited(given, attempt=str(attempt))
+        own.begin(message)
+        keys.add(own.answer("keys", 3, message)[24:])
+    assert len(keys) == 50
+    message = invited(given, attempt="one more")
+    own.begin(message)
+    with pytest.raises(Refused, match="50 are the most"):
+        own.answer("keys", 3, message)
+
+
+def test_a_client_knows_whom_a_round_asks_and_takes_part_in_no_other_sum():
+    """Six of nine, by the recipe's own draw: neither five of these nor six others."""
+    selection = SimpleNamespace(kind="count", k=6, asked=lambda clients: 6)
+    given = two_point(selection=selection)
+    asked = given.method.select(given.method.init())
+    other = next(c for c in range(CLIENTS) if c not in asked)
+    rule, own = Rule(), members(given)
+    for clients, client in ((asked[:5], asked[0]), ([*asked[:5], other], other)):
+        message = invited(given, rule, clients=tuple(sorted(clients)))
+        own.begin(message)
+        with pytest.raises(Refused, match=r"this round asks 6 of this class"):
+            own.answer("keys", client, message)
+    message = invited(given, rule, clients=tuple(sorted([*asked[:5], other])))  # the right number, and a stranger
+    own.begin(message)
+    own.answer("keys", asked[0], message)
+    plan = Plan("test", 1, {}, {"parameters": given.method.init().parameters})
+    session = rule.session(plan, given.method.tally(plan), 0, 6)
+    everybody = {c: Client(session, c) for c in [*asked[1:5], other]}
+    entries = [c._entry for c in (own._clients[asked[0]], *everybody.values())]
+    roster = sorted(entries, key=lambda entry: entry.client)
+    body = len(roster).to_bytes(4, "little") + b"".join(entry.encode() for entry in roster)
+    with pytest.raises(Refused, match=f"client {other} sent keys, and is none of those whom this round asks"):
+        own.answer("shares", asked[0], _message("shares", session, 2**32 - 1, body))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Small federations of real clients on digits: folders, invitations, plans, and a fleet that asks clients directly."""
 
+import functools
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from sordino.wiring import Federation, wire
 from tests.engine import tiny
 
 NAME = "digits-demo"
+
+read_once = functools.cache(datasets.load)  #: in the place of `datasets.load`, for tests that open many clients
 
 TWO_POINT: dict[str, Any] = {
     **tiny.TWO_POINT,

@@ -21,7 +21,7 @@ from sordino.messages import Plan
 from tests.client.people import NAME, invitation, joined, plans
 
 ROUNDS = 150
-STEPS = ["report", "prepare", "keys", "masked", "x"]
+STEPS = ["report", "prepare", "post", "keys", "masked", "x"]
 PLAN = plans()(1).encode()
 INVITATION = invitation().encode()
 

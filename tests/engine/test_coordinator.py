@@ -10,7 +10,7 @@ import pytest
 from sordino.channels.direct import Direct
 from sordino.coordinator import Coordinator, NobodyLeft, Rules
 from sordino.errors import InvalidInput
-from sordino.messages import Answer, Kind, Plan
+from sordino.messages import Answer, Kind, Plan, answer_to
 from sordino.privacy.guarantee import Budget
 from sordino.privacy.ledger import Consents, MemoryLedger
 from tests.engine.federations import VALUES, fleet, work
@@ -204,6 +204,45 @@ def test_a_client_without_records_reports_no_change():
     answers = dict(fleet(given).exchange("report", dict.fromkeys(range(3), plan), None))
     assert not np.frombuffer(Answer.decode(answers[1]).body, "<f4").any()
     assert np.frombuffer(Answer.decode(answers[0]).body, "<f4").any()
+
+
+def test_a_plan_that_was_written_down_is_sent_as_it_is_and_must_be_this_rounds():
+    given = work()
+    state, sent = given.method.init(), []
+
+    def listen(answers, messages):
+        sent.extend(messages.values())
+        return answers
+
+    coordinator = Coordinator(given.method, Unruly(fleet(given), listen), Direct(), "test")
+    plan = Plan.decode(given.method.plan(state, "test").encode())
+    after, held = coordinator.round(state, plan)
+    assert set(sent) == {plan.encode()} and held.plan is plan and held.attendance.clients == tuple(range(6))
+    with pytest.raises(InvalidInput, match="a plan of round 1 cannot follow the state after round 1"):
+        coordinator.round(after, plan)
+
+
+def test_whoever_declines_in_a_later_step_has_withdrawn_and_may_have_sent_something():
+    given = work()
+
+    class TwoSteps(Direct):
+        def collect(self, exchange, plan, clients):
+            heard = [client for client, _ in exchange("report", dict.fromkeys(clients, plan))]
+            yield from exchange("report", dict.fromkeys(heard, plan))
+
+    calls = []
+
+    def change(answers, messages):
+        calls.append(len(messages))
+        plan = Plan.decode(messages[0] if 0 in messages else messages[1])
+        last = max(messages)
+        return [(c, answer_to(plan, None)) if c == last else (c, m) for c, m in answers]
+
+    coordinator = Coordinator(given.method, Unruly(fleet(given), change), TwoSteps(), "test")
+    _, held = coordinator.round(given.method.init())
+    assert calls == [6, 5]
+    assert held.attendance.declined == [5] and held.attendance.withdrawn == [4]
+    assert sorted(held.attendance.reported) == [0, 1, 2, 3] and held.counted
 
 
 @pytest.mark.parametrize("rules", [{"quorum": 0}, {"deadline": 0.0}, {"deadline": -1.0}], ids=str)

@@ -78,6 +78,16 @@ def test_workers_are_gone_after_close_and_their_files_too():
     assert not os.path.exists(folder)  # noqa: PTH110
 
 
+def test_workers_and_their_parent_share_one_copy_of_the_records():
+    given = work_by_name()
+    own = fleet(given, workers=2)
+    try:
+        assert isinstance(own.examples.x, np.memmap) and isinstance(own.exams["test"].examples.x, np.memmap)
+        assert np.array_equal(own.examples.x, given.population.examples.x)
+    finally:
+        own.close()
+
+
 def test_a_round_given_up_at_its_deadline_leaves_workers_ready_for_the_next():
     given = work_by_name()
     own = fleet(given, workers=2)

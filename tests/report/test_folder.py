@@ -196,7 +196,7 @@ def test_rounds_are_one_json_object_a_line_with_the_agreed_fields(folder):
     assert len(lines) == 2
     assert set(strict(lines[0])) == {
         "round", "accuracy", "loss", "validation_accuracy", "asked", "reported", "declined", "refused", "late",
-        "counted", "seconds", "bytes_up", "bytes_down", "spent_max", "spent_median", "simulation",
+        "strays", "restarts", "counted", "seconds", "bytes_up", "bytes_down", "spent_max", "spent_median", "simulation",
     }  # fmt: skip
     assert set(strict(lines[0])["simulation"]) == {
         "train_loss", "failed", "clipped", "update_norm", "noise_norm", "delivery",

@@ -303,3 +303,48 @@ def test_t_is_the_median_of_the_proposals(store):
     for bad in (-1.0, float("nan"), float("inf"), "5", True):
         with pytest.raises(InvalidInput):
             store.propose(1, bad)
+
+
+def test_t_of_a_round_is_what_had_been_proposed_when_it_was_opened(store):
+    store.propose(1, 4.0)
+    store.announce(terms_of(5))
+    store.propose(2, 10.0)
+    store.announce(terms_of(5, round=2))
+    assert [store.agreed_latency(round) for round in (1, 2)] == [4.0, 7.0]
+    with pytest.raises(NoSuchRound):
+        store.agreed_latency(3)
+
+
+# --- the server gives up ----------------------------------------------------------------------------------------------
+
+
+def test_what_the_server_withdraws_is_deleted_unopened_and_never_leaves(store):
+    terms = terms_of(5, (3, 3))
+    store.announce(terms)
+    for client in (1, 2, 3):
+        store.accept(1, client, opaque(terms, client, group=0))
+    store.accept(1, 4, opaque(terms, 4, group=1))
+    store.settle()
+    store.withdraw(1, 1)
+    assert rows(store, "held") == rows(store, "progress") == 0
+    with pytest.raises(Over, match="or the server waited no longer: dropped"):
+        store.batch(1, 1)
+    with pytest.raises(Over):
+        store.accept(1, 5, opaque(terms, 5, group=1))
+    whole = batch_of(store)
+    store.withdraw(1, 0)  # has left already: it stays
+    assert batch_of(store) == whole
+    with pytest.raises(NoSuchRound):
+        store.withdraw(1, 2)
+
+
+def test_a_class_of_which_nobody_is_asked_is_not_waited_for(store):
+    for round in range(1, 9):  # more rounds than may wait
+        terms = terms_of(5, (3, 0), round=round)
+        store.announce(terms)
+        with pytest.raises(Over):
+            store.batch(round, 1)
+        for client in (1, 2, 3):
+            store.accept(round, client, opaque(terms, client))
+        store.settle()
+        store.taken(round, 0)

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 
 def build(recipe: Recipe, method: Method) -> Any:
-    """The channel that the recipe names, for a simulation."""
+    """The channel that the recipe names.
+
+    A shuffler service is stood in for by this process, as a simulation wants it; `sordino.shuffler.channel` has the
+    channel that goes through a real one.
+    """
     given: Any = recipe.method.channel
     match given.kind:
         case "direct":
@@ -28,6 +32,10 @@ def build(recipe: Recipe, method: Method) -> Any:
             from sordino.channels.shuffle import Shuffled
 
             return Shuffled.of(recipe, method)
+        case "shuffler":
+            from sordino.channels.shuffle import Shuffled
+
+            return Shuffled.in_place_of_service(method)
         case "summed":
             from sordino.channels.summed import Rule, Summed
 

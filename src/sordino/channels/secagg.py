@@ -24,6 +24,7 @@ import hmac
 import json
 import os
 import struct
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -84,13 +85,15 @@ class Session:
     high: int  #: nor above this
     clients: int  #: invited
     threshold: int
+    attempt: str = ""  #: a sum that is begun anew has a new name, and shares no message with the one before
 
     def __post_init__(self) -> None:
-        whole = [f.name for f in fields(self) if f.name not in ("federation", "subject")]
+        texts = ("federation", "subject", "attempt")
+        whole = [f.name for f in fields(self) if f.name not in texts]
         if not all(type(getattr(self, name)) is int for name in whole):
             raise InvalidInput(f"of a session, {', '.join(whole)} must be whole numbers")
-        if not (isinstance(self.federation, str) and isinstance(self.subject, str)):
-            raise InvalidInput("a session's federation and subject are texts")
+        if not all(isinstance(getattr(self, name), str) for name in texts):
+            raise InvalidInput(f"a session's {', '.join(texts)} are texts")
         if not 2 <= self.clients <= MOST_CLIENTS:
             raise InvalidInput(f"a secure sum is of 2 to {MOST_CLIENTS:,} clients, got {self.clients}")
         if not self.clients < 2 * self.threshold <= 2 * self.clients:
@@ -136,7 +139,7 @@ class Session:
         try:
             given = json.loads(text)
             return cls(**given)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise Refused(f"this is not a session of a secure sum ({error})") from None
 
 
@@ -186,6 +189,11 @@ class _Entry:
     def encode(self) -> bytes:
         return _ENTRY.pack(self.client, self.mask, self.seal, len(self.signature)) + self.signature
 
+    @classmethod
+    def decode(cls, text: bytes) -> _Entry:
+        client, mask, seal, _ = _ENTRY.unpack_from(text)
+        return cls(client, mask, seal, text[_ENTRY.size :])
+
 
 class _Reader:
     """Reads a message's parts in turn; what is short or left over is refused."""
@@ -228,6 +236,11 @@ class _Reader:
 
     def rest(self) -> bytes:
         return self.take(len(self._left))
+
+    @property
+    def more(self) -> bool:
+        """Whether something is left to read."""
+        return bool(self._left)
 
     def end(self) -> None:
         if self._left:
@@ -335,9 +348,24 @@ class Client:
     All its secrets are drawn here, from the operating system, and serve this session alone.
     """
 
-    def __init__(self, session: Session, client: int, *, identity: Identity | None = None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        client: int,
+        *,
+        identity: Identity | None = None,
+        invited: Iterable[int] | None = None,
+        pledge: Iterable[int] = (),
+    ) -> None:
+        """`invited` are the only ones who may take part, where that is known beforehand.
+
+        `pledge` are those whose sum this client has helped to reveal, of the very vectors that are to be added again:
+        it helps to reveal that sum a second time, and none over others, since the difference would show them.
+        """
         self.session, self.client = session, client
         self._identity = identity
+        self._invited = None if invited is None else frozenset(invited)
+        self._pledge = tuple(sorted(pledge))
         self._next = 0  # the step that may come
         self._mask_key, self._seal_key = X25519PrivateKey.generate(), X25519PrivateKey.generate()
         self._self_seed = os.urandom(shamir.SECRET_BYTES)
@@ -351,6 +379,54 @@ class Client:
         self._shares: dict[int, tuple[bytes, bytes]] = {}  # of everybody's self-mask seed and masking key
         self._context = session.digest  # everything that this client has been told so far
         self._masked: tuple[int, ...] = ()  # U3
+
+    @property
+    def over(self) -> bool:
+        """Whether this client answers nothing more in this sum."""
+        return self._next == len(STEPS)
+
+    @property
+    def survivors(self) -> tuple[int, ...]:
+        """U3, as this client confirmed it: whose sum it helps to reveal."""
+        return self._masked
+
+    def kept(self) -> dict[str, Any]:
+        """All that is needed to go on in another process, ready for JSON: secrets, and what this client was told."""
+        return {
+            "session": asdict(self.session),
+            "client": self.client,
+            "invited": None if self._invited is None else sorted(self._invited),
+            "pledge": list(self._pledge),
+            "next": self._next,
+            "mask_key": self._mask_key.private_bytes_raw().hex(),
+            "seal_key": self._seal_key.private_bytes_raw().hex(),
+            "self_seed": self._self_seed.hex(),
+            "entry": self._entry.encode().hex(),
+            "roster": [entry.encode().hex() for entry in self._roster.values()],
+            "shares": {str(client): [share.hex() for share in pair] for client, pair in self._shares.items()},
+            "context": self._context.hex(),
+            "masked": list(self._masked),
+        }
+
+    @classmethod
+    def restored(cls, kept: Mapping[str, Any], identity: Identity | None = None) -> Client:
+        """The client that `kept` described."""
+        own = cls(
+            Session(**kept["session"]), kept["client"], identity=identity, invited=kept["invited"],
+            pledge=kept["pledge"],
+        )  # fmt: skip
+        own._next = kept["next"]
+        own._mask_key = X25519PrivateKey.from_private_bytes(bytes.fromhex(kept["mask_key"]))
+        own._seal_key = X25519PrivateKey.from_private_bytes(bytes.fromhex(kept["seal_key"]))
+        own._self_seed = bytes.fromhex(kept["self_seed"])
+        own._entry = _Entry.decode(bytes.fromhex(kept["entry"]))
+        own._roster = {entry.client: entry for entry in (_Entry.decode(bytes.fromhex(e)) for e in kept["roster"])}
+        others = (entry for client, entry in own._roster.items() if client != own.client)
+        own._secrets = {entry.client: _agree(own._seal_key, entry.seal) for entry in others}
+        own._shares = {int(c): (bytes.fromhex(seed), bytes.fromhex(key)) for c, (seed, key) in kept["shares"].items()}
+        own._context = bytes.fromhex(kept["context"])
+        own._masked = tuple(kept["masked"])
+        return own
 
     def answer(self, step: str, request: bytes, vector: Int64s | None = None) -> bytes:
         """The answer to a step's request; `vector` is what this client adds to the sum, in the step `masked`."""
@@ -381,7 +457,7 @@ class Client:
     def _keys(self, request: _Reader) -> bytes:
         if request.rest() != self.session.encode():
             raise Refused("the invitation is to another sum than the one this client agreed to")
-        return self._say("keys", self._entry.encode())
+        return self._say("keys", self._entry.encode(), _listed(self._pledge) if self._pledge else b"")
 
     def _share(self, request: _Reader) -> bytes:
         self._read_roster(request)
@@ -410,6 +486,8 @@ class Client:
         self._check_crowd(tuple(entry.client for entry in entries), "sent keys")
         if len(entries) > self.session.clients:
             raise Refused(f"{len(entries)} clients sent keys, but {self.session.clients} were invited")
+        if self._invited is not None and (strangers := set(self._roster) - self._invited):
+            raise Refused(f"client {min(strangers)} sent keys, and is none of those whom this round asks")
         if self._roster[self.client] != self._entry:
             raise Refused("the roster holds other keys for this client than it sent: the server is not to be trusted")
         if len({key for entry in entries for key in (entry.mask, entry.seal)}) != 2 * len(entries):
@@ -471,6 +549,11 @@ class Client:
         self._check_crowd(members, "sent masked vectors")
         if strangers := set(members) - set(self._shares):
             raise Refused(f"client {min(strangers)} is said to have sent a vector, but shared no secrets")
+        if self._pledge and members != self._pledge:
+            raise Refused(
+                "a sum of these vectors over other clients was revealed before: the difference of the two would show "
+                "those who are in one of them only"
+            )
         self._check_tags("masked", members, request)
         self._masked = members
         self._context = _extended(self._context, _listed(members))
@@ -527,6 +610,7 @@ class Server:
         self._context = session.digest
         self._sum: Words = np.zeros(session.values, _words(session))
         self._masked: tuple[int, ...] = ()  # U3
+        self._pledges: Counter[tuple[int, ...]] = Counter()  # sums of these vectors that clients revealed before
 
     @property
     def summed(self) -> tuple[int, ...]:
@@ -543,6 +627,7 @@ class Server:
             case "keys":
                 requests = self._to_all(step, self._asked, self.session.encode())
             case "shares":
+                self._keep_to_pledge()
                 requests = self._to_all(step, sorted(self._heard), self._roster_of_keys())
             case "masked":
                 requests = self._to_each(step, self._deliveries())
@@ -572,6 +657,21 @@ class Server:
                 "them more time, or set a lower threshold"
             )
 
+    def _keep_to_pledge(self) -> None:
+        """Where a sum of these vectors was revealed before, begin again with those in it, and nobody else."""
+        if not self._pledges:
+            return
+        (before, _) = self._pledges.most_common(1)[0]
+        self._heard = {client: entry for client, entry in self._heard.items() if client in before}
+        self._require_pledge(set(self._heard), before)
+
+    def _require_pledge(self, there: set[int], before: Iterable[int]) -> None:
+        if missing := set(before) - there:
+            raise SumLost(
+                f"a sum of this round's reports was revealed before, and client {min(missing)}, who is in it, is not "
+                "there any more: clients help with no sum over others, since the difference would show its report"
+            )
+
     # --- what is sent
 
     def _to_all(self, step: str, clients: Iterable[int], body: bytes) -> dict[int, bytes]:
@@ -593,6 +693,8 @@ class Server:
 
     def _lists(self) -> dict[int, bytes]:
         self._masked = tuple(sorted(self._heard))
+        if self._pledges:
+            self._require_pledge(set(self._masked), self._pledges.most_common(1)[0][0])
         return self._forwarded(self._heard, self._sealed)
 
     @staticmethod
@@ -607,10 +709,13 @@ class Server:
 
     def _read_keys(self, client: int, reader: _Reader) -> _Entry:
         entry = reader.entry()
+        pledge = reader.clients() if reader.more else ()
         reader.end()
         taken = {key for other in self._heard.values() for key in (other.mask, other.seal)}
         if entry.client != client or entry.mask == entry.seal or {entry.mask, entry.seal} & taken:
             raise Refused(f"client {client} sent keys that are not its own")
+        if pledge:
+            self._pledges[pledge] += 1
         return entry
 
     def _read_shares(self, client: int, reader: _Reader) -> list[bytes]:

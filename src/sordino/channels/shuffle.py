@@ -78,6 +78,16 @@ class Shuffled:
         classes = [method.class_of(client) for client in range(method.clients)]
         return cls(classes, method.values, method.crowds, channel.granularity, delays=delays)
 
+    @classmethod
+    def in_place_of_service(cls, method: Any) -> Shuffled:
+        """What a shuffler service comes to in a simulation: nobody is asked, and nothing is sealed.
+
+        Envelopes of several values would stay together. Of single bits nothing but their number counts, so that the
+        model is the same; what the group gives away is in the releases.
+        """
+        classes = [method.class_of(client) for client in range(method.clients)]
+        return cls(classes, method.values, method.crowds, "parameter")
+
     def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         """The reports on this plan, once all have arrived.
 

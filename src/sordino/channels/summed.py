@@ -8,19 +8,24 @@ A class whose sum is lost (too few clients stayed) does not count in that round,
 
 from __future__ import annotations
 
+import json
 import math
+import secrets
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from sordino.channels.direct import Exchange
 from sordino.channels.secagg import STEPS, Client, Identity, Refused, Server, Session, SumLost, invitation
 from sordino.errors import InvalidInput
 from sordino.messages import Plan
-from sordino.methods.interface import Method
+from sordino.methods.interface import Method, State
 from sordino.methods.upload import Lost, Sum, Tally
 from sordino.privacy.guarantee import SERVER, Guarantee, Infinite, RandomizedBit, Release, summed
+
+MOST_ATTEMPTS = 50  #: sums of one round that a client joins
 
 _LENGTH = struct.Struct("<I")
 
@@ -77,12 +82,12 @@ class Rule:
                 honest[c] = min(honest.get(c, always), always)
         return tuple(honest[c] for c in range(len(honest)))
 
-    def session(self, plan: Plan, tally: Tally, group: int, clients: int) -> Session:
-        """The sum of one class in one round."""
+    def session(self, plan: Plan, tally: Tally, group: int, clients: int, attempt: str = "") -> Session:
+        """The sum of one class in one round; one that is begun anew has another name for the attempt."""
         low, high = tally.span(group, self.digits)
         return Session(
             plan.federation, plan.round, group, plan.digest.hex(), tally.summands, low, high, clients,
-            self.threshold(clients),
+            self.threshold(clients), attempt,
         )  # fmt: skip
 
 
@@ -136,7 +141,7 @@ class _Sums:
     """The sums of one round, all at the same step."""
 
     def __init__(self, rule: Rule, plan: Plan, method: Method, clients: Sequence[int]) -> None:
-        tally = method.tally(plan)
+        tally, attempt = method.tally(plan), secrets.token_hex(8)
         self._digits = rule.digits
         self._servers: dict[int, Server] = {}
         self._of: dict[int, int] = {}  # client -> class
@@ -147,7 +152,7 @@ class _Sums:
                 why = f"{len(members)} clients of class {group} were chosen, and a secure sum needs {rule.fewest}"
                 self._lost[group] = f"{why}: ask more clients, or give more of them one epsilon"
             else:
-                self._servers[group] = Server(rule.session(plan, tally, group, len(members)), members)
+                self._servers[group] = Server(rule.session(plan, tally, group, len(members), attempt), members)
                 self._of |= dict.fromkeys(members, group)
 
     def requests(self, step: str) -> dict[int, bytes]:
@@ -181,10 +186,23 @@ class _Sums:
 # --- at the clients ---------------------------------------------------------------------------------------------------
 
 
-class Members:
-    """The clients' side, for as many clients as live in one process; each draws its own secrets, for one round.
+@dataclass(frozen=True)
+class _Part:
+    """One client's part in the sums of one round: which it joined, and whose sum it has helped to reveal."""
 
-    A client takes part in one sum a round: two sums over nearly the same clients would show the others by difference.
+    round: int
+    plan: str  #: the digest
+    sessions: tuple[str, ...] = ()  #: digests, in the order in which they were joined
+    pledge: tuple[int, ...] = ()  #: whose sum was revealed; empty where none was
+
+
+class Members:
+    """The clients' side, for as many clients as live in one process; each draws its own secrets, for one sum.
+
+    A round is summed once. Where its sum did not come to its end (a server that was killed begins it anew), a client
+    joins another, with secrets of its own and the same report, and gives the earlier one up. A client that has helped
+    to reveal a sum helps with none over other clients: two sums over nearly the same ones would show the others by
+    their difference. Who is in the class that a round asks for, each client knows from the recipe.
     """
 
     steps = STEPS
@@ -198,23 +216,32 @@ class Members:
     ) -> None:
         self._method, self._rule, self._honest = method, rule, tuple(honest)
         self._identities = identities  # by client; without them, keys are taken as the server hands them out
-        self._at: tuple[Plan, Tally] | None = None  # the round at hand
+        self._at: _Round | None = None
         self._clients: dict[int, Client] = {}
-        self._latest: dict[tuple[str, int], int] = {}  # federation, client -> the last round it took part in
+        self._parts: dict[tuple[str, int], _Part] = {}  # federation, client -> the last round it took part in
 
     def begin(self, message: bytes) -> Plan:
-        """The plan that comes with a request for keys: a new round, in which nobody takes part yet."""
+        """The plan that comes with a request for keys: a new sum, in which nobody takes part yet."""
         plan = plan_in(message)
-        self._at, self._clients = (plan, self._method.tally(plan)), {}
+        self._at, self._clients = self._round_of(plan), {}
         return plan
+
+    def _round_of(self, plan: Plan) -> _Round:
+        tally = self._method.tally(plan)
+        asked = self._method.select(replace(self._start, round=plan.round - 1))
+        return _Round(plan, tally, {group: frozenset(own) for group, own in tally.classes(list(asked)).items()})
+
+    @cached_property
+    def _start(self) -> State:
+        return self._method.init()
 
     @property
     def plan(self) -> Plan:
         """The plan of the round at hand."""
-        return self._round[0]
+        return self._round.plan
 
     @property
-    def _round(self) -> tuple[Plan, Tally]:
+    def _round(self) -> _Round:
         if self._at is None:
             raise Refused("a secure sum begins with the step 'keys', which brings the plan")
         return self._at
@@ -233,26 +260,89 @@ class Members:
             return self._join(client, message)
         if client not in self._clients:
             raise Refused(f"client {client} takes part in no sum, and was asked for the step {step!r}")
-        vector = None if body is None else self._round[1].summand(client, body, self._rule.digits)
-        return self._clients[client].answer(step, message, vector)
+        own = self._clients[client]
+        vector = None if body is None else self._round.tally.summand(client, body, self._rule.digits)
+        try:
+            answer = own.answer(step, message, vector)
+        finally:
+            if own.over:
+                del self._clients[client]  # its secrets with it
+        if own.over:
+            where = self.plan.federation, client
+            self._parts[where] = replace(self._parts[where], pledge=own.survivors)
+        return answer
 
     def _join(self, client: int, message: bytes) -> bytes:
         """The keys of a client that agrees to take part in the sum it is invited to."""
         request, encoded = _without_plan(message)
-        (plan, tally), session = self._round, invitation(request)
-        if encoded != plan.encode():
+        at, session = self._round, invitation(request)
+        if encoded != at.plan.encode():
             raise Refused("this client was sent another plan than the others")
-        (group,) = tally.classes([client])
-        if session != self._rule.session(plan, tally, group, session.clients):
+        (group,) = at.tally.classes([client])
+        if session != self._rule.session(at.plan, at.tally, group, session.clients, session.attempt):
             raise Refused("the invitation is to a sum that does not fit the plan, or has another threshold")
         if session.clients < self._rule.fewest:
             raise Refused(f"the sum is of {session.clients} clients, fewer than {self._rule.fewest}")
-        if self._latest.get((plan.federation, client), 0) >= plan.round:
-            raise Refused(f"this client took part in a sum of round {plan.round} or later already")
-        self._latest[plan.federation, client] = plan.round
+        invited = at.invited.get(group, frozenset())
+        if client not in invited or session.clients != len(invited):
+            raise Refused(
+                f"the sum is of {session.clients} clients, and this round asks {len(invited)} of this class"
+                + ("" if client in invited else ", this client not among them")
+            )
+        part = self._joined(client, session)
         identity = None if self._identities is None else self._identities[client]
-        self._clients[client] = Client(session, client, identity=identity)
+        self._parts[at.plan.federation, client] = part
+        self._clients[client] = Client(session, client, identity=identity, invited=invited, pledge=part.pledge)
         return self._clients[client].answer("keys", request)
+
+    def _joined(self, client: int, session: Session) -> _Part:
+        """This client's part in the round, with one more sum; refused where it is none that may come now."""
+        plan = self.plan
+        known = self._parts.get((plan.federation, client))
+        name = session.digest.hex()
+        if known is None or known.round < plan.round:
+            return _Part(plan.round, plan.digest.hex(), (name,))
+        if (known.round, known.plan) != (plan.round, plan.digest.hex()):
+            raise Refused(f"this client took part in a sum of round {known.round} already, on another plan")
+        if name in known.sessions or len(known.sessions) >= MOST_ATTEMPTS:
+            raise Refused(
+                f"this client took part in this sum of round {plan.round} already: one that is begun anew has a name "
+                f"of its own, and {MOST_ATTEMPTS} are the most"
+            )
+        return replace(known, sessions=(*known.sessions, name))
+
+    # --- across restarts
+
+    def kept(self, client: int) -> bytes:
+        """How far a client of the round at hand has come, for a file: its secrets, as long as they are needed."""
+        part = self._parts.get((self.plan.federation, client))
+        own = self._clients.get(client)
+        found = {"part": None if part is None else asdict(part), "client": None if own is None else own.kept()}
+        return json.dumps(found, separators=(",", ":")).encode()
+
+    def remember(self, federation: str, client: int, kept: bytes) -> None:
+        """Which sums a client joined, and what it has helped to reveal: that binds it in the sums to come."""
+        if (part := json.loads(kept)["part"]) is not None:
+            self._parts[federation, client] = _Part(
+                part["round"], part["plan"], tuple(part["sessions"]), tuple(part["pledge"])
+            )
+
+    def take_up(self, plan: Plan, client: int, kept: bytes) -> None:
+        """Go on where `kept` was written, with the plan of that round."""
+        self._at, self._clients = self._round_of(plan), {}
+        self.remember(plan.federation, client, kept)
+        if (own := json.loads(kept)["client"]) is not None:
+            identity = None if self._identities is None else self._identities[client]
+            self._clients[client] = Client.restored(own, identity)
+
+
+@dataclass(frozen=True)
+class _Round:
+    """The round at hand: its plan, what reports on it are, and whom it asks of every class."""
+
+    plan: Plan
+    tally: Tally
+    invited: Mapping[int, frozenset[int]]
 
 
 def behind_sum(release: Release, honest: int, weighed: bool) -> Release:

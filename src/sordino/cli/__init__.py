@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sordino.cli import audit, client, data, ledger, plan, recipes, reproduce, run, shuffler
+from sordino.cli import audit, client, data, deploy, join, ledger, plan, recipes, reproduce, run, serve, shuffler
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -19,9 +19,12 @@ app.command()(run.compare)
 app.command()(plan.plan)
 app.command()(reproduce.reproduce)
 app.command()(audit.audit)
+app.command()(serve.serve)
+app.command()(join.join)
 app.add_typer(client.app, name="client")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(data.app, name="data")
+app.add_typer(deploy.app, name="deploy")
 app.add_typer(recipes.app, name="recipes")
 app.add_typer(shuffler.app, name="shuffler")
 

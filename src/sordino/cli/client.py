@@ -69,6 +69,28 @@ def init(
             typer.echo(f"Its settings are in {folder / 'client.toml'}; nothing has left.")
 
 
+@app.command()
+def shuffler(
+    folder: Folder,
+    federation: Annotated[str, typer.Argument(metavar="FEDERATION", help="Whose sealed reports may go there.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="The shuffler's address, as the recipe names it.")],
+    token: Annotated[Path, typer.Option(metavar="FILE", help="The token that `sordino shuffler register` printed.")],
+    trusted: Annotated[
+        Path | None, typer.Option(metavar="PEM", help="A certificate to trust; the system's if left out.")
+    ] = None,
+    latency: Annotated[float | None, typer.Option(min=0, help="The T that you propose, in seconds.")] = None,
+) -> None:
+    """Allow a federation to have its reports sent to a shuffler: sealed to the server, and mixed there."""
+    with plain_errors():
+        from sordino.client.settings import allow_shuffler
+
+        path = allow_shuffler(
+            folder, federation, url, _read(token).decode(errors="replace").strip(),
+            trusted=None if trusted is None else str(trusted.resolve()), latency=latency,
+        )  # fmt: skip
+    typer.echo(f"Sealed reports of {federation} may go to {url}. The token is in {path}; client.toml has the rest.")
+
+
 def _absolute(data: str) -> str:
     """A path from where the command was given; a name stays one."""
     path = Path(data).expanduser()
@@ -97,6 +119,8 @@ def show(folder: Folder, as_json: AsJson = False) -> None:
     allowed = [f"without a proof: {what}" for what in consents["unproven"]]
     allowed += ["claimed epsilons"] * consents["claimed"] + [f"code: {name}" for name in consents["code"]]
     typer.echo(f"Consents    federations: {', '.join(consents['federations'])}; {'; '.join(allowed) or 'no others'}")
+    for name, url in found["shufflers"].items():
+        typer.echo(f"Shuffler    sealed reports of {name} may go to {url}")
     for name, last in found["federations"].items():
         typer.echo(f"Federation  {name}: {f'answered up to round {last}' if last else 'agreed, nothing answered'}")
     if not found["federations"]:
@@ -124,6 +148,7 @@ def _described(client: Client) -> dict[str, Any]:
             "unprotected": standing.unprotected,
         },
         "consents": {key: list(value) if isinstance(value, tuple) else value for key, value in consents},
+        "shufflers": {name: own.url for name, own in client.settings.shuffler.items()},
         "federations": client.federations(),
         "older_ledger": client.stopped,
         "head": client.ledger.head(),
@@ -178,6 +203,10 @@ def serve(
     folder: Folder,
     socket: Annotated[Path, typer.Option(metavar="PATH", help="Where to listen: a Unix socket, for its owner only.")],
     largest: Annotated[int, typer.Option(help="Bytes of the largest message that is accepted.")] = 2**28,
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="A group whose accounts may open the socket too: that of the relay's node."),
+    ] = None,
 ) -> None:
     """Answer what a relay on this machine hands in at a socket, until Ctrl-C."""
     import signal
@@ -187,7 +216,7 @@ def serve(
         from sordino.client.service import Service
 
         with Client.open(folder) as client:
-            service = Service(client, socket, largest=largest)
+            service = Service(client, socket, largest=largest, group=group)
             for each in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(each, lambda *_: service.stop())
             typer.echo(f"{client.identity.name} listens at {socket}. Stop with Ctrl-C; log: {folder / 'log.txt'}")

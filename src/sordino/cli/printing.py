@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from sordino.errors import SordinoError
+from sordino.errors import InvalidInput, SordinoError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,6 +27,17 @@ def plain_errors() -> Iterator[None]:
     except SordinoError as error:
         typer.echo(f"Refused: {error}", err=True)
         raise typer.Exit(1) from None
+
+
+@contextmanager
+def needing(extra: str, what: str) -> Iterator[None]:
+    """Imports of an optional part: what is missing is said with the command that installs it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] == "sordino":
+            raise
+        raise InvalidInput(f"{what} needs {error.name}: install it with pip install 'sordino[{extra}]'") from None
 
 
 def print_json(value: object) -> None:

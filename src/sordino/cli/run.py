@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,12 +21,16 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
+    from sordino.coordinator import Channel
     from sordino.recipe import Recipe
     from sordino.report.compare import Comparison
     from sordino.report.records import Round
     from sordino.runs import Outcome
     from sordino.sweep import Point
     from sordino.wiring import Federation
+
+REAL = "Real clients"  #: where the options for them are listed
+PATIENCE = 60.0  #: seconds for which a real client that cannot be reached is tried again
 
 RecipeName = Annotated[
     str | None, typer.Argument(metavar="RECIPE", help="A shipped recipe by name (`sordino recipes`), or a TOML file.")
@@ -55,19 +60,63 @@ def run(
     ] = None,
     workers: WorkerCount = None,
     device: SameDevice = None,
+    clients: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--client",
+            metavar="SOCKET",
+            help="A real client's socket (`sordino client serve`), once for each client, in order of their numbers: "
+            "nothing is simulated.",
+            rich_help_panel=REAL,
+        ),
+    ] = None,
+    federation: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The name that clients agree to; the recipe's if left out.", rich_help_panel=REAL
+        ),
+    ] = None,
+    patience: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds for which a client that cannot be reached is tried again; 60 if left out.",
+            rich_help_panel=REAL,
+        ),
+    ] = None,
+    shuffler_token: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The server's token, where a shuffler is used.", rich_help_panel=REAL),
+    ] = None,
+    shuffler_key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The server's private key, for the same.", rich_help_panel=REAL),
+    ] = None,
+    shuffler_trusted: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The shuffler's certificate, if not a public one.", rich_help_panel=REAL),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a recipe: train, report, and say what was protected.
 
-    Ctrl-C stops after writing a checkpoint; --resume goes on from it to the very same result.
+    Ctrl-C stops after writing a checkpoint; --resume goes on from it to the very same result. With --client the clients
+    are processes of their owners': every round is durable, and --resume goes on after a crash as well.
     """
     with plain_errors():
         chosen, folder = _chosen(recipe, overrides, seed, out, resume)
         if resume is not None and _is_over(folder, as_json):
             return
-        place = device or (None if resume is None else _device_of(folder)) or "cpu"
+        files = {"token": shuffler_token, "key": shuffler_key, "trusted": shuffler_trusted}
+        given = {name: path for name, path in files.items() if path is not None}
+        network = _network(clients, federation, patience, given, folder if resume is not None else None)
         with _tidied(folder, made_here=out is None and resume is None), _stoppable(folder):
-            outcome = _carried_out(chosen, folder, resume is not None, workers, place)
+            if network is None:
+                place = device or (None if resume is None else _device_of(folder)) or "cpu"
+                outcome = _carried_out(chosen, folder, resume is not None, workers, place)
+            elif workers is not None or device is not None:
+                raise InvalidInput("--workers and --device are for simulations: real clients compute where they are")
+            else:
+                outcome = _served(chosen, folder, resume is not None, network)
     if as_json:
         print_json(outcome.to_json())
     else:
@@ -79,6 +128,96 @@ def _carried_out(recipe: Recipe, folder: Path, resume: bool, workers: int | None
 
     with Display(recipe) as display:
         return carry_out(recipe, folder=folder, resume=resume, workers=workers, device=device, observer=display)
+
+
+@dataclass(frozen=True)
+class _Network:
+    """Real clients by their sockets, and the server's files for the shuffler, where reports go through one."""
+
+    sockets: tuple[Path, ...]
+    federation: str | None
+    patience: float
+    shuffler: dict[str, Path]
+
+    def notes(self) -> dict[str, Any]:
+        """What a resumed run needs to find them again."""
+        return {
+            "sockets": [str(path.absolute()) for path in self.sockets],
+            "patience": self.patience,
+            "shuffler": {name: str(path.absolute()) for name, path in self.shuffler.items()},
+        }
+
+
+def _network(
+    sockets: list[Path] | None,
+    federation: str | None,
+    patience: float | None,
+    shuffler: dict[str, Path],
+    resumed: Path | None,
+) -> _Network | None:
+    """The clients given, else those that the resumed run had; None for a simulation."""
+    had: dict[str, Any] = {}
+    if resumed is not None:
+        from sordino.serving import remembered
+
+        had = remembered(resumed) or {}
+    found = sockets or [Path(path) for path in had.get("sockets", ())]
+    if not found:
+        if had:
+            raise InvalidInput(
+                f"{resumed} is a run with real clients, and does not say where they are: name their sockets again with "
+                "--client, or go on with it where it was begun"
+            )
+        if federation is not None or patience is not None or shuffler:
+            raise InvalidInput(
+                "--federation, --patience and the shuffler's files go with --client: name the clients' sockets"
+            )
+        return None
+    if len(set(found)) < len(found):
+        raise InvalidInput("a socket was named twice with --client: each is one client")
+    waits = patience if patience is not None else float(had.get("patience", PATIENCE))
+    if not waits > 0:
+        raise InvalidInput(f"--patience is a number of seconds > 0, got {waits:g}")
+    files = {name: Path(path) for name, path in had.get("shuffler", {}).items()} | shuffler
+    return _Network(tuple(found), federation, waits, files)
+
+
+def _served(recipe: Recipe, folder: Path, resume: bool, network: _Network) -> Outcome:
+    from sordino.fleets.local_clients import SocketFleet
+    from sordino.serving import serve
+
+    count, named = recipe.number_of_clients, len(network.sockets)
+    if named != count:
+        raise InvalidInput(
+            f"the recipe has {count} clients and {named} sockets were named: give --client once for each, or change "
+            f"the recipe, for instance with --set split.clients={named}"
+        )
+    fleet = SocketFleet(dict(enumerate(network.sockets)), patience=network.patience)
+    with Display(recipe) as display:
+        return serve(
+            recipe, fleet, folder, federation=network.federation, resume=resume, observer=display,
+            channel=_shuffler_channel(recipe, network.shuffler), notes=network.notes(),
+        )  # fmt: skip
+
+
+def _shuffler_channel(recipe: Recipe, files: dict[str, Path]) -> Channel | None:
+    """The way through a shuffler, where the recipe has one; every other channel needs nothing from outside."""
+    given: Any = recipe.method.channel
+    if given.kind != "shuffler":
+        if files:
+            raise InvalidInput(f"this recipe's reports go through no shuffler (method.channel.kind = {given.kind!r})")
+        return None
+    if not {"token", "key"} <= set(files):
+        raise InvalidInput(
+            "reports of this recipe go through a shuffler: give the server's files for it, --shuffler-token (its "
+            "server.token) and --shuffler-key (the private key of `sordino shuffler keys`)"
+        )
+    from sordino.shuffler.channel import Access, channel_of
+    from sordino.wiring import wire
+
+    access = Access.read(given.url, files["token"], files["key"], files.get("trusted"))
+    found: Channel = channel_of(recipe, wire(recipe).method, access)
+    return found
 
 
 @contextmanager
@@ -197,6 +336,11 @@ class Display(Observer):
         self._progress = Progress(*columns, console=self._console, transient=True)
         self._task = self._progress.add_task("", total=self._recipe.rounds.count, completed=first - 1, figures="")
         self._progress.start()
+
+    def absent(self, reasons: Mapping[int, str]) -> None:
+        """Say who does not take part, for now."""
+        for client, reason in list(reasons.items())[:10]:
+            self._console.print(f"  Client {client} does not take part yet: {reason}", highlight=False, markup=False)
 
     def preparing(self, clients: int) -> None:
         """Say what takes so long before the first round."""

@@ -27,10 +27,13 @@ from sordino.channels.summed import plan_in
 from sordino.client.invitation import Invitation
 from sordino.client.keeping import Agreements, Prepared
 from sordino.client.membership import Membership, ids
+from sordino.client.posting import STEP, Posting
 from sordino.client.receipt import Seal
 from sordino.client.records import Records
 from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import NAME, Settings
+from sordino.client.summing import Standing as SumStanding
+from sordino.client.summing import SumFolder
 from sordino.durable import NotWritten, append_line, held, write_whole
 from sordino.errors import BudgetExceeded, ConsentMissing, InvalidInput, SordinoError
 from sordino.learning.stacked import LOOP, Execution
@@ -43,8 +46,10 @@ from sordino.privacy.history import Spent
 from sordino.privacy.ledger import Ledger, Released, ReportKey, Standing, admit, terms
 from sordino.privacy.statement import Statement
 from sordino.randomness import KEY_BYTES, Keystream
+from sordino.shuffler.remote import Rejected, Unreachable
 
 SUMMING = ("keys", "shares", "masked", "confirm", "unmask")
+STEPS = ("prepare", "report", STEP, *SUMMING)  #: all that a client answers
 _SESSION = slice(4, 20)  #: where a message of a secure sum names its session
 
 LOG_BYTES = 2**22  #: of the owner's log; then it begins anew, and the one before is kept
@@ -138,7 +143,8 @@ class Client:
         self._agreements = Agreements(folder / "federations")
         self._prepared = Prepared(folder / "prepared")
         self._memberships: dict[str, Membership] = {}
-        self._sums: dict[bytes, tuple[Membership, Plan]] = {}  # session -> whose it is
+        self._sums: dict[str, tuple[bytes, Plan]] = {}  # federation -> its last sum in this process, and its plan
+        self._postings: dict[str, Posting] = {}
         self._open = ExitStack()
         self._alone = False
         self.ledger = self._open.enter_context(Ledger.open(folder / "ledger.sqlite"))
@@ -263,6 +269,9 @@ class Client:
         if not offer.agreed:
             self._agreements.add(offer.invitation, offer.to_text())
             self.log(f"joined {offer.invitation.federation} as client {offer.invitation.client}")
+            membership = self._member(offer.invitation.federation)
+            if membership.posts:
+                self._propose(membership)
         return offer
 
     def _offer(self, message: bytes) -> Offer:
@@ -287,6 +296,8 @@ class Client:
                 f"({', '.join(self.settings.consents.federations) or 'none'})",
             )
         membership = Membership(invitation.terms, self.settings, self.records, self._execution)
+        if membership.posts:
+            membership.posting(self.settings, self.folder)  # refused where the owner has not allowed that shuffler
         return self._weighed(membership, known is not None)
 
     def _weighed(self, membership: Membership, agreed: bool) -> Offer:
@@ -335,6 +346,8 @@ class Client:
             membership = self._member(plan.federation)
             if step in SUMMING:
                 body = self._join_sum(membership, plan, step, message)
+            elif step == STEP:
+                body = self._post(membership, plan)
             else:
                 body = self._report(membership, plan, step)
             return self._replied(membership, plan, body)
@@ -377,6 +390,7 @@ class Client:
     def _report(self, membership: Membership, plan: Plan, step: str) -> bytes:
         """The body of the answer to a plan: what the ledger has, else a new draw, recorded before it is returned."""
         key = self._key(plan)
+        membership.check_step(step, plan)  # a report that went into a sum does not leave by itself afterwards
         stored = self._stored(membership, key)
         if stored is not None:
             return stored
@@ -508,32 +522,112 @@ class Client:
         last = max(answered)
         return self._agreements.states(membership.federation).load(last, answered[last]) or {}
 
+    # --- through a shuffler
+
+    def _post(self, membership: Membership, plan: Plan) -> bytes:
+        """Send the report on a plan to the shuffler; the coordinator hears that it was sent, and nothing of it."""
+        membership.check(STEP, plan)
+        key = self._key(plan)
+        if self._agreements.posted(membership.federation) == str(key.plan_hash):
+            return b""
+        posting = self._posting(membership)
+        told = posting.announced(plan, membership.values)  # before anything is drawn
+        membership.post(posting, told, self._report(membership, plan, STEP))
+        self._agreements.note_posted(membership.federation, str(key.plan_hash))
+        self.log(f"the shuffler has the report on {_about(plan)}")
+        return b""
+
+    def _posting(self, membership: Membership) -> Posting:
+        name = membership.federation
+        if name not in self._postings:
+            self._postings[name] = membership.posting(self.settings, self.folder)
+        return self._postings[name]
+
+    def _propose(self, membership: Membership) -> None:
+        """Tell the shuffler which T this client proposes; where it is not there yet, the first round does it."""
+        with suppress(Rejected, Unreachable):
+            self._posting(membership).propose()
+
     # --- secure sums
 
     def _join_sum(self, membership: Membership, plan: Plan, step: str, message: bytes) -> bytes:
         """The keys for a sum: everything is checked here, and what is added is drawn when all keys are there."""
-        key = self._key(plan)
         membership.check(step, plan)
-        self._require_order(membership, plan, key)
-        self._require_affordable(membership.releases(plan))
-        assert membership.members is not None
-        membership.members.begin(message)
-        body = membership.members.answer(step, membership.client, message)
-        self._sums = {s: other for s, other in self._sums.items() if other[0] is not membership}
-        self._sums[body[_SESSION]] = membership, plan
+        kept, members = self._agreements.sums(membership.federation), membership.members
+        assert members is not None
+        standing = kept.load()
+        if standing is not None and (again := standing.again(step, message)) is not None:
+            return again
+        self._require_sum(membership, plan, standing)
+        self._sums.pop(membership.federation, None)  # whatever comes of this: what is on disk counts from here on
+        if standing is not None:
+            members.remember(membership.federation, membership.client, standing.part.encode())
+        members.begin(message)
+        body = members.answer(step, membership.client, message)
+        kept.begin(plan)
+        kept.save(plan, body[_SESSION], step, message, members.kept(membership.client), body)
+        self._sums[membership.federation] = body[_SESSION], plan
         return body
 
+    def _require_sum(self, membership: Membership, plan: Plan, standing: SumStanding | None) -> None:
+        """A new report must be in order and within the budget; one that is in the ledger may be added once more, by a
+        server that lost its sum, if this client knows how far that came.
+        """
+        key = self._key(plan)
+        known = standing if standing is not None and standing.plan == str(key.plan_hash) else None
+        if self.ledger.replay(key) is None:
+            if known is not None and known.step in SUMMING[2:]:
+                raise Refused(
+                    Reason.OLDER_LEDGER,
+                    f"a report on {_about(plan)} went into a sum, and the ledger does not have it: it was restored "
+                    "from a backup. Another one beside it would show what has changed",
+                )
+            self._require_order(membership, plan, key)
+            self._require_affordable(membership.releases(plan))
+        elif known is None:
+            raise Refused(
+                Reason.OUT_OF_ORDER,
+                f"the report on {_about(plan)} was drawn before, and nothing here says how far its sum came: a second "
+                "one could show more than one sum may",
+            )
+
     def _summing(self, message: bytes) -> tuple[Membership, Plan]:
-        found = self._sums.get(bytes(message[_SESSION]))
-        if found is None:
-            raise Refused(Reason.OUT_OF_ORDER, "a step of a secure sum came in which this client takes no part")
-        return found
+        """Whose sum a message is about: one of this process, or one from before a restart."""
+        session = bytes(message[_SESSION])
+        for federation, (name, plan) in self._sums.items():
+            if name == session:
+                return self._member(federation), plan
+        for federation in self._agreements.names():
+            kept = self._agreements.sums(federation)
+            with suppress(InvalidInput):  # a damaged file of one federation stops no other; its own next round says so
+                standing = kept.load()
+                if standing is not None and standing.session == session.hex():
+                    return self._take_up(federation, kept, standing)
+        raise Refused(Reason.OUT_OF_ORDER, "a step of a secure sum came in which this client takes no part")
+
+    def _take_up(self, federation: str, kept: SumFolder, standing: SumStanding) -> tuple[Membership, Plan]:
+        membership, plan = self._member(federation), kept.plan(standing)
+        if membership.members is None:
+            raise Refused(Reason.NOT_IN_RECIPE, f"{federation}: its reports do not travel in secure sums")
+        membership.members.take_up(plan, membership.client, standing.part.encode())
+        self._sums[federation] = bytes.fromhex(standing.session), plan
+        self.log(f"goes on with the secure sum of {_about(plan)} after the step {standing.step!r}")
+        return membership, plan
 
     def _sum(self, membership: Membership, plan: Plan, step: str, message: bytes) -> bytes:
-        members = membership.members
+        """The answer to a step of a sum: durable before it leaves, and the same when it is asked for again."""
+        members, kept = membership.members, self._agreements.sums(membership.federation)
         assert members is not None
+        standing = kept.load()
+        if standing is not None and (again := standing.again(step, message)) is not None:
+            return again
         body = self._report(membership, plan, SUMMING[0]) if step == "masked" else None
-        return members.answer(step, membership.client, message, body)
+        session, answer = bytes(message[_SESSION]), b""
+        try:
+            answer = members.answer(step, membership.client, message, body)
+        finally:  # a refusal ends the sum for this client, and that is written down too
+            kept.save(plan, session, step, message, members.kept(membership.client), answer)
+        return answer
 
     # --- receipts, and a ledger that is older than one
 
@@ -638,8 +732,8 @@ def _read(step: str, message: bytes) -> Plan:
         known = plan.encode() == message or step in SUMMING
     except (SordinoError, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError) as error:
         raise Refused(Reason.UNREADABLE, f"a plan cannot be read: {type(error).__name__}: {error}") from None
-    if step not in ("prepare", "report", *SUMMING):
-        raise Refused(Reason.UNREADABLE, f"unknown step {step[:20]!r}; allowed: prepare, report, {', '.join(SUMMING)}")
+    if step not in STEPS:
+        raise Refused(Reason.UNREADABLE, f"unknown step {step[:20]!r}; allowed: {', '.join(STEPS)}")
     if not known or not 0 <= plan.round < 2**32 or not plan.federation.isprintable():
         raise Refused(Reason.UNREADABLE, "a plan is not in its canonical form")
     return plan

@@ -47,6 +47,12 @@ class Invitation:
                 "the server's noise of central-dp follows from the recipe's seed, which invitations make public: its "
                 "clients could take the noise off. It is a baseline for simulations"
             )
+        channel = recipe.method.channel
+        if channel.kind == "shuffler" and not (channel.url and channel.key):
+            raise InvalidInput(
+                "method.channel.url and method.channel.key are missing: clients must know which shuffler they send to, "
+                "and for whom they seal (sordino shuffler keys prints the key)"
+            )
         normalisation = dataset.normalisation
         return cls(
             federation, client, _without_places(recipe).to_toml(), tuple(dataset.shape), tuple(dataset.classes),

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from sordino.client.invitation import Invitation
+from sordino.client.summing import SumFolder
 from sordino.durable import write_whole
 from sordino.errors import InvalidInput
 from sordino.methods.interface import ClientState
@@ -52,6 +53,19 @@ class Agreements:
     def keep_receipt(self, federation: str, receipt: bytes) -> None:
         """Keep what the server returned."""
         write_whole(self.folder / federation / "receipt", receipt.hex().encode())
+
+    def posted(self, federation: str) -> str:
+        """The plan whose report the shuffler has whole; empty where there is none."""
+        path = self.folder / federation / "posted"
+        return path.read_text().strip() if path.is_file() else ""
+
+    def note_posted(self, federation: str, plan_hash: str) -> None:
+        """Write down that the shuffler has the whole report on this plan."""
+        write_whole(self.folder / federation / "posted", plan_hash.encode())
+
+    def sums(self, federation: str) -> SumFolder:
+        """What the client keeps of the last secure sum in a federation."""
+        return SumFolder(self.folder / federation / "sum")
 
     def states(self, federation: str) -> States:
         """What the client carries from round to round in a federation."""

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from sordino import channels, methods
 from sordino.channels.summed import Members
 from sordino.client.invitation import Invitation
+from sordino.client.posting import STEP, Posting
 from sordino.client.records import Records
 from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import Settings
@@ -26,6 +28,7 @@ from sordino.methods.interface import Bench, ClientState, Cohort, Method, State
 from sordino.methods.upload import Draw
 from sordino.privacy.guarantee import Release
 from sordino.recipe import Recipe
+from sordino.shuffler.remote import Announcement
 from sordino.wiring import setting_of
 
 #: what of a method has no part in what clients make before the first round
@@ -85,16 +88,19 @@ class Membership:
         """All rounds of the recipe's schedule, that of the preparation included where there is one."""
         return range(0 if self.prepares else 1, self.recipe.rounds.count + 1)
 
+    @property
+    def first_step(self) -> str:
+        """The step in which a round's plan comes."""
+        if self.posts:
+            return STEP
+        return self.members.steps[0] if self.members is not None else "report"
+
     def check(self, step: str, plan: Plan) -> None:
         """Refuse what the agreed recipe does not ask for in this round and step."""
         expected = self.expected(plan.round)
         if expected is None:
             raise self._not_in_recipe(f"round {plan.round} is none of the recipe's {self.recipe.rounds.count} rounds")
-        first = self.members.steps[0] if self.members is not None else "report"
-        if step != ("prepare" if plan.round == 0 else first):
-            raise self._not_in_recipe(
-                f"round {plan.round} was asked for in the step {step!r}, which is not how its reports travel"
-            )
+        self.check_step(step, plan)
         if _canonical(plan.settings) != _canonical(expected.settings):
             raise self._not_in_recipe(
                 f"the plan of round {plan.round} has the settings {_canonical(plan.settings)[:200]}, and the recipe "
@@ -111,6 +117,13 @@ class Membership:
             self.releases(plan)
         except SordinoError as error:
             raise self._not_in_recipe(f"the plan of round {plan.round}: {error}") from None
+
+    def check_step(self, step: str, plan: Plan) -> None:
+        """Refuse a step that is not the one in which this plan's report travels."""
+        if step != ("prepare" if plan.round == 0 else self.first_step):
+            raise self._not_in_recipe(
+                f"round {plan.round} was asked for in the step {step!r}, which is not how its reports travel"
+            )
 
     def _not_in_recipe(self, sentence: str) -> Refused:
         return Refused(Reason.NOT_IN_RECIPE, f"{self.federation}: {sentence}")
@@ -139,6 +152,37 @@ class Membership:
     def members(self) -> Members | None:
         """The client's side of secure sums, where reports travel in these."""
         return channels.members(self.recipe, self.method)
+
+    # --- what goes through a shuffler
+
+    @property
+    def posts(self) -> bool:
+        """Whether reports go to a shuffler service."""
+        return bool(self.recipe.method.channel.kind == "shuffler")
+
+    def posting(self, settings: Settings, folder: Path) -> Posting:
+        """The way to the shuffler, if it is the one that the owner allowed."""
+        channel: Any = self.recipe.method.channel
+        own = settings.shuffler.get(self.federation)
+        if own is None or own.url.rstrip("/") != channel.url.rstrip("/"):
+            raise Refused(
+                Reason.CONSENT,
+                f"{self.federation} has reports sent to a shuffler at {channel.url}, and you have not allowed that: "
+                f"sordino client shuffler {folder} {self.federation} {channel.url} --token FILE",
+            )
+        try:
+            return Posting(channel, own, folder)
+        except (InvalidInput, ValueError) as error:
+            raise Refused(Reason.UNAVAILABLE, f"the shuffler of {self.federation}: {error}") from None
+
+    def post(self, posting: Posting, told: Announcement, body: bytes) -> None:
+        """Send a report to the shuffler, under this client's class of equal epsilon."""
+        posting.send(told, body, self.method.class_of(self.client))
+
+    @property
+    def values(self) -> int:
+        """How many values a report has."""
+        return self._upload.values
 
     # --- what it does
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import stat
 import threading
@@ -26,14 +27,30 @@ _LONGEST_PATH = 100  #: bytes; the system allows a few more
 
 
 class Service:
-    """Serves a client at a Unix socket that its owner alone may open."""
+    """Serves a client at a Unix socket that its owner alone may open, and the accounts of a group if one is given."""
 
-    def __init__(self, client: Client, path: str | Path, *, largest: int = frames.LARGEST) -> None:
+    def __init__(
+        self, client: Client, path: str | Path, *, largest: int = frames.LARGEST, group: str | None = None
+    ) -> None:
         self._client, self._path, self._largest = client, Path(path), largest
         self._turn = threading.Lock()  # one request at a time
         self._places = threading.BoundedSemaphore(CONNECTIONS)
         self._listening = _listen(self._path)
+        if group is not None:
+            self._let_in(group)
         self._stopped = False
+
+    def _let_in(self, group: str) -> None:
+        """Let accounts of a group open the socket: a relay's, which has no business in the client's folder."""
+        try:
+            shutil.chown(self._path, group=group)
+            self._path.chmod(0o660)
+        except (LookupError, OSError) as error:
+            self._listening.close()
+            self._path.unlink(missing_ok=True)
+            raise Unreachable(
+                f"the socket cannot be opened to the group {group!r} ({error}): give a group that your account is in"
+            ) from None
 
     def serve(self) -> None:
         """Serve until `stop`."""

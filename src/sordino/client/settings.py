@@ -8,9 +8,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BeforeValidator, Field, ValidationError
 
+from sordino.durable import write_whole
 from sordino.errors import InvalidInput
 from sordino.privacy.guarantee import SERVER, Budget
 from sordino.privacy.ledger import Consents
@@ -19,7 +20,11 @@ from sordino.recipe import Data
 from sordino.recipe.grammar import Part
 from sordino.recipe.problems import translated
 from sordino.recipe.toml import inline
+from sordino.recipe.toml import key as toml_key
+from sordino.shuffler.keys import write_secret
+from sordino.shuffler.remote import Remote
 
+LONGEST_TOKEN = 1000
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  #: of clients, data sets and federations
 
 Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
@@ -50,12 +55,34 @@ class OwnConsents(Part):
     code: Texts = Field(default=(), description="models of one's own (package.module:Class) that recipes may name")
 
 
+class OwnShuffler(Part):
+    """The shuffler that sealed reports of one federation may be sent to."""
+
+    url: str = Field(description="its address, as the federation's recipe names it")
+    token: str = Field(description="the file with this client's token there; a relative path is within the folder")
+    trusted: str | None = Field(default=None, description="a file with the certificate to trust; the system's if not")
+    latency: Annotated[float, Ge(0), Le(86_400)] | None = Field(
+        default=None, description="the T that this client proposes, in seconds; none if left out"
+    )
+
+    def token_in(self, folder: Path) -> str:
+        """The token, from its file."""
+        path = folder / Path(self.token).expanduser()
+        try:
+            return path.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidInput(
+                f"{path}, which should hold this client's token at {self.url}, cannot be read ({error})"
+            ) from None
+
+
 class Settings(Part):
     """All of `client.toml`."""
 
     data: OwnData = Field(description="the records")
     budget: OwnBudget = Field(description="what may be spent")
     consents: OwnConsents = Field(default=OwnConsents(), description="what is agreed to")
+    shuffler: dict[str, OwnShuffler] = Field(default={}, description="where sealed reports may go, by federation")
 
     @classmethod
     def read(cls, path: Path) -> Settings:
@@ -108,6 +135,8 @@ class Settings(Part):
         blocks = ["# The owner's settings. The ledger writes down every change of budget and consents.\n"]
         for name, field in type(self).model_fields.items():
             part: Part = getattr(self, name)
+            if not isinstance(part, Part):
+                continue
             lines = [f"[{name}]"]
             for key, inner in type(part).model_fields.items():
                 value = getattr(part, key)
@@ -115,7 +144,38 @@ class Settings(Part):
                     continue
                 lines.append(f"{key} = {inline(value)}  # {inner.description}" if name != "data" else _line(key, value))
             blocks.append(f"# {field.description}\n" + "\n".join(lines) + "\n")
+        blocks += [shuffler_block(federation, own) for federation, own in self.shuffler.items()]
         return "\n".join(blocks)
+
+
+def shuffler_block(federation: str, own: OwnShuffler) -> str:
+    """The lines that allow a shuffler; added to the end of a file they change nothing before them."""
+    lines = [f"[shuffler.{toml_key(federation)}]  # where sealed reports of this federation may go"]
+    for key, inner in type(own).model_fields.items():
+        if (value := getattr(own, key)) is not None:
+            lines.append(f"{key} = {inline(value)}  # {inner.description}")
+    return "\n".join(lines) + "\n"
+
+
+def allow_shuffler(folder: Path, federation: str, url: str, token: str, **more: Any) -> Path:
+    """Allow a shuffler in a client's folder: what was in client.toml stays as it is. Where the token lies now."""
+    path = folder / "client.toml"
+    settings = Settings.read(path)
+    if federation in settings.shuffler:
+        raise InvalidInput(
+            f"{path} has a shuffler for {federation} already, at {settings.shuffler[federation].url}: edit it there"
+        )
+    if not NAME.fullmatch(federation):
+        raise InvalidInput(f"a federation's name has letters, digits, dots, - and _, at most 100, got {federation!r}")
+    if not token or len(token.split()) != 1 or len(token) > LONGEST_TOKEN:
+        raise InvalidInput("the file should hold one token and nothing else, as `sordino shuffler register` prints it")
+    Remote(url, token)  # refuses an address that is none
+    name = f"shuffler-{federation}.token"
+    own = OwnShuffler(url=url, token=name, **more)
+    write_secret(folder / name, token.encode() + b"\n")
+    before = path.read_text(encoding="utf-8").rstrip("\n")
+    write_whole(path, f"{before}\n\n{shuffler_block(federation, own)}".encode())
+    return folder / name
 
 
 def _line(key: str, value: Any) -> str:
@@ -123,14 +183,18 @@ def _line(key: str, value: Any) -> str:
 
 
 def _as_floats(tables: dict[str, Any]) -> dict[str, Any]:
-    """A budget of 4 is one of 4.0."""
-    budget = tables.get("budget")
-    if not isinstance(budget, dict):
-        return tables
-    numbers = {
-        key: float(value) for key, value in budget.items() if isinstance(value, int) and not isinstance(value, bool)
-    }
-    return {**tables, "budget": {**budget, **numbers}}
+    """A budget of 4 is one of 4.0, and so is a latency."""
+    found = dict(tables)
+    if isinstance(budget := tables.get("budget"), dict):
+        found["budget"] = _floats_in(budget)
+    if isinstance(shufflers := tables.get("shuffler"), dict):
+        found["shuffler"] = {name: _floats_in(own) if isinstance(own, dict) else own for name, own in shufflers.items()}
+    return found
 
 
-__all__ = ["NAME", "OwnBudget", "OwnConsents", "OwnData", "Settings"]
+def _floats_in(table: dict[str, Any]) -> dict[str, Any]:
+    whole = {k: float(v) for k, v in table.items() if isinstance(v, int) and not isinstance(v, bool)}
+    return {**table, **whole}
+
+
+__all__ = ["NAME", "OwnBudget", "OwnConsents", "OwnData", "OwnShuffler", "Settings", "allow_shuffler"]

@@ -1,7 +1,8 @@
 """Real clients on the same machine: each a process of its owner's, behind a socket of its own.
 
 For tests and small federations on one host. The coordinator asks as it asks any fleet; a client that has died is asked
-again until it is back or its time is up, and gives the very answer that it had recorded.
+again until it is back or its time is up, and gives the very answer that it had recorded. What comes too late, or twice,
+is handed on like everything else: to tell what is to count is the coordinator's part.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Generator, Mapping
-from contextlib import closing, suppress
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sordino.client import frames
@@ -21,6 +24,12 @@ from sordino.messages import Plan
 
 AGAIN = 0.1  #: seconds until a client that cannot be reached is tried again
 LONGEST_WAIT = 3600.0  #: seconds for an answer where no deadline is set
+AT_WORK = 1.0  #: seconds after which a connection that breaks off was one to a client at work, and not a closed door
+LATE = 60.0  #: seconds after a deadline in which an answer is still taken in, to be seen as late
+LINGER = 0.2  #: seconds for which a connection is listened to after its answer
+UNSOLICITED = 4  #: frames after an answer that are read, at most
+OPEN = 3  #: connections to one client at the same time; older ones are given up
+ONE_STEP = ("prepare", "report", "post")  #: steps that are all of an exchange: late answers are known by their plan
 
 
 class NoAnswer(SordinoError):
@@ -38,87 +47,117 @@ class SocketFleet:
         #: the last receipt of each client: what the server keeps, and hands back when it invites again
         self.receipts: dict[int, bytes] = dict(receipts or {})
         self.reasons: dict[int, str] = {}  #: why clients refused, in the last exchange
+        self.unreached: set[int] = set()  #: clients to whom nothing of the last exchange was sent
+        self._arrived: queue.SimpleQueue[_Came] = queue.SimpleQueue()  # of all exchanges: late answers wait here
+        self._open: dict[int, deque[socket.socket]] = {}
+        self._turn = threading.Lock()
 
     def invite(self, invitations: Mapping[int, bytes]) -> dict[int, str]:
-        """Hand every client its invitation; those that do not take part come back with the reason."""
-        refused = {}
-        for client, message in invitations.items():
+        """Hand every client its invitation, all at once; those that do not take part come back with the reason."""
+        refused: dict[int, str] = {}
+        until = time.monotonic() + self._patience
+
+        def ask(client: int, message: bytes) -> None:
             try:
-                response = self._ask(client, Request(What.JOIN, "", message), time.monotonic() + self._patience)
+                response = self._ask(client, Request(What.JOIN, "", message), until)
             except NoAnswer as error:
                 refused[client] = str(error)
-                continue
+                return
             if not response.fine:
                 refused[client] = response.reason
-        return refused
+
+        asking = [threading.Thread(target=ask, args=each, daemon=True) for each in invitations.items()]
+        for thread in asking:
+            thread.start()
+        for thread in asking:
+            thread.join()
+        return dict(sorted(refused.items()))
 
     def exchange(
         self, step: str, messages: Mapping[int, bytes], deadline: float | None
     ) -> Generator[tuple[int, bytes]]:
-        """The clients' answers as they come; whoever cannot be reached in time does not answer."""
-        self.reasons = {}
-        arrived: queue.SimpleQueue[tuple[int, Response | None]] = queue.SimpleQueue()
-        over = threading.Event()
+        """The clients' answers as they come; whoever cannot be reached in time does not answer.
+
+        Answers to earlier rounds that have come since are handed on as well.
+        """
+        self.reasons, self.unreached = {}, set(messages)
+        asking = _Asking(step, deadline)
         for client, message in messages.items():
-            work = (client, Request(What.STEP, step, message), deadline, arrived, over)
-            threading.Thread(target=self._fetch, args=work, daemon=True).start()
+            threading.Thread(target=self._fetch, args=(asking, client, message), daemon=True).start()
+        waiting = len(messages)
         try:
-            for _ in messages:
+            while waiting:
                 left = None if deadline is None else max(0.0, deadline - time.monotonic())
                 try:
-                    client, response = arrived.get(timeout=left)
+                    came = self._arrived.get(timeout=left)
                 except queue.Empty:
                     return
-                if response is None:
-                    continue
-                if response.reason:
-                    self.reasons[client] = response.reason
-                if response.receipt:
-                    self.receipts[client] = response.receipt
-                if response.payload:
-                    yield client, response.payload
+                waiting -= came.asking is asking and came.last
+                if came.asking is asking or came.asking.step in ONE_STEP:
+                    yield from self._handed_on(came, now=came.asking is asking)
         finally:
-            over.set()
+            asking.over.set()
 
-    def _return_receipt(self, client: int, asked: Request, receipt: bytes) -> None:
-        """Tell a client that its answer was seen; one that has gone by now hears it at the next join."""
-        if not receipt or asked.step not in ("prepare", "report"):
+    def _handed_on(self, came: _Came, *, now: bool) -> Iterator[tuple[int, bytes]]:
+        response = came.response
+        if response is None:
             return
-        with suppress(NoAnswer):
-            federation = Plan.decode(asked.payload).federation
-            self._ask(client, Request(What.RECEIPT, federation, receipt), time.monotonic() + 1.0)
+        if response.reason and now:
+            self.reasons[came.client] = response.reason
+        if response.receipt:
+            self.receipts[came.client] = response.receipt
+        if response.payload:
+            yield came.client, response.payload
 
-    def _fetch(
-        self,
-        client: int,
-        request: Request,
-        deadline: float | None,
-        arrived: queue.SimpleQueue[tuple[int, Response | None]],
-        over: threading.Event,
-    ) -> None:
-        """One client's answer, or that there is none."""
-        lost = time.monotonic() + self._patience
-        until = time.monotonic() + LONGEST_WAIT if deadline is None else deadline
-        while not over.is_set():
+    def _fetch(self, asking: _Asking, client: int, message: bytes) -> None:
+        """One client's answer, or that there is none; and what else it says unasked."""
+        request = Request(What.STEP, asking.step, message)
+        until = time.monotonic() + LONGEST_WAIT if asking.deadline is None else asking.deadline
+        lost = time.monotonic()  # since when it cannot be reached
+        while not asking.over.is_set():
+            began = time.monotonic()
             try:
-                response = self._once(client, request, until)
-                arrived.put((client, response))
-                self._return_receipt(client, request, response.receipt)
-                return
+                with self._connected(client, until + LATE) as connection:
+                    self.unreached.discard(client)
+                    frames.send(connection, request.encode())
+                    response = Response.decode(frames.receive(connection))
+                    self._arrived.put(_Came(asking, client, response))
+                    self._return_receipt(client, request, response.receipt)
+                    self._listen_on(asking, client, connection)
+                    return
             except (OSError, frames.Closed):
-                if time.monotonic() > min(lost, until):
+                now = time.monotonic()
+                lost = now if now - began > AT_WORK else lost
+                if now > min(lost + self._patience, until):
                     break
                 time.sleep(AGAIN)
             except InvalidInput as error:
                 self.reasons[client] = str(error)
                 break
-        arrived.put((client, None))
+        self._arrived.put(_Came(asking, client, None))
+
+    def _listen_on(self, asking: _Asking, client: int, connection: socket.socket) -> None:
+        """What a client sends after its answer, which an honest one never does."""
+        connection.settimeout(LINGER)
+        with suppress(OSError, frames.Closed, InvalidInput):
+            for _ in range(UNSOLICITED):
+                self._arrived.put(_Came(asking, client, Response.decode(frames.receive(connection)), last=False))
+
+    def _return_receipt(self, client: int, asked: Request, receipt: bytes) -> None:
+        """Tell a client that its answer was seen; one that has gone by now hears it at the next join."""
+        if not receipt or asked.step not in ONE_STEP:
+            return
+        with suppress(NoAnswer):
+            federation = Plan.decode(asked.payload).federation
+            self._ask(client, Request(What.RECEIPT, federation, receipt), time.monotonic() + 1.0)
 
     def _ask(self, client: int, request: Request, until: float) -> Response:
         """A response, tried again while the client cannot be reached."""
         while True:
             try:
-                return self._once(client, request, max(until, time.monotonic() + 1.0))
+                with self._connected(client, max(until, time.monotonic() + 1.0)) as connection:
+                    frames.send(connection, request.encode())
+                    return Response.decode(frames.receive(connection))
             except (OSError, frames.Closed) as error:
                 if time.monotonic() > until:
                     raise NoAnswer(
@@ -129,12 +168,43 @@ class SocketFleet:
             except InvalidInput as error:
                 raise NoAnswer(f"client {client} sent what cannot be read: {error}") from None
 
-    def _once(self, client: int, request: Request, until: float) -> Response:
-        with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
+    @contextmanager
+    def _connected(self, client: int, until: float) -> Iterator[socket.socket]:
+        """A connection; where a client is slow to let go of earlier ones, the oldest is given up."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(max(0.01, until - time.monotonic()))
             connection.connect(str(self._sockets[client]))
-            frames.send(connection, request.encode())
-            return Response.decode(frames.receive(connection))
+            with self._turn:
+                mine = self._open.setdefault(client, deque())
+                mine.append(connection)
+                given_up = mine.popleft() if len(mine) > OPEN else None
+            if given_up is not None:
+                with suppress(OSError):
+                    given_up.shutdown(socket.SHUT_RDWR)
+            try:
+                yield connection
+            finally:
+                with self._turn, suppress(ValueError):
+                    mine.remove(connection)
+
+
+@dataclass(frozen=True, eq=False)
+class _Asking:
+    """One exchange."""
+
+    step: str
+    deadline: float | None
+    over: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True)
+class _Came:
+    """What a client said, or (None) that it says nothing; `last` where nothing else is waited for."""
+
+    asking: _Asking
+    client: int
+    response: Response | None
+    last: bool = True
 
 
 __all__ = ["NoAnswer", "SocketFleet"]

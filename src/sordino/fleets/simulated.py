@@ -67,7 +67,7 @@ class Population:
     """Whose records are whose: all examples and, for each client, the positions of its own."""
 
     examples: Examples
-    parts: tuple[NDArray[np.int64], ...]
+    parts: Sequence[NDArray[np.int64]]
     normalisation: Normalisation
 
     def __len__(self) -> int:
@@ -243,14 +243,14 @@ class Here:
     workers = 1
 
     def __init__(self, work: Work) -> None:
-        self._work = work
+        self.work = work
 
     def run(self, plan: Plan, jobs: Sequence[Job], deadline: float | None = None) -> Iterator[Any]:
         """Do the jobs; stop where the deadline has passed."""
         for job in jobs:
             if deadline is not None and time.monotonic() > deadline:
                 return
-            yield job.do(self._work, plan)
+            yield job.do(self.work, plan)
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -266,7 +266,8 @@ class Workers:
         self._pipes: list[Pipe] = []
         self._behind: list[Pipe] = []  # of workers whose last message nobody waited for
         try:
-            content = pickle.dumps(_shared(work, self._folder.name), protocol=pickle.HIGHEST_PROTOCOL)
+            self.work = _shared(work, self._folder.name)  #: with its examples in the files that all processes map
+            content = pickle.dumps(self.work, protocol=pickle.HIGHEST_PROTOCOL)
             for _ in range(workers):
                 self._start()
             with self._watched():
@@ -446,11 +447,11 @@ class SimulatedFleet:
     ) -> None:
         if workers > 1 and work.bench.device.type != "cpu":
             raise InvalidInput(f"{workers} workers cannot share one GPU: take --workers 1 with --device cuda")
-        self._work = work
         self._ledger = ledger
         self._report_bytes = report_bytes
         self._members = members  # the clients' side of secure sums, where reports travel in these
         self._hands: Here | Workers = Here(work) if workers == 1 else Workers(work, workers)
+        self._work = self._hands.work
         self.states: dict[int, ClientState] = {}
         #: what clients made before the first round: given back as it was, never made again
         self.prepared: MutableMapping[int, ClientState] = {} if prepared is None else prepared
@@ -462,6 +463,16 @@ class SimulatedFleet:
     def workers(self) -> int:
         """How many processes compute."""
         return self._hands.workers
+
+    @property
+    def examples(self) -> Examples:
+        """All clients' examples: mapped, where workers share them, so that nobody needs to keep another copy."""
+        return self._work.population.examples
+
+    @property
+    def exams(self) -> Mapping[str, Exam]:
+        """What models are examined on, mapped in the same way."""
+        return self._work.exams
 
     def exchange(
         self, step: str, messages: Mapping[int, bytes], deadline: float | None

@@ -14,7 +14,7 @@ from enum import IntEnum
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,35 @@ MAX_CLIENTS = 10**7
 BETA_RANGE = (1e-6, 1e6)
 BETA_DENOMINATOR = 10**6
 UNUSED = -1  # the owner of an example that no client holds
+
+
+class Parts(Sequence[Indices]):
+    """A split in two arrays, however many clients there are: all positions one after the other, and where each ends."""
+
+    def __init__(self, parts: Iterable[Indices]) -> None:
+        found = list(parts)
+        self._edges = np.concatenate([[0], np.cumsum([len(part) for part in found])]).astype(np.int64)
+        self._positions = np.concatenate(found).astype(np.int64) if found else np.zeros(0, np.int64)
+
+    @overload
+    def __getitem__(self, client: int) -> Indices: ...
+
+    @overload
+    def __getitem__(self, client: slice) -> Parts: ...
+
+    def __getitem__(self, client: int | slice) -> Indices | Parts:
+        if isinstance(client, slice):
+            return Parts(self[k] for k in range(*client.indices(len(self))))
+        k = range(len(self))[client]
+        return self._positions[self._edges[k] : self._edges[k + 1]]
+
+    def __len__(self) -> int:
+        return len(self._edges) - 1
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many positions each client has."""
+        return [int(size) for size in np.diff(self._edges)]
 
 
 class _Use(IntEnum):

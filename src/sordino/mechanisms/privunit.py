@@ -163,7 +163,16 @@ class PrivUnitG(Mechanism):
     def decode(self, reports: Sequence[bytes], values: int) -> Output:
         check_cohort(self, len(reports))
         check_count("values", values)
-        return decode_reals(reports, values, self._bound(len(reports), values))
+        output = decode_reals(reports, values, self._bound(len(reports), values))
+        longest = [self.longest(values, k) for k in range(self.epsilon.size)]
+        if not (np.linalg.norm(output.array.astype(np.float64), axis=1) <= longest).all():
+            raise InvalidInput("a report is longer than any of its mechanism's outputs: it was damaged or forged")
+        return output
+
+    def longest(self, values: int, client: int = 0) -> float:
+        """The L2 norm that no output exceeds: V of d normal draws, none beyond 9, and the part along the vector."""
+        cap = best_cap(float(self.epsilon[client_index(self.epsilon.size, client)]))
+        return self.domain.radius * (9 * math.sqrt(values) + _REACH) / cap.m
 
 
 def _direction(w: Floats) -> tuple[float, float] | None:

@@ -102,6 +102,11 @@ class RandomizedSign(Mechanism):
     def clients(self) -> int | None:
         return None if len(self._tables) == 1 else len(self._tables)
 
+    @property
+    def thresholds(self) -> NDArray[np.int32]:
+        """T[4096] .. T[8192] of each client (docs/bits.md); those below are their negatives."""
+        return self._tables[:, BINS:]
+
     def _thresholds(
         self, w: Floats, cols: slice, table: NDArray[np.int32]
     ) -> tuple[NDArray[np.int32], NDArray[np.intp]]:

@@ -87,6 +87,11 @@ def build(setting: Setting) -> Built:
         raise InvalidInput(
             f"method.honest = {given.honest} silos cannot be in a sum of {asked}: lower it, or ask more silos"
         )
+    if given.clamp is not None:
+        raise InvalidInput(
+            "method.clamp would cut the silos' noises before they add up, and Hybrid-One's proof is about their sum: "
+            "leave it out, or take silo-dp"
+        )
     built = build_silos(setting)
     whole = private_training(setting)
     own = replace(whole, noise_multiplier=whole.noise_multiplier / math.sqrt(given.honest))

@@ -25,6 +25,7 @@ counts is one more view of the same client, and the statement adds them up.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,7 +42,8 @@ from sordino.methods.interface import State, View
 from sordino.methods.parts import MechanismBuilder, per_layer
 from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.upload import Tally, Upload
-from sordino.privacy.guarantee import Adjacency, Claim, Guarantee, RandomizedBit, Release, shuffled
+from sordino.privacy.accountant import bit_epsilon
+from sordino.privacy.guarantee import Adjacency, Claim, Guarantee, Pure, RandomizedBit, Release, shuffled
 
 Floats = NDArray[np.float32]
 
@@ -122,12 +124,26 @@ class Uploads:
 def crowds(channel: Any, selection: Any, upload: Upload) -> tuple[int, ...]:
     """Among how many reports each class's own are mixed in every round: those of equal epsilon, and no others."""
     sizes = np.bincount(upload.class_of, minlength=len(upload.strengths))
+    if channel.kind == "shuffler":
+        return _crowds_of_service(channel.at_least, sizes, upload)
     if channel.at_least:
         return tuple(min(channel.at_least, int(size)) for size in sizes)
     if selection.kind == "all":
         return tuple(sizes.tolist())
     steady = len(sizes) == 1 and selection.kind in ("count", "fraction")
     return (selection.asked(upload.clients),) if steady else (1,) * len(sizes)
+
+
+def _crowds_of_service(at_least: int, sizes: NDArray[np.intp], upload: Upload) -> tuple[int, ...]:
+    """A service mixes so many of each class, or none: a class that is smaller would never be heard."""
+    for size, strength in zip(sizes.tolist(), upload.strengths, strict=True):
+        if size < at_least:
+            raise InvalidInput(
+                f"method.channel.at_least = {at_least}, and {size} clients have epsilon {strength}: reports are mixed "
+                "with those of equal epsilon, so that theirs would never leave. Lower at_least, or give more clients "
+                "one epsilon (such as clients.epsilon = { values = [2, 8], shares = [0.5, 0.5] })"
+            )
+    return (at_least,) * len(sizes)
 
 
 def behind_shuffler(release: Release, mechanism: TwoPoint, values: int, granularity: str, crowd: int) -> Release:
@@ -152,6 +168,29 @@ def behind_shuffler(release: Release, mechanism: TwoPoint, values: int, granular
     return replace(release, guarantees=(*release.guarantees, *mixed), claimed=mechanism.shuffled_claim(crowd))
 
 
+def behind_envelopes(release: Release, mechanism: TwoPoint, values: int, group: int, crowd: int) -> Release:
+    """The same release behind a service that mixes sealed envelopes of `group` neighbouring values each.
+
+    Envelopes of one value are shuffled parameters. g values in one envelope stay together: one message of g * epsilon,
+    for which no amplification is stated.
+    """
+    if group == 1:
+        return behind_shuffler(release, mechanism, values, "parameter", crowd)
+    each = bit_epsilon(int(mechanism.t_min[0]))
+    basis = (
+        f"bits in sealed groups of {group}, each of them one linked message of {group} times a bit's epsilon, mixed "
+        f"among {crowd} clients: without amplification"
+    )
+    linked = [
+        Guarantee(shuffled(crowd), adjacency, loss, basis)
+        for adjacency, loss in (
+            (Adjacency.CLIENT, Pure(group * each, math.ceil(values / group))),
+            (Adjacency.COORDINATE, Pure(each)),
+        )
+    ]
+    return replace(release, guarantees=(*release.guarantees, *linked), claimed=None)
+
+
 # --- the method -------------------------------------------------------------------------------------------------------
 
 
@@ -166,7 +205,7 @@ class LdpFl(FedAvg):
         if ranges is not None:
             self._adaptive = Ranges(setting.sent_layout, given.range.slack, given.range.quantile)
         self.values = first.values  #: bits of a report
-        shuffles = given.channel.kind == "shuffled"
+        shuffles = given.channel.kind in ("shuffled", "shuffler")
         #: among how many reports those of each class are mixed; empty where there is no shuffler
         self.crowds = crowds(given.channel, given.selection, first) if shuffles else ()
 
@@ -199,9 +238,14 @@ class LdpFl(FedAvg):
         if not self.crowds:
             return found
         return [
-            [behind_shuffler(bits, mechanism, upload.values, self._channel.granularity, crowd)]
+            [self._mixed(bits, mechanism, upload.values, crowd)]
             for (bits,), mechanism, crowd in zip(found, _two_points(upload), self.crowds, strict=True)
         ]
+
+    def _mixed(self, release: Release, mechanism: TwoPoint, values: int, crowd: int) -> Release:
+        if self._channel.kind == "shuffler":
+            return behind_envelopes(release, mechanism, values, self._channel.group, crowd)
+        return behind_shuffler(release, mechanism, values, self._channel.granularity, crowd)
 
 
 def _without_range(state: State) -> State:
@@ -235,5 +279,5 @@ def first_range(setting: Setting) -> Floats:
 
 
 __all__ = [
-    "RANGE", "LdpFl", "Ranges", "Uploads", "behind_shuffler", "build", "crowds", "first_range",
+    "RANGE", "LdpFl", "Ranges", "Uploads", "behind_envelopes", "behind_shuffler", "build", "crowds", "first_range",
 ]  # fmt: skip

@@ -181,7 +181,7 @@ def build(setting: Setting) -> Built:
     extractor = extractors.build(given.extractor, setting.input_shape, setting.classes, setting.recipe.seed)
     records = randomised_records.build(given, extractor.features, setting.classes, strengths(setting.recipe))
     samples = given.aggregation.kind == "samples"
-    upload = Upload(plain, None, setting.values, clients=setting.clients, what=WHAT, samples=samples)
+    upload = Upload(plain, None, setting.values, clients=setting.clients, what=WHAT, samples=samples, clamp=given.clamp)
     kind = Ldpfl if given.learning == "together" else LdpflAlone
     method = kind(setting, setting.local_training, upload, extractor, records)
     built = plainly_built(setting, method, upload, setting.local_training)

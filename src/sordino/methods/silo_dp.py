@@ -88,7 +88,7 @@ def build(setting: Setting) -> Built:
         )
     given: Any = setting.recipe.method
     samples = given.aggregation.kind == "samples"
-    upload = Upload(plain, None, setting.values, clients=setting.clients, what=WHAT, samples=samples)
+    upload = Upload(plain, None, setting.values, clients=setting.clients, what=WHAT, samples=samples, clamp=given.clamp)
     method = SiloDp(setting, private_training(setting), upload, sends="update")
     return Built(method, upload, 1, sum(setting.sizes) * given.sampling_rate * given.steps)
 

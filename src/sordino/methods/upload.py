@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -34,6 +34,8 @@ PLAIN_LIMIT = 2.0**14  #: the largest value accepted where no mechanism bounds i
 MAX_SAMPLES = 2**24  #: the largest number of samples a client may announce
 ROWS = 256  #: reports decoded at a time, or fewer:
 TILE = 2**17  #: values decoded at a time, so that what is made of them stays in the cache
+BIT_ROWS = 128  #: reports of bits decoded at a time, which are counted before they are multiplied, or fewer:
+BIT_TILE = 2**27  #: bits decoded at a time
 
 _SAMPLES = struct.Struct("<I")
 
@@ -51,7 +53,9 @@ class Upload:
     """d values per client through a mechanism, which may differ from client to client by its strength.
 
     `build(epsilon)` makes the mechanism of one strength; `epsilons [N]` are the clients' strengths, None where the
-    mechanism takes none. With `samples`, each report names how many records stand behind it: a release of its own.
+    mechanism takes none. With `samples`, each report names how many records stand behind it: a release of its own; the
+    server takes `most_samples` at most. With `clamp`, it reads a real value beyond +-clamp as +-clamp: no client can
+    move the model further, at the price of a bias where an honest value lies beyond (docs/malicious.md).
     """
 
     def __init__(
@@ -63,11 +67,19 @@ class Upload:
         clients: int,
         what: str,
         samples: bool = False,
+        most_samples: int = MAX_SAMPLES,
+        clamp: float | None = None,
     ) -> None:
+        if not 1 <= most_samples <= MAX_SAMPLES:
+            raise InvalidInput(f"a report may name 1 to {MAX_SAMPLES:,} samples at most, got {most_samples!r}")
+        if clamp is not None and not 0 < clamp <= PLAIN_LIMIT:
+            raise InvalidInput(f"values can be clamped to a range above 0 and up to {PLAIN_LIMIT:g}, got {clamp!r}")
         self.values = values
         self.clients = clients
         self.what = what
         self.samples = samples
+        self.most_samples = most_samples
+        self.clamp = clamp
         if epsilons is None:
             self.strengths: tuple[float | None, ...] = (None,)
             self.class_of: NDArray[np.intp] = np.zeros(clients, np.intp)
@@ -100,7 +112,7 @@ class Upload:
             randomized = mechanism.randomize(rows[where], draw([clients[k] for k in where]))
             clipped[where], noise[where] = randomized.local.clipped_fraction, randomized.local.noise_scale
             for k, body in zip(where.tolist(), mechanism.encode(randomized.output), strict=True):
-                bodies[k] = (_SAMPLES.pack(min(sizes[k], MAX_SAMPLES)) if self.samples else b"") + body
+                bodies[k] = (_SAMPLES.pack(min(sizes[k], self.most_samples)) if self.samples else b"") + body
         return Sent(bodies, clipped, noise)
 
     def releases(self, name: str, dataset: str) -> tuple[tuple[Release, ...], ...]:
@@ -179,6 +191,7 @@ class _Affine:
     low: float
     high: float
     whole: bool
+    bits: bool = False
 
     @property
     def largest(self) -> float:
@@ -210,7 +223,7 @@ class Tally:
     @cached_property
     def _affine(self) -> tuple[_Affine, ...]:
         """How the outputs of every class stand for estimates."""
-        return tuple(_affine(m, self._upload.values) for m in self._upload.mechanisms)
+        return tuple(_affine(m, self._upload.values, self._upload.clamp) for m in self._upload.mechanisms)
 
     @cached_property
     def _shift(self) -> int:
@@ -232,12 +245,18 @@ class Tally:
     def add(self, clients: Sequence[int], bodies: Sequence[bytes]) -> dict[int, str]:
         """Add these reports; those outside the mechanism's output set come back with the reason and are not added."""
         refused: dict[int, str] = {}
-        step = min(ROWS, max(1, TILE // self._upload.values))
         for c, where in self._upload._groups(clients):
+            step = self._at_once(c)
             for first in range(0, len(where), step):
                 rows = [int(k) for k in where[first : first + step]]
                 refused.update(self._add_class(c, {clients[k]: bodies[k] for k in rows}))
         return refused
+
+    def _at_once(self, c: int) -> int:
+        """How many reports are decoded together: bits that count alike are counted, which takes little room."""
+        if self._affine[c].bits and not self._upload.samples:
+            return min(BIT_ROWS, max(1, BIT_TILE // self._upload.values))
+        return min(ROWS, max(1, TILE // self._upload.values))
 
     def _add_class(self, c: int, reports: Mapping[int, bytes]) -> dict[int, str]:
         try:
@@ -245,15 +264,26 @@ class Tally:
         except SordinoError as error:
             if len(reports) == 1:
                 return {next(iter(reports)): str(error)}
-            refused: dict[int, str] = {}
-            for client, body in reports.items():  # one of them is bad: find it, and keep the others
-                refused.update(self._add_class(c, {client: body}))
-            return refused
-        fixed = self._fixed(c, output)
-        self._accumulate(fixed, samples)
+            refused = self._bad(c, reports)  # some are: find them, and keep the others
+            good = {client: body for client, body in reports.items() if client not in refused}
+            return refused | (self._add_class(c, good) if good else {})
+        if isinstance(output, BitOutput) and samples is None:
+            self._accumulate_bits(self._scales[c].factor, output)
+        else:
+            self._accumulate(self._fixed(c, output), samples)
         self._counts[c] += len(reports) if samples is None else int(samples.sum())
         self.reports += len(reports)
         return {}
+
+    def _bad(self, c: int, reports: Mapping[int, bytes]) -> dict[int, str]:
+        """The reports that cannot be read, each with the reason."""
+        bad: dict[int, str] = {}
+        for client, body in reports.items():
+            try:
+                self._read(c, [body])
+            except SordinoError as error:
+                bad[client] = str(error)
+        return bad
 
     def _read(self, c: int, bodies: list[bytes]) -> tuple[Int64s | None, Output]:
         """Announced sample counts, where reports carry them, and the outputs."""
@@ -263,19 +293,22 @@ class Tally:
         if any(len(body) < _SAMPLES.size for body in bodies):
             raise InvalidInput("a report is too short to hold its number of samples")
         samples = np.array([_SAMPLES.unpack_from(body)[0] for body in bodies], np.int64)
-        if samples.max() > MAX_SAMPLES:
-            raise InvalidInput(f"a report names {samples.max():,} samples; {MAX_SAMPLES:,} is the most that counts")
+        if samples.max() > self._upload.most_samples:
+            most = self._upload.most_samples
+            raise InvalidInput(f"a report names {samples.max():,} samples; {most:,} is the most that counts")
         return samples, self._checked(c, mechanism.decode([body[_SAMPLES.size :] for body in bodies], values))
 
     def _checked(self, c: int, output: Output) -> Output:
         """Plain values may be any float32: refuse those that no sensible model has and the sum has no room for."""
-        limit = self._affine[c].largest
+        limit, clamp = self._affine[c].largest, self._upload.clamp
+        if isinstance(output, RealOutput) and clamp is not None:
+            return replace(output, array=np.clip(output.array, -clamp, clamp))
         if isinstance(output, RealOutput) and not np.abs(output.array).max() <= limit:
             raise InvalidInput(f"a report holds a value beyond {limit:g}: training has diverged, or it was forged")
         return output
 
     def _fixed(self, c: int, output: Output) -> Int64s:
-        """`[K, d]` contributions as whole numbers below 2^54; bits are summed later, so they stay bits."""
+        """`[K, d]` contributions as whole numbers below 2^54."""
         factor = self._scales[c].factor
         match output:
             case BitOutput():
@@ -293,6 +326,13 @@ class Tally:
         else:
             self._low += samples @ (fixed & (2**27 - 1))
             self._high += samples @ (fixed >> 27)
+
+    def _accumulate_bits(self, factor: Int64s, output: BitOutput) -> None:
+        """The same of bits, counted before they are multiplied: at most 128 times a number below 2^54."""
+        for cols, ones in output.ones():
+            together = ones * (factor if factor.size == 1 else factor[cols])
+            self._low[cols] += together & (2**27 - 1)
+            self._high[cols] += together >> 27
 
     # --- sums of reports in the place of reports
 
@@ -313,7 +353,7 @@ class Tally:
     def span(self, c: int, digits: int) -> tuple[int, int]:
         """The smallest and the largest whole number that a client of this class may add to a sum."""
         affine, unit = self._affine[c], 10**digits
-        scale, weight = (1 if affine.whole else unit), (MAX_SAMPLES if self._upload.samples else 1)
+        scale, weight = (1 if affine.whole else unit), (self._upload.most_samples if self._upload.samples else 1)
         low, high = math.floor(affine.low * scale) * weight, math.ceil(affine.high * scale) * weight
         return (min(low, 0), max(high, weight)) if self._upload.samples else (low, high)
 
@@ -338,6 +378,7 @@ class Tally:
         weight = len(found.clients)
         if self._upload.samples:
             total, weight = total[:-1], int(total[-1])
+            self._check_weighed(found, total, weight)
         if self._affine[found.group].whole:
             high, low = _product(total, scale.factor)
         else:
@@ -348,6 +389,21 @@ class Tally:
         self._low += low
         self._counts[found.group] += weight
         self.reports += len(found.clients)
+
+    def _check_weighed(self, found: Sum, total: Int64s, weight: int) -> None:
+        """Values and samples are summed apart: refuse sums that no such number of samples can have."""
+        affine = self._affine[found.group]
+        scale = 1 if affine.whole else 10**found.digits
+        low, high = math.floor(affine.low * scale) * weight, math.ceil(affine.high * scale) * weight
+        if weight < 0 or int(total.min()) < low or int(total.max()) > high:
+            raise InvalidInput(
+                f"the sum of class {found.group} is none that {weight:,} samples can have: a client sent a false vector"
+            )
+
+    @property
+    def weights(self) -> Float64s:
+        """The weight of one report of every class, the largest being 1; where samples weigh, of one sample."""
+        return np.array(self._weights)
 
     @property
     def weight(self) -> float:
@@ -370,14 +426,14 @@ class Tally:
         return math.sqrt(float(spread.sum()) * self._upload.values)
 
 
-def _affine(mechanism: Mechanism, values: int) -> _Affine:
+def _affine(mechanism: Mechanism, values: int, clamp: float | None) -> _Affine:
     """Offset and slope are found by asking for the estimates of two outputs."""
     probe = mechanism.randomize(centre(mechanism, values), _NO_RANDOMNESS).output
     match probe:
         case BitOutput():
             low = mechanism.estimate(BitOutput.pack(np.zeros((1, values), np.bool_)))[0].astype(np.float64)
             high = mechanism.estimate(BitOutput.pack(np.ones((1, values), np.bool_)))[0].astype(np.float64)
-            return _Affine(_collapse(low), _collapse(high - low), 0.0, 1.0, whole=True)
+            return _Affine(_collapse(low), _collapse(high - low), 0.0, 1.0, whole=True, bits=True)
         case IntegerOutput():
             limit = int(max(-probe.low.min(), probe.high.max()))
             at_zero, at_limit = (
@@ -392,6 +448,7 @@ def _affine(mechanism: Mechanism, values: int) -> _Affine:
                 for v in (0, 1)
             )
             bound = PLAIN_LIMIT if isinstance(mechanism, NoPrivacy) else float(probe.bound.max())
+            bound = bound if clamp is None else min(bound, clamp)
             return _Affine(_collapse(at_zero), _collapse(at_one - at_zero), -bound, bound, whole=False)
 
 

@@ -42,7 +42,7 @@ from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import Bench, ClientState, Cohort, Reported
 from sordino.methods.parts import MechanismBuilder
 from sordino.methods.setting import Built, Setting, plainly_built
-from sordino.methods.upload import Draw, Upload
+from sordino.methods.upload import MAX_SAMPLES, Draw, Upload
 from sordino.privacy.guarantee import Adjacency, Release
 
 COUNTED = "noisy sample count"
@@ -128,6 +128,7 @@ def build(setting: Setting) -> Built:
         clients=setting.clients,
         what="model weights and batch-norm statistics" if setting.statistics.size else "model weights",
         samples=noisy or given.aggregation.kind == "samples",
+        most_samples=given.aggregation.limit if noisy else MAX_SAMPLES,
     )
     upload.mechanisms  # noqa: B018 (refuses now what the range or the strengths do not allow)
     counts = Counts(given.aggregation.epsilon, given.aggregation.limit) if noisy else None

@@ -37,6 +37,7 @@ from sordino.recipe.grammar import (
     ShardsSplit,
     Shares,
     ShuffledChannel,
+    ShufflerChannel,
     SignAggregation,
     SignSpec,
     SiloDp,
@@ -350,17 +351,19 @@ def _an_adaptive_range_can_be_had(recipe: Sections) -> Found:
 @_reads("method", "split")
 def _only_bits_are_shuffled(recipe: Sections) -> Found:
     method, clients = recipe.method, recipe.number_of_clients
-    if not isinstance(method, LdpFl) or not isinstance(method.channel, ShuffledChannel):
+    if not isinstance(method, LdpFl) or not isinstance(method.channel, ShuffledChannel | ShufflerChannel):
         return
     channel, asked = method.channel, method.selection.asked(clients)
     if method.mechanism.name != "two-point":
-        found = f"got shuffled with the mechanism {method.mechanism.name}"
+        found = f"got {channel.kind} with the mechanism {method.mechanism.name}"
         yield _at("method.channel.kind", f"{found}; allowed only with two-point, whose reports are bits: take direct")
     if isinstance(method.aggregation, BySamples):
         yield _at("method.aggregation.kind", "got samples; a shuffled report has no number beside it: take mean")
     if channel.at_least > asked:
         yield _at("method.channel.at_least", f"got {channel.at_least}; allowed: at most {asked}, the clients asked")
-    for name in () if channel.delay is None else ("latency", "computing", "communication"):
+    if isinstance(channel, ShufflerChannel) or channel.delay is None:
+        return
+    for name in ("latency", "computing", "communication"):
         yield from _strength_problems(f"method.channel.delay.{name}", getattr(channel.delay, name), clients)
 
 

@@ -622,7 +622,45 @@ class ShuffledChannel(Part):
     delay: Delay | None = Field(default=None, description="delays to simulate; none if left out")
 
 
-BitChannel = Annotated[DirectChannel | ShuffledChannel | SummedChannel, Field(discriminator="kind")]
+def _address(text: str) -> str:
+    if text and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", text):
+        raise refusal(f"got {shown(text)}; allowed: an address such as https://shuffler.example:8470")
+    return text
+
+
+def _public_key(text: str) -> str:
+    if text and not re.fullmatch(r"[0-9a-f]{64}", text):
+        raise refusal(f"got {shown(text)}; allowed: 64 hexadecimal digits, as `sordino shuffler keys` prints them")
+    return text
+
+
+class ShufflerChannel(Part):
+    """A shuffler service: clients seal every value to the server and send it to somebody else, who mixes them."""
+
+    kind: Literal["shuffler"] = Field(
+        default="shuffler", description="through a shuffler service, every value sealed to the server"
+    )
+    at_least: Annotated[int, Ge(2)] = Field(
+        description="whole reports of one epsilon that a batch must hold, or nothing of it leaves: the crowd that the "
+        "statement counts on"
+    )
+    url: Annotated[str, AfterValidator(_address)] = Field(
+        default="",
+        description="the shuffler's address, which clients must have allowed; a simulation mixes by itself and needs "
+        "none",
+    )
+    key: Annotated[str, AfterValidator(_public_key)] = Field(
+        default="", description="the server's public key, 64 hexadecimal digits; a simulation needs none"
+    )
+    group: Annotated[int, Ge(1), Le(2**16)] = Field(
+        default=1, description="values in one envelope: g of them are one linked message of g times a bit's epsilon"
+    )
+    seconds: Annotated[float, Gt(0), Le(604_800)] = Field(
+        default=600.0, description="how long the shuffler waits for those who were asked"
+    )
+
+
+BitChannel = Annotated[DirectChannel | ShuffledChannel | ShufflerChannel | SummedChannel, Field(discriminator="kind")]
 
 
 class Mean(Part):
@@ -848,6 +886,11 @@ Mechanism = Annotated[
 # --- methods ----------------------------------------------------------------------------------------------------------
 
 ServerLr = Annotated[Positive, Field(description="the step along the aggregated update")]
+Clamp = Annotated[float, Gt(0), Le(2**14)] | None
+CLAMP = (
+    "the server reads values beyond +-clamp as +-clamp, so that one client can move the model no further; left out, it "
+    "refuses values beyond 2^14"
+)
 
 
 class FedAvg(Part):
@@ -914,6 +957,7 @@ class SiloDp(Part):
         description="the public size of a silo that sums are divided by (0: the known data set's training examples "
         "divided by the clients)",
     )
+    clamp: Clamp = Field(default=None, description=CLAMP)
     selection: Selection = Field(default=SelectAll(), description="who is asked in a round")
     channel: Channel = Field(default=DirectChannel(), description="how reports travel")
     aggregation: Aggregation = Field(default=Mean(), description="how reports are put together")
@@ -1154,6 +1198,7 @@ class Ldpfl(Part):
     examined: Literal["randomised", "plain"] = Field(
         default="randomised", description="whether test examples pass through the randomiser as records do"
     )
+    clamp: Clamp = Field(default=None, description=CLAMP)
     channel: Annotated[DirectChannel, _said("kind")] = Field(default=DirectChannel(), description="how reports travel")
     aggregation: Annotated[Mean | BySamples, Field(discriminator="kind")] = Field(
         default=Mean(), description="how reports are put together"

@@ -215,11 +215,14 @@ _TAKING_PART: tuple[tuple[str, Callable[[Round], int]], ...] = (
     ("declined by their own ledger", lambda r: r.declined),
     ("late", lambda r: r.late),
     ("refused by the coordinator", lambda r: r.refused),
+    ("stray answers (sent twice, to another round or plan, or unasked)", lambda r: sum(r.strays.values())),
 )
 
 
 def _everyone_reported(rounds: Sequence[Round]) -> bool:
-    return all(r.reported == r.asked == rounds[0].asked and r.counted for r in rounds)
+    return all(
+        r.reported == r.asked == rounds[0].asked and r.counted and not (r.late or r.refused or r.strays) for r in rounds
+    )
 
 
 def _participation(rounds: Sequence[Round]) -> Markup | None:
@@ -234,11 +237,14 @@ def _participation(rounds: Sequence[Round]) -> Markup | None:
 
 
 def _participation_words(rounds: Sequence[Round]) -> Markup | None:
-    if not rounds or not _everyone_reported(rounds):
-        return None
-    return element(
-        "p", f"All {counted(rounds[0].asked, 'client')} that were asked reported in every round.", class_="quiet"
-    )  # fmt: skip
+    said = []
+    if rounds and _everyone_reported(rounds):
+        said.append(f"All {counted(rounds[0].asked, 'client')} that were asked reported in every round.")
+    if restarts := sum(record.restarts for record in rounds):
+        said.append(
+            f"The coordinator was started anew {counted(restarts, 'time')} within a round: no round counts twice."
+        )
+    return element("p", " ".join(said), class_="quiet") if said else None
 
 
 def _spending(run: _Run) -> Markup | None:

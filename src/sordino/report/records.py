@@ -100,6 +100,12 @@ def _table(name: str, value: Any) -> tuple[tuple[int, ...], ...] | None:
     return rows
 
 
+def _counts(name: str, value: Any) -> dict[str, int]:
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"{name} must be a mapping from words to whole numbers, got {value!r}")
+    return {_text(f"a key of {name}", key): _count(f"{name}[{key!r}]", number) for key, number in value.items()}
+
+
 def _settings(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise InvalidInput(f"{name} must be a mapping from recipe keys to values, got {value!r}")
@@ -118,6 +124,7 @@ OptionalText = Annotated[str | None, _optional_text]
 Texts = Annotated[tuple[str, ...], _texts]
 Table = Annotated[tuple[tuple[int, ...], ...] | None, _table]
 Settings = Annotated[Mapping[str, Any], _settings]
+Counts = Annotated[Mapping[str, int], _counts]
 
 
 class _Checked:
@@ -166,6 +173,8 @@ class Round(_Checked):
     declined: Count = 0  #: by the client's own ledger
     refused: Count = 0  #: by the coordinator, as malformed or out of turn
     late: Count = 0
+    strays: Counts = field(default_factory=dict)  #: other answers that nobody waited for, by what is wrong with them
+    restarts: Count = 0  #: of the coordinator within this round, after each of which the same plan went out again
     counted: Truth = True  #: the quorum was met and the model moved
     seconds: Seconds = 0.0
     bytes_up: Count = 0

@@ -17,6 +17,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -213,26 +214,71 @@ class Opened:
         return Sum(self.group, tuple(sorted(numbers)[: self.clients]), self.counts(), 0)
 
 
-def open_batch(batch: bytes, terms: Terms, server: X25519PrivateKey) -> Opened:
-    """Open a batch. An envelope that is damaged, foreign or a repetition is refused; the others count."""
+@dataclass(frozen=True, eq=False)
+class Opening:
+    """Neighbouring positions of a batch that were opened: contents `[clients, k, bytes]`, of which at each of the k
+    positions the first `good [k]` are good, and what was wrong with the others.
+    """
+
+    contents: Bytes
+    good: NDArray[np.int64]
+    refused: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """Neighbouring positions of a batch, still sealed."""
+
+    group: int  #: the class
+    clients: int
+    first: int
+    envelopes: bytes | memoryview  #: position by position
+
+    def open(self, terms: Terms, server: X25519PrivateKey) -> Opening:
+        """Open them. An envelope that is damaged, foreign or a repetition is refused; the others count."""
+        size, place = envelope_bytes(terms), _place(terms, self.group)
+        count = len(self.envelopes) // (size * self.clients)
+        contents = np.zeros((self.clients, count, terms.content_bytes), np.uint8)
+        good = np.zeros(count, np.int64)
+        refused: Counter[str] = Counter()
+        start = 0
+        for k in range(count):
+            position = self.first + k
+            info, unused = place + _PLACE.pack(self.group, position), _unused_bits(terms, position)
+            heard: set[bytes] = set()
+            for _ in range(self.clients):
+                found = _opened(bytes(self.envelopes[start : start + size]), server, info, heard, unused)
+                start += size
+                if isinstance(found, str):
+                    refused[found] += 1
+                else:
+                    contents[good[k], k] = np.frombuffer(found, np.uint8)
+                    good[k] += 1
+        return Opening(contents, good, dict(refused))
+
+
+def divided(batch: bytes, terms: Terms, parts: int) -> list[Sealed]:
+    """A batch in so many parts of about as many positions, fewer where it has not as many; another's is refused."""
     group, clients = _checked_batch(batch, terms)
-    size, place = envelope_bytes(terms), _place(terms, group)
-    contents = np.zeros((clients, terms.positions, terms.content_bytes), np.uint8)
-    good = np.zeros(terms.positions, np.int64)
-    refused: Counter[str] = Counter()
-    start = _BATCH.size
-    for position in range(terms.positions):
-        info, unused = place + _PLACE.pack(group, position), _unused_bits(terms, position)
-        heard: set[bytes] = set()
-        for _ in range(clients):
-            found = _opened(batch[start : start + size], server, info, heard, unused)
-            start += size
-            if isinstance(found, str):
-                refused[found] += 1
-            else:
-                contents[good[position], position] = np.frombuffer(found, np.uint8)
-                good[position] += 1
-    return Opened(group, _rows(contents[: int(good.min())], terms), dict(refused))
+    each, whole = envelope_bytes(terms) * clients, memoryview(batch)[_BATCH.size :]
+    edges = [terms.positions * k // parts for k in range(parts + 1)]
+    return [
+        Sealed(group, clients, first, whole[each * first : each * end]) for first, end in pairwise(edges) if end > first
+    ]
+
+
+def together(group: int, parts: Sequence[Opening], terms: Terms) -> Opened:
+    """All parts of a batch, in their order, opened."""
+    contents = np.concatenate([part.contents for part in parts], axis=1)
+    good = min(int(part.good.min()) for part in parts)
+    refused = sum((Counter(part.refused) for part in parts), Counter[str]())
+    return Opened(group, _rows(contents[:good], terms), dict(refused))
+
+
+def open_batch(batch: bytes, terms: Terms, server: X25519PrivateKey) -> Opened:
+    """Open a batch here and now; `sordino.shuffler.opening` does it with several processes."""
+    (whole,) = divided(batch, terms, 1)
+    return together(whole.group, [whole.open(terms, server)], terms)
 
 
 def _checked_batch(batch: bytes, terms: Terms) -> tuple[int, int]:
@@ -277,6 +323,6 @@ def _rows(contents: Bytes, terms: Terms) -> BitOutput:
 
 
 __all__ = [
-    "BODY_BYTES", "NONCE_BYTES", "Body", "Opened", "batch_head", "envelope_bytes", "mixed", "open_batch", "seal",
-    "spread",
+    "BODY_BYTES", "NONCE_BYTES", "Body", "Opened", "Opening", "Sealed", "batch_head", "divided", "envelope_bytes",
+    "mixed", "open_batch", "seal", "spread", "together",
 ]  # fmt: skip

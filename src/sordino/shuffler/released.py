@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-
 from sordino.mechanisms import TwoPoint
-from sordino.privacy.accountant import bit_epsilon
-from sordino.privacy.guarantee import Adjacency, Guarantee, Pure, Release, check_count, shuffled
+from sordino.privacy.guarantee import Release, check_count
 
 
 def behind_service(release: Release, mechanism: TwoPoint, values: int, group: int, crowd: int) -> Release:
@@ -17,24 +13,9 @@ def behind_service(release: Release, mechanism: TwoPoint, values: int, group: in
     simulation, and their guarantee is the same. g values in one envelope stay together: one message of g * epsilon, for
     which no amplification is stated.
     """
-    group, crowd = check_count("group", group), check_count("crowd", crowd)
-    if group == 1:
-        from sordino.methods.ldp_fl import behind_shuffler
+    from sordino.methods.ldp_fl import behind_envelopes  # not before it is needed: it brings PyTorch along
 
-        return behind_shuffler(release, mechanism, values, "parameter", crowd)
-    each = bit_epsilon(int(mechanism.t_min[0]))
-    basis = (
-        f"bits in sealed groups of {group}, each of them one linked message of {group} times a bit's epsilon, mixed "
-        f"among {crowd} clients: without amplification"
-    )
-    linked = [
-        Guarantee(shuffled(crowd), adjacency, loss, basis)
-        for adjacency, loss in (
-            (Adjacency.CLIENT, Pure(group * each, math.ceil(values / group))),
-            (Adjacency.COORDINATE, Pure(each)),
-        )
-    ]
-    return replace(release, guarantees=(*release.guarantees, *linked), claimed=None)
+    return behind_envelopes(release, mechanism, values, check_count("group", group), check_count("crowd", crowd))
 
 
 __all__ = ["behind_service"]

@@ -59,7 +59,7 @@ class Announcement:
             given = json.loads(text)
             key = X25519PublicKey.from_public_bytes(bytes.fromhex(given["key"]))
             return cls(Terms.from_object(given["terms"]), key, int(given["at_least"]), float(given["latency"]))
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             raise InvalidInput(f"this is not how a shuffler announces a round ({error})") from None
 
 
@@ -79,17 +79,21 @@ class Remote:
             handlers.append(urllib.request.HTTPSHandler(context=context))
         self._opener = urllib.request.build_opener(*handlers)
 
-    def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
+    def _ask(self, method: str, path: str, body: bytes | None = None, most: int | None = 2**20) -> bytes:
+        """The answer, which has at most so many bytes; None for whatever it announces."""
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/octet-stream"}
         request = urllib.request.Request(f"{self._url}/v1/{path}", body, headers, method=method)
         try:
             with self._opener.open(request, timeout=self._timeout) as answer:
-                return bytes(answer.read())
+                found = bytes(answer.read(None if most is None else most + 1))
         except urllib.error.HTTPError as error:
             with error:
                 raise Rejected(error.code, _why(error)) from None
         except (OSError, HTTPException) as error:
             raise Unreachable(f"{self._url} gave no answer ({error}): try again") from None
+        if most is not None and len(found) > most:
+            raise InvalidInput(f"{self._url} answered with more than {most:,} bytes: it is no shuffler")
+        return found
 
     # --- clients
 
@@ -99,7 +103,11 @@ class Remote:
 
     def send(self, round: int, body: bytes) -> int:
         """Send envelopes; how many of them the shuffler did not hold before."""
-        return int(json.loads(self._ask("POST", f"rounds/{round}/envelopes", body))["accepted"])
+        said = self._ask("POST", f"rounds/{round}/envelopes", body)
+        try:
+            return int(json.loads(said)["accepted"])
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            raise InvalidInput(f"{self._url} does not say how many envelopes it took: it is no shuffler") from None
 
     def propose(self, seconds: float) -> None:
         """Propose T."""
@@ -114,11 +122,15 @@ class Remote:
     def batch(self, round: int, group: int) -> bytes | None:
         """The batch of a class; none while it has not left. Where it never will, that is refused."""
         try:
-            return self._ask("GET", f"rounds/{round}/batches/{group}")
+            return self._ask("GET", f"rounds/{round}/batches/{group}", most=None)
         except Rejected as error:
             if error.status == 425:
                 return None
             raise
+
+    def withdraw(self, round: int, group: int) -> None:
+        """This server waits for a class no longer: the shuffler deletes what it holds of it, unopened."""
+        self._ask("POST", f"rounds/{round}/batches/{group}/withdraw", b"")
 
     def taken(self, round: int, group: int) -> None:
         """The batch is safe here: the shuffler may remove it."""
@@ -129,7 +141,7 @@ def _why(error: urllib.error.HTTPError) -> str:
     try:
         said: Any = json.loads(error.read(10_000))
         return str(said["detail"])
-    except (ValueError, TypeError, KeyError, OSError, HTTPException):
+    except (ValueError, TypeError, KeyError, OSError, HTTPException, RecursionError):
         return f"status {error.code}"
 
 

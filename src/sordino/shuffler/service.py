@@ -5,6 +5,7 @@
     POST   /v1/rounds/R/envelopes      a client's envelopes: durable when the answer comes
     GET    /v1/rounds/R/batches/C      the server: the batch of a class; 425 until it leaves, 410 when there is none
     DELETE /v1/rounds/R/batches/C      the server has it
+    POST   /v1/rounds/R/batches/C/withdraw    the server waits for it no longer: it is deleted unopened
     PUT    /v1/latency                 a client proposes T
 
 Nothing of a connection is logged or kept. A request is read only after its token was checked, and only up to a limit.
@@ -127,6 +128,12 @@ def build_app(store: Store, server_key: X25519PublicKey, pace: Pace = Pace(), ti
         await run_in_threadpool(store.taken, round, group)
         return {"taken": True}
 
+    @app.post("/v1/rounds/{round}/batches/{group}/withdraw")
+    async def withdraw(round: Round, group: Class, request: Request) -> dict[str, Any]:
+        await doors.server(request)
+        await run_in_threadpool(store.withdraw, round, group)
+        return {"withdrawn": True}
+
     @app.put("/v1/latency")
     async def propose(request: Request) -> dict[str, Any]:
         client = await doors.client(request)
@@ -138,7 +145,7 @@ def build_app(store: Store, server_key: X25519PublicKey, pace: Pace = Pace(), ti
 
 def _announcement(store: Store, round: int, key: str) -> dict[str, Any]:
     terms = json.loads(store.terms(round).to_json())
-    return {"terms": terms, "key": key, "at_least": store.at_least(round), "latency": store.latency()}
+    return {"terms": terms, "key": key, "at_least": store.at_least(round), "latency": store.agreed_latency(round)}
 
 
 def _seconds(body: bytes) -> Any:

@@ -32,7 +32,7 @@ SERVER_TOKEN = "server.token"
 LONGEST_LATENCY = 86_400.0
 PIECE_BYTES = 2**25  #: of a batch, mixed at a time
 MOST_POSITIONS = 4096  #: of a batch, mixed at a time
-FORMAT = 1
+FORMAT = 2
 
 _SCHEMA = """
 CREATE TABLE clients (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, token BLOB NOT NULL UNIQUE);
@@ -40,7 +40,7 @@ CREATE TABLE server (one INTEGER PRIMARY KEY CHECK (one = 1), token BLOB NOT NUL
 CREATE TABLE latencies (client INTEGER PRIMARY KEY, seconds REAL NOT NULL);
 CREATE TABLE rounds (
     round INTEGER PRIMARY KEY, terms TEXT NOT NULL, closes REAL NOT NULL, at_least INTEGER NOT NULL,
-    piece INTEGER NOT NULL
+    piece INTEGER NOT NULL, latency REAL NOT NULL
 );
 CREATE TABLE batches (
     round INTEGER, class INTEGER, state TEXT NOT NULL, clients INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (round, class)
@@ -209,6 +209,13 @@ class Store:
             found = [seconds for (seconds,) in self._db.execute("SELECT seconds FROM latencies")]
         return float(median(found)) if found else 0.0
 
+    def agreed_latency(self, round: int) -> float:
+        """T of a round: what had been proposed when it was opened. Everybody is told the same."""
+        row = self._one("SELECT latency FROM rounds WHERE round = ?", (round,))
+        if row is None:
+            raise NoSuchRound(f"there is no round {round}")
+        return float(row[0])
+
     # --- rounds
 
     def announce(self, terms: Terms) -> None:
@@ -222,10 +229,11 @@ class Store:
             self._check_room(terms)
             each = envelope_bytes(terms) * max(1, self.registered())
             piece = max(1, min(MOST_POSITIONS, PIECE_BYTES // each))
-            row = (terms.round, terms.to_json(), self._clock() + terms.seconds, self._at_least, piece)
-            self._db.execute("INSERT INTO rounds VALUES (?, ?, ?, ?, ?)", row)
-            batches = [(terms.round, group) for group in range(terms.classes)]
-            self._db.executemany("INSERT INTO batches (round, class, state) VALUES (?, ?, 'open')", batches)
+            closes = self._clock() + terms.seconds
+            row = (terms.round, terms.to_json(), closes, self._at_least, piece, self.latency())
+            self._db.execute("INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?)", row)
+            batches = [(terms.round, group, "open" if asked else "short") for group, asked in enumerate(terms.asked)]
+            self._db.executemany("INSERT INTO batches (round, class, state) VALUES (?, ?, ?)", batches)
 
     def _check_room(self, terms: Terms) -> None:
         last = self._one("SELECT round, terms FROM rounds ORDER BY round DESC LIMIT 1")
@@ -317,9 +325,13 @@ class Store:
         ]
         settled = [(round, group) for round, group in due if self._settle(round, group)]
         if settled:
-            with self._lock:  # what the log still holds of who sent what goes too
-                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._cut_log()
         return settled
+
+    def _cut_log(self) -> None:
+        """What the log still holds of who sent what goes too."""
+        with self._lock:
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _complete(self, round: int, group: int) -> int:
         query = "SELECT count(*) FROM progress WHERE round = ? AND class = ? AND missing = 0"
@@ -327,7 +339,7 @@ class Store:
 
     def _settle(self, round: int, group: int) -> bool:
         """Mix and forget, or only forget; False where the batch is short but may still fill up."""
-        terms, where = self.terms(round), (round, group)
+        terms = self.terms(round)
         with self._writing():
             clients = self._complete(round, group)
             state = "ready" if clients >= self.at_least(round) else "short"
@@ -336,13 +348,17 @@ class Store:
                 return False
             if state == "ready":
                 self._mix(terms, group)
-            self._db.execute("DELETE FROM held WHERE round = ? AND class = ?", where)
-            self._db.execute("DELETE FROM progress WHERE round = ? AND class = ?", where)
-            kept = clients if state == "ready" else 0
-            self._db.execute(
-                "UPDATE batches SET state = ?, clients = ? WHERE round = ? AND class = ?", (state, kept, *where)
-            )
+            self._forget(round, group, state, clients if state == "ready" else 0)
         return True
+
+    def _forget(self, round: int, group: int, state: str, clients: int) -> None:
+        """Close a batch, and with it what was held and who sent it."""
+        where = (round, group)
+        self._db.execute("DELETE FROM held WHERE round = ? AND class = ?", where)
+        self._db.execute("DELETE FROM progress WHERE round = ? AND class = ?", where)
+        self._db.execute(
+            "UPDATE batches SET state = ?, clients = ? WHERE round = ? AND class = ?", (state, clients, *where)
+        )
 
     def _mix(self, terms: Terms, group: int) -> None:
         (size,) = self._one("SELECT piece FROM rounds WHERE round = ?", (terms.round,))
@@ -372,7 +388,10 @@ class Store:
         if state == "open":
             raise NotYet(f"round {round} is still open")
         if state == "short":
-            raise Over(f"fewer than {self.at_least(round)} clients of class {group} sent whole reports: dropped")
+            raise Over(
+                f"fewer than {self.at_least(round)} clients of class {group} sent whole reports in time, or the server "
+                "waited no longer: dropped"
+            )
         if state == "taken":
             raise Over(f"the batch of class {group} in round {round} was taken: it exists no more")
         terms = self.terms(round)
@@ -387,6 +406,19 @@ class Store:
         while (row := self._one(query, (round, group, piece))) is not None:
             yield row[0]
             piece += 1
+
+    def withdraw(self, round: int, group: int) -> None:
+        """The server waits for a class no longer: what is held of it is deleted unopened, and nothing leaves.
+
+        One that is closed already stays as it is.
+        """
+        if self._one("SELECT 1 FROM batches WHERE round = ? AND class = ?", (round, group)) is None:
+            raise NoSuchRound(f"there is no class {group} in a round {round}")
+        with self._writing():
+            row = self._one("SELECT state FROM batches WHERE round = ? AND class = ?", (round, group))
+            if row[0] == "open":
+                self._forget(round, group, "short", 0)
+        self._cut_log()
 
     def taken(self, round: int, group: int) -> None:
         """The server has the batch: it is removed. Saying so again changes nothing."""

@@ -1,0 +1,174 @@
+"""`sordino join`: take part in a federation of web pages, with a client of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sordino.cli.printing import AsJson, json_figure, needing, plain_errors, print_json
+
+if TYPE_CHECKING:
+    from sordino.client.core import Client, Offer
+
+
+def join(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The server's address, or the link of an invitation.")],
+    data: Annotated[
+        str | None, typer.Option(help="A data set by name, an .npz or .csv file, or a folder of images.")
+    ] = None,
+    budget: Annotated[float | None, typer.Option(help="The largest epsilon that may ever be spent, above 0.")] = None,
+    folder: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="The client's folder: made if it is not there, and used again.")
+    ] = Path("sordino-client"),
+    federation: Annotated[str, typer.Option(help="Which federation, where the server has several.")] = "",
+    token: Annotated[str, typer.Option(help="The invitation's token, where it is not part of the link.")] = "",
+    rows: Annotated[str | None, typer.Option(help='Which training examples, such as "0-598"; all if left out.')] = None,
+    label: Annotated[str | None, typer.Option(help="The label's column of a .csv file.")] = None,
+    classes: Annotated[str | None, typer.Option(help="The names of all classes of own data, with commas.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="The delta at which epsilon is counted; the federation's if left out.")
+    ] = None,
+    adjacency: Annotated[
+        str | None,
+        typer.Option(help="What is hidden, such as client or record-add-remove; the federation's if left out."),
+    ] = None,
+    claimed: Annotated[bool, typer.Option("--claimed", help="Count claimed epsilons, which nothing proves.")] = False,
+    unproven: Annotated[
+        list[str] | None, typer.Option(metavar="WHAT", help="A kind of release that may leave without a proof.")
+    ] = None,
+    trusted: Annotated[
+        Path | None, typer.Option(metavar="PEM", help="A server's certificate to trust; the system's if left out.")
+    ] = None,
+    patience: Annotated[
+        float, typer.Option(min=0, help="Seconds for which a server that cannot be reached is tried again.")
+    ] = 300.0,
+    yes: Annotated[bool, typer.Option("--yes", help="Agree without being asked.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take part in a federation that `sordino serve` hosts, with your own records, budget and ledger.
+
+    What would leave is shown first, and nothing is agreed to unless you say so. The client's folder is that of
+    `sordino client`: look at it with `sordino client show FOLDER`.
+    """
+    with plain_errors():
+        with needing("learn,service", "a client of web federations"):
+            import torch
+
+            from sordino.client.core import Client
+            from sordino.web.joining import Link, Participant, located, trusting
+
+        torch.set_num_threads(1)  # records are trained on one by one: more threads only wait for each other
+        trust = trusting(trusted)
+        link, task = located(Link.parse(url, federation, token), trust)
+        own: dict[str, Any] = {"source": data, "rows": rows, "label": label, "classes": classes}
+        terms: dict[str, Any] = {"limit": budget, "delta": delta, "adjacency": adjacency}
+        _prepared(folder, own, terms, claimed, unproven or [], task)
+        with Client.open(folder) as client:
+            agree = _agree(yes)
+            say = _quiet if as_json else _say
+            participant = Participant(client, link, task["federation"], agree, say, trust, patience)
+            stay = participant.take_part()
+            _tell(client, stay, link.server, link.name, as_json)
+
+
+def _say(sentence: str) -> None:
+    typer.echo(sentence)
+
+
+def _quiet(sentence: str) -> None:
+    typer.echo(sentence, err=True)
+
+
+def _agree(yes: bool) -> Any:
+    def asked(offer: Offer) -> bool:
+        typer.echo(offer.to_text(), err=True)
+        return yes or typer.confirm(f"Join {offer.invitation.federation}?", err=True)
+
+    return asked
+
+
+def _prepared(
+    folder: Path, own: dict[str, Any], terms: dict[str, Any], claimed: bool, unproven: list[str], task: dict[str, Any]
+) -> None:
+    """Make the client's folder, unless it is there; then its own settings count, and the options must agree."""
+    from sordino.client.core import Client
+    from sordino.client.records import Records
+    from sordino.client.settings import Settings
+    from sordino.errors import InvalidInput
+
+    if (folder / "client.toml").exists():
+        _same(folder, own["source"], terms["limit"])
+        return
+    if own["source"] is None or terms["limit"] is None:
+        raise InvalidInput(
+            f"{folder} is no client's folder yet: say what it holds and what may be spent, --data DATA --budget EPSILON"
+        )
+    settings = Settings.of(_tables(own, terms, claimed, unproven, task), "the options")
+    count = len(Records.read(settings.data, folder))  # refused before anything is made
+    Client.create(folder, settings).close()
+    typer.echo(
+        f"Made a client in {folder}, with {count:,} records; its settings are in {folder / 'client.toml'}.", err=True
+    )
+
+
+def _tables(
+    own: dict[str, Any], terms: dict[str, Any], claimed: bool, unproven: list[str], task: dict[str, Any]
+) -> dict[str, Any]:
+    """The settings: the owner's options, and the federation's terms where the owner names none."""
+    from sordino.cli.client import _absolute
+
+    suggested = task["budget"] or {}
+    data = {**own, "source": _absolute(own["source"])}
+    if data["classes"] is not None:
+        data["classes"] = [each.strip() for each in data["classes"].split(",")]
+    return {
+        "data": {key: value for key, value in data.items() if value is not None},
+        "budget": {
+            "limit": terms["limit"],
+            "delta": suggested.get("delta", 0.0) if terms["delta"] is None else terms["delta"],
+            "adjacency": terms["adjacency"] or suggested.get("adjacency", "client"),
+            "basis": "claimed" if claimed else "proven",
+        },
+        "consents": {"federations": ["*"], "unproven": unproven, "claimed": claimed},
+    }
+
+
+def _same(folder: Path, source: str | None, limit: float | None) -> None:
+    """Refuse options that say something else than the folder does."""
+    from sordino.cli.client import _absolute
+    from sordino.client.settings import Settings
+    from sordino.errors import InvalidInput
+
+    settings = Settings.read(folder / "client.toml")
+    if source is not None and _absolute(source) != settings.data.source:
+        raise InvalidInput(
+            f"{folder} is a client with the data {settings.data.source}: leave --data out, or give another --folder"
+        )
+    if limit is not None and limit != settings.budget.limit:
+        raise InvalidInput(
+            f"{folder} has a budget of {settings.budget.limit:g}: leave --budget out, or change it in "
+            f"{folder / 'client.toml'}, where the ledger writes the change down"
+        )
+
+
+def _tell(client: Client, stay: Any, server: str, name: str, as_json: bool) -> None:
+    standing = client.standing
+    assert standing.budget is not None
+    if as_json:
+        print_json(
+            {
+                "federation": stay.federation,
+                "client": stay.client,
+                "answered": stay.answered,
+                "declined": stay.declined,
+                "ended": stay.ended,
+                "spent": json_figure(standing.spent),
+                "limit": standing.budget.limit,
+                "folder": str(client.folder),
+            }
+        )
+        return
+    typer.echo(f"{name} is over: {stay.ended}. You reported in {stay.answered} rounds and declined {stay.declined}.")
+    typer.echo(f"The model and its report: {server}/api/federations/{name}/report.html")

@@ -1,0 +1,158 @@
+"""`sordino serve`: federations that people join with a web page, or with `sordino join`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sordino.cli.printing import needing, plain_errors
+
+if TYPE_CHECKING:
+    from sordino.recipe import Recipe
+    from sordino.web.app import Hall
+    from sordino.web.hosting import Hosted
+    from sordino.web.server import Place
+
+
+def serve(
+    recipes: Annotated[
+        list[str],
+        typer.Argument(metavar="RECIPE...", help="Shipped recipes by name (`sordino recipes`), or TOML files."),
+    ],
+    host: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 for all addresses.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 for any that is free.")] = 8000,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="PEM", help="A certificate, for HTTPS.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="PEM", help="The certificate's key.")] = None,
+    invite: Annotated[
+        bool, typer.Option("--invite", help="By invitation only: a link for each place is printed.")
+    ] = False,
+    folder: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="What survives a restart; one folder in it for each federation.")
+    ] = Path("served"),
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the recipes, e.g. rounds.quorum=3."),
+    ] = None,
+    operator: Annotated[str, typer.Option(help="Who runs this server, as participants read it.")] = "",
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ORIGIN", help="Another origin whose page may connect, such as https://page.example."),
+    ] = None,
+    gather: Annotated[
+        float, typer.Option(min=0, help="Seconds to wait for more participants before the first round.")
+    ] = 10.0,
+    connections: Annotated[int, typer.Option(min=1, help="Connections at the same time, at most.")] = 10_000,
+    gateway: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SOCKET",
+            help="Be a gateway: the coordinator is elsewhere (behind Flower), and its relay speaks to this socket.",
+        ),
+    ] = None,
+    federation: Annotated[str, typer.Option(help="With --gateway: the name that the federation's plans carry.")] = "",
+    slots: Annotated[
+        str, typer.Option(metavar="FIRST-LAST", help="With --gateway: the places that this one gives out, as in 0-99.")
+    ] = "",
+) -> None:
+    """Serve federations to web pages and native clients; Ctrl-C stops, and the same command goes on.
+
+    Open the address that is printed in a browser to take part, and /live there to watch.
+    """
+    with plain_errors():
+        with needing("learn,service", "the server for web pages"):
+            from sordino.web.app import Hall
+            from sordino.web.limits import Limits
+            from sordino.web.server import Place
+            from sordino.web.server import serve as serve_hall
+
+        place = Place(host, port, tls_cert, tls_key)
+        limits = Limits(connections=connections)
+        loaded = _loaded(recipes, overrides or [])
+        options = {"operator": operator, "by_invitation": invite, "limits": limits}
+        if gateway is not None:
+            hosted = {name: _behind(recipe, folder, federation, slots, options) for name, recipe in loaded.items()}
+        else:
+            hosted = {name: _own(recipe, folder, gather, options) for name, recipe in loaded.items()}
+        hall = Hall(hosted, limits, frozenset(each.rstrip("/") for each in origin or ()))
+        with _relayed(gateway, hosted):
+            serve_hall(hall, place, lambda listening: _announce(hall, place, listening))
+        typer.echo("Stopped. The same command goes on where it was.")
+
+
+def _loaded(names: list[str], overrides: list[str]) -> dict[str, Recipe]:
+    from sordino.errors import InvalidInput
+    from sordino.recipe import Recipe
+
+    found: dict[str, Recipe] = {}
+    for name in names:
+        recipe = Recipe.load(name, overrides)
+        if recipe.name in found:
+            raise InvalidInput(f"{recipe.name} is given twice: rename one of them (name = ... in its TOML file)")
+        found[recipe.name] = recipe
+    return found
+
+
+def _own(recipe: Recipe, folder: Path, gather: float, options: dict[str, Any]) -> Hosted:
+    """A federation in its folder; a recipe that pages cannot carry out is refused here."""
+    from sordino.web.hosting import Hosted
+
+    return Hosted(recipe, folder / recipe.name, gather=gather, **options)
+
+
+def _behind(recipe: Recipe, folder: Path, federation: str, slots: str, options: dict[str, Any]) -> Hosted:
+    """The share of a federation that is coordinated elsewhere."""
+    from sordino.errors import InvalidInput
+    from sordino.web.gateway import GatewayHosted
+
+    first, dash, last = slots.partition("-")
+    if not federation or not dash or not (first.isdigit() and last.isdigit() and int(first) <= int(last)):
+        raise InvalidInput(
+            "a gateway needs --federation NAME, the name in the coordinator's invitations, and --slots FIRST-LAST, "
+            "such as 0-99"
+        )
+    share = range(int(first), int(last) + 1)
+    return GatewayHosted(recipe, folder / recipe.name, federation=federation, slots=share, **options)
+
+
+@contextmanager
+def _relayed(gateway: Path | None, hosted: Mapping[str, Hosted]) -> Iterator[None]:
+    """Answer the relay at a socket, where this is a gateway."""
+    if gateway is None:
+        yield
+        return
+    from sordino.errors import InvalidInput
+    from sordino.web.gateway import GatewayHosted, GatewayService
+
+    (found, *others) = hosted.values()
+    if others or not isinstance(found, GatewayHosted):
+        raise InvalidInput("a gateway is of one federation: give one recipe")
+    service = GatewayService(found, gateway, f"gateway-{found.slots.start}")
+    service.start()
+    try:
+        yield
+    finally:
+        found.fleet.stop()
+        service.stop()
+
+
+def _announce(hall: Hall, place: Place, port: int) -> None:
+    address = place.address(port)
+    typer.echo(f"Serving at {address}  (watch: {address}/live; stop: Ctrl-C)")
+    for name, hosted in hall.federations.items():
+        typer.echo(
+            f"  {name}: {hosted.state}, round {hosted.last_round} of {hosted.recipe.rounds.count}; {hosted.folder}"
+        )
+        if hosted.invitations is not None:
+            for client in hosted.slots:
+                token = hosted.invitations.token(client)
+                taken = " (taken)" if client in hosted.roster.members else ""
+                typer.echo(f"    place {client}: {address}/#federation={name}&token={token}{taken}")
+    if place.needs_https:
+        typer.echo(
+            "NOTICE: pages of other machines need HTTPS (browsers keep encryption and threads from pages without). "
+            "Give --tls-cert and --tls-key, or put a proxy with HTTPS in front: docs/serve.md. Native clients can join."
+        )

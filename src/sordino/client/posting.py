@@ -1,0 +1,94 @@
+"""A client's way to a shuffler: its report sealed value by value to the server, and sent to the one in between.
+
+The client speaks to the address that its owner allowed, and that the agreed recipe names. Before anything is sealed it
+compares what the shuffler announces with what was agreed to: the plan, the server's key, how many are mixed, how many
+values lie in one envelope.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+
+from sordino.client.refusal import Reason, Refused
+from sordino.client.settings import OwnShuffler
+from sordino.errors import InvalidInput
+from sordino.messages import Plan
+from sordino.shuffler.envelopes import seal, spread
+from sordino.shuffler.remote import Announcement, Rejected, Remote, Unreachable
+
+STEP = "post"
+PATIENCE = 60.0  #: seconds for which a shuffler that does not answer is tried again
+AGAIN = 0.5  #: seconds between two attempts
+_PASSING = (429, 503)  #: too fast; cannot write now
+
+Found = TypeVar("Found")
+
+
+class Posting:
+    """Seals and sends the reports of one federation."""
+
+    def __init__(self, channel: Any, own: OwnShuffler, folder: Path, patience: float = PATIENCE) -> None:
+        """`channel` is the agreed recipe's `method.channel`."""
+        self._crowd, self._group = int(channel.at_least), int(channel.group)
+        self._key = X25519PublicKey.from_public_bytes(bytes.fromhex(channel.key))
+        trusted = None if own.trusted is None else folder / Path(own.trusted).expanduser()
+        self._remote = Remote(own.url, own.token_in(folder), trusted=trusted)
+        self._latency, self._patience = own.latency, patience
+        self._proposed = False
+
+    def propose(self) -> None:
+        """Propose T, once, where the owner has set one."""
+        if self._latency is not None and not self._proposed:
+            self._remote.propose(self._latency)
+            self._proposed = True
+
+    def announced(self, plan: Plan, values: int) -> Announcement:
+        """What the shuffler says of this plan's round; refused where it is not what was agreed to."""
+        told = self._patiently(lambda: self._remote.announced(plan.round))
+        self._patiently(self.propose)
+        try:
+            told.check(plan, self._crowd, self._key)
+        except InvalidInput as error:
+            raise Refused(Reason.NOT_IN_RECIPE, str(error)) from None
+        if (told.terms.values, told.terms.group) != (values, self._group):
+            raise Refused(
+                Reason.NOT_IN_RECIPE,
+                f"the shuffler's round is of {told.terms.values} values, {told.terms.group} in an envelope, and the "
+                f"recipe has {values}, {self._group} in an envelope: nothing was sealed",
+            )
+        if not 0 <= told.latency < told.terms.seconds:
+            raise Refused(
+                Reason.NOT_IN_RECIPE,
+                f"reports would be spread over T = {told.latency:g} seconds, and the round lasts "
+                f"{told.terms.seconds:g}: nothing was sealed",
+            )
+        return told
+
+    def send(self, told: Announcement, report: bytes, group: int) -> None:
+        """Seal a report and send it, each value after its own delay where a T was agreed; durable there on return."""
+        bodies = seal(report, told.terms, group, told.key)
+        leaving = spread(bodies, told.latency) if told.latency else [(0.0, body) for body in bodies]
+        began = time.monotonic()
+        for after, body in leaving:
+            time.sleep(max(0.0, began + after - time.monotonic()))
+            self._patiently(lambda sent=body: self._remote.send(told.terms.round, sent))  # type: ignore[misc]
+
+    def _patiently(self, ask: Callable[[], Found]) -> Found:
+        """Try again while the shuffler is away or busy; a refusal is final."""
+        until = time.monotonic() + self._patience
+        while True:
+            try:
+                return ask()
+            except (Unreachable, Rejected) as error:
+                passing = isinstance(error, Unreachable) or error.status in _PASSING
+                if not passing or time.monotonic() > until:
+                    raise Refused(Reason.UNAVAILABLE, str(error)) from None
+                time.sleep(AGAIN)
+
+
+__all__ = ["STEP", "Posting"]

@@ -1,0 +1,96 @@
+"""What a client keeps of a secure sum, so that it goes on after a restart, and reveals no more than if there were none.
+
+    federations/NAME/sum/plan-SHA256       the plan of the round
+    federations/NAME/sum/state             length u32 | JSON | the last answer
+
+Before an answer leaves, the file says that it was given, and to which request. Asked the same again, after a crash or a
+lost connection, the client gives the same bytes; a different request for the same step finds that the sum has gone on
+without it. A client that was killed therefore stands where it stood, and no step has two answers. The secrets of a sum
+are in the file until its last answer is, and then no longer; those of one that was given up go when the next begins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from sordino.durable import write_whole
+from sordino.errors import InvalidInput
+from sordino.messages import Plan
+
+_LENGTH = struct.Struct("<I")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a client has come in a sum."""
+
+    plan: str  #: SHA-256 of the plan, in hexadecimal
+    session: str  #: what messages call the sum, in hexadecimal
+    step: str  #: the last one that was answered
+    request: str  #: SHA-256 of what was asked then
+    part: str  #: as `Members.kept` wrote it
+    answer: bytes = b""  #: empty where the last request was refused
+
+    def again(self, step: str, message: bytes) -> bytes | None:
+        """The answer, if this is the request that was answered last."""
+        return self.answer if self.answer and (step, _hashed(message)) == (self.step, self.request) else None
+
+
+def _hashed(message: bytes) -> str:
+    return hashlib.sha256(message).hexdigest()
+
+
+@dataclass(frozen=True)
+class SumFolder:
+    """The files of one federation's last sum."""
+
+    folder: Path
+
+    def load(self) -> Standing | None:
+        """How far the last sum has come; None where there was none."""
+        path = self.folder / "state"
+        if not path.is_file():
+            return None
+        try:
+            text = path.read_bytes()
+            start = _LENGTH.size + _LENGTH.unpack_from(text)[0]
+            return Standing(**json.loads(text[_LENGTH.size : start]), answer=text[start:])
+        except (OSError, ValueError, TypeError, struct.error) as error:
+            raise InvalidInput(f"{path} is damaged ({error}): restore it, or remove it and miss this round") from None
+
+    def plan(self, standing: Standing) -> Plan:
+        """The plan of the round."""
+        path = self._plan(standing.plan)
+        try:
+            return Plan.decode(path.read_bytes())
+        except (OSError, InvalidInput) as error:
+            raise InvalidInput(f"{path} is missing or damaged ({error}): the sum cannot go on") from None
+
+    def begin(self, plan: Plan) -> None:
+        """Keep the plan of a sum to come."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = self._plan(_hashed(plan.encode()))
+        if not path.is_file():
+            write_whole(path, plan.encode())
+
+    def save(self, plan: Plan, session: bytes, step: str, message: bytes, part: bytes, answer: bytes) -> None:
+        """Write down an answer that is about to leave, durably; an empty one, that the request was refused."""
+        found = {
+            "plan": _hashed(plan.encode()), "session": session.hex(), "step": step, "request": _hashed(message),
+            "part": part.decode(),
+        }  # fmt: skip
+        text = json.dumps(found, sort_keys=True, separators=(",", ":")).encode()
+        write_whole(self.folder / "state", _LENGTH.pack(len(text)) + text + answer)
+        for path in self.folder.glob("plan-*"):
+            if path != self._plan(found["plan"]):
+                path.unlink(missing_ok=True)
+
+    def _plan(self, name: str) -> Path:
+        return self.folder / f"plan-{name}"
+
+
+__all__ = ["Standing", "SumFolder"]

@@ -1,0 +1,217 @@
+"""TLS certificates of a test set-up: an authority of one's own, and the server's certificate that it signs.
+
+Elliptic curves (P-256), short validity. They are for tests and first steps: between organisations the server's
+certificate comes from an authority that all of them already trust.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from sordino.errors import InvalidInput
+
+DAYS = 90  #: how long a server's certificate is valid unless said otherwise
+LONGEST = 825  #: days, of the authority too; longer ones are refused by some systems
+EARLIER = timedelta(hours=1)  #: before now, so that a machine whose clock is slow accepts them too
+LOCAL = ("localhost", "127.0.0.1", "::1")  #: by which a server's own processes call it
+
+_LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A certificate and its private key, both as PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a certificate says."""
+
+    begins: datetime
+    ends: datetime
+    names: tuple[str, ...]  #: hosts that it is for
+
+    def covers(self, host: str) -> bool:
+        """Whether it is for this host; certificates made here have no wildcards, others may."""
+        wanted = _address(host) or host.lower()
+        return any(_matches(name.lower(), wanted) for name in self.names)
+
+
+def checked_host(host: str) -> str:
+    """A host's name or address, as others reach it; anything else is refused."""
+    if _address(host) is not None:
+        if ipaddress.ip_address(host).is_unspecified:
+            raise InvalidInput(
+                f"{host} means every address of a machine: give the name or address by which the nodes reach the server"
+            )
+        return str(ipaddress.ip_address(host))
+    if not _NAME.fullmatch(host) or host.replace(".", "").isdigit():
+        raise InvalidInput(
+            f"{host[:100]!r} is neither a host's name nor an address: give it without https:// and port, such as "
+            "flower.example.org or 192.0.2.7"
+        )
+    return host.lower()
+
+
+def authority(*, now: datetime | None = None) -> Pair:
+    """A new authority, which vouches for servers and for no further authorities."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    begins = (now or datetime.now(UTC)) - EARLIER
+    return Pair(_pem(_authority(key, begins, begins + timedelta(days=LONGEST))), _private_pem(key))
+
+
+def server(hosts: Sequence[str], by: Pair, days: int = DAYS, *, now: datetime | None = None) -> Pair:
+    """A server's certificate for these hosts, signed by an authority, which ends after so many days."""
+    if not 1 <= days <= LONGEST:
+        raise InvalidInput(f"certificates are valid for 1 to {LONGEST} days, got {days}")
+    names = tuple(dict.fromkeys(map(checked_host, (*hosts, *LOCAL))))
+    issuer, issuer_key = _loaded(by)
+    begins = (now or datetime.now(UTC)) - EARLIER
+    ends = min(begins + EARLIER + timedelta(days=days), issuer.not_valid_after_utc)
+    if ends <= begins + EARLIER:
+        raise InvalidInput("the authority's own certificate has expired: begin anew with sordino deploy init")
+    key = ec.generate_private_key(ec.SECP256R1())
+    return Pair(_pem(_server(names, key, issuer, issuer_key, begins, ends)), _private_pem(key))
+
+
+def _loaded(pair: Pair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    try:
+        certificate = x509.load_pem_x509_certificate(pair.certificate)
+        key = serialization.load_pem_private_key(pair.key, password=None)
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(f"the authority's certificate or key cannot be read ({error}): restore them") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+        raise InvalidInput("the authority's key does not belong to its certificate: restore both from one place")
+    return certificate, key
+
+
+def seen(pem: bytes) -> Seen:
+    """What the first certificate in a PEM file says."""
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+        alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = tuple(str(name.value) for name in alternatives if isinstance(name, x509.DNSName | x509.IPAddress))
+    except x509.ExtensionNotFound:
+        names = ()
+    except ValueError as error:
+        raise InvalidInput(f"this is no certificate in PEM ({error}): make it anew, or copy it again") from None
+    return Seen(certificate.not_valid_before_utc, certificate.not_valid_after_utc, names)
+
+
+def signed_by(certificate: bytes, issuer: bytes) -> bool:
+    """Whether an authority signed a certificate."""
+    try:
+        x509.load_pem_x509_certificate(certificate).verify_directly_issued_by(x509.load_pem_x509_certificate(issuer))
+    except Exception:  # whichever of its errors it is, the answer is no
+        return False
+    return True
+
+
+def trusting(authorities: str | Path) -> ssl.SSLContext:
+    """A client's view: the hosts that the authorities in this file vouch for, and no others."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_verify_locations(authorities)
+    return context
+
+
+def _authority(key: ec.EllipticCurvePrivateKey, begins: datetime, ends: datetime) -> x509.Certificate:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Sordino test authority")])
+    usage = _usage(key_cert_sign=True, crl_sign=True)
+    return (
+        _begun(name, name, key.public_key(), begins, ends)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+
+
+def _server(
+    names: Sequence[str],
+    key: ec.EllipticCurvePrivateKey,
+    authority: x509.Certificate,
+    authority_key: ec.EllipticCurvePrivateKey,
+    begins: datetime,
+    ends: datetime,
+) -> x509.Certificate:
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+    return (
+        _begun(subject, authority.subject, key.public_key(), begins, ends)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False)
+        .add_extension(_usage(digital_signature=True), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(issuer, critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+
+
+def _begun(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, begins: datetime, ends: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begins)
+        .not_valid_after(ends)
+    )
+
+
+def _usage(digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=digital_signature, key_cert_sign=key_cert_sign, crl_sign=crl_sign,
+        content_commitment=False, key_encipherment=False, data_encipherment=False, key_agreement=False,
+        encipher_only=False, decipher_only=False,
+    )  # fmt: skip
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    address = _address(name)
+    return x509.DNSName(name) if address is None else x509.IPAddress(ipaddress.ip_address(address))
+
+
+def _address(text: str) -> str | None:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return None
+
+
+def _matches(name: str, wanted: str) -> bool:
+    if name.startswith("*."):
+        return "." in wanted and wanted.partition(".")[2] == name[2:]
+    return name == wanted
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+__all__ = ["DAYS", "Pair", "Seen", "authority", "checked_host", "seen", "server", "signed_by", "trusting"]

@@ -1,0 +1,111 @@
+"""What a federation asks of its clients: the budget that all of its rounds need, and what would leave without a proof.
+
+Computed as a client computes it, from the invitation and a ledger's own arithmetic. It is a figure for the owner to
+think about, not one to take over: the commands that are written with it can be changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from sordino.client.invitation import Invitation
+from sordino.client.membership import Membership
+from sordino.client.records import Records
+from sordino.client.refusal import Refused
+from sordino.client.settings import OwnConsents, Settings
+from sordino.errors import InvalidInput
+from sordino.privacy.accountant import Account
+from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Derived, Release
+from sordino.privacy.ledger import cost, terms
+from sordino.recipe import Recipe
+
+FIRST = 10.0  #: the limit that is tried first
+TRIES = 8  #: limits that are tried
+MEANINGLESS = 20.0  #: above this a proven epsilon is no meaningful protection
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What one client's ledger must allow for all rounds."""
+
+    budget: Budget  #: its limit is what all rounds cost in its terms, rounded up; 1 where they cost nothing
+    costs: bool  #: whether anything is counted in these terms
+    unproven: tuple[str, ...]  #: kinds of release that these terms do not cover
+
+    def to_text(self) -> str:
+        """One or two sentences."""
+        cost = f"epsilon {self.budget.limit:g}" if self.costs else "no epsilon"
+        words = f"All rounds together cost {cost} ({terms(self.budget)})."
+        if self.budget.basis == "proven" and self.budget.limit > MEANINGLESS:
+            words += f" A proven epsilon above {MEANINGLESS:g} is no meaningful protection."
+        if self.unproven:
+            words += f" Without any proof would leave: {', '.join(self.unproven)}."
+        return words
+
+
+def needs(invitation: Invitation, records: Records) -> Needs:
+    """What this client would have to allow; a federation that every client would refuse is refused here."""
+    recipe = Recipe.from_toml(invitation.recipe)
+    schedule = list(_schedule(invitation, records))
+    found = [_costed(budget, schedule) for budget in _terms(recipe, invitation.client)]
+    return min(found, key=lambda each: len(each.unproven))  # the first of these
+
+
+def _schedule(invitation: Invitation, records: Records) -> Iterator[Release]:
+    """Everything that an owner would be asked for who agreed to all of it."""
+    code = _own_code(Recipe.from_toml(invitation.recipe))
+    settings = Settings.of({"data": {"source": "any"}, "budget": {"limit": 1.0}})
+    willing = settings.model_copy(update={"consents": OwnConsents(claimed=True, code=code)})
+    try:
+        membership = Membership(invitation.terms, willing, records)
+        for _, releases in membership.schedule():
+            yield from releases
+    except Refused as error:
+        raise InvalidInput(f"every client would refuse this federation: {error}") from None
+
+
+def _own_code(recipe: Recipe) -> tuple[str, ...]:
+    """Models by import path, which owners must list."""
+    extractor = getattr(recipe.method, "extractor", None)
+    return tuple(name for name in (recipe.model.name, getattr(extractor, "model", "")) if ":" in name)
+
+
+def _terms(recipe: Recipe, client: int) -> Sequence[Budget]:
+    """In which terms to count: the recipe's own, else whole clients if that can be, else records."""
+    own = recipe.budgets()
+    if own is not None:
+        return [replace(own[client], adversary=SERVER)]
+    whole = Budget(FIRST)
+    record = Budget(FIRST, adjacency=Adjacency.RECORD_ADD_REMOVE)
+    return [whole, replace(whole, delta=1e-5), record, replace(record, delta=1e-5)]
+
+
+def _costed(budget: Budget, schedule: Sequence[Release]) -> Needs:
+    """The least limit found that a schedule fits in, in a budget's terms, and what these terms do not cover."""
+    unproven = dict.fromkeys(each.what for each in schedule if math.isinf(cost(budget, each)))
+    counted = [each for each in schedule if each.what not in unproven and not isinstance(each.composition, Derived)]
+    fits, account = None, Account.opening(budget)
+    for _ in range(TRIES):  # what is spent depends a little on the limit, where delta > 0
+        account = Account.opening(budget)
+        for release in counted:
+            account = account.after(replace(release, id="any"))
+        if account.permits:
+            fits = budget
+        limit = _rounded_up(account.spent)
+        if fits is not None and limit >= fits.limit:
+            break
+        budget = replace(budget, limit=limit)
+    return Needs(fits or budget, account.spent > 0, tuple(unproven))
+
+
+def _rounded_up(epsilon: float) -> float:
+    """To four digits, never below; a ledger wants a limit above 0 also where nothing is spent."""
+    if epsilon <= 0:
+        return 1.0
+    unit = 10.0 ** (math.floor(math.log10(epsilon)) - 3)
+    return float(f"{math.ceil(epsilon / unit) * unit:.4g}")
+
+
+__all__ = ["Needs", "needs"]

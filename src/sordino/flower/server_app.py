@@ -1,0 +1,176 @@
+"""The coordinator inside Flower's `ServerApp`: a recipe over a SuperLink's nodes, kept under the federation's name.
+
+An app that is started again (`flwr run` once more, after whatever ended the last one) goes on where the run's folder
+says that it stopped: the same plan goes out again, and clients give the answers that they have recorded.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sordino.client.settings import NAME
+from sordino.errors import InvalidInput
+from sordino.flower import require
+from sordino.flower.app import PATIENCE, WAIT, check_recipe
+from sordino.observer import Observer
+
+require()
+
+from flwr.app import Context  # noqa: E402 (after what says that it is missing)
+from flwr.serverapp import Grid, ServerApp  # noqa: E402
+
+if TYPE_CHECKING:
+    from sordino.coordinator import Channel
+    from sordino.course import Outcome
+    from sordino.recipe import Recipe
+    from sordino.report.records import Round
+    from sordino.wiring import Federation
+
+log = logging.getLogger("sordino.flower")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The run's settings: what `[tool.flwr.app.config]` says, and what `flwr run --run-config` changes of it."""
+
+    federation: str
+    runs: Path
+    members: tuple[str, ...] = ()
+    wait: float = WAIT
+    patience: float = PATIENCE
+    shuffler: tuple[Path, Path, Path | None] | None = None  #: token, key and trusted certificate
+    gateways: int = 0  #: nodes that answer for many pages each, in the place of clients; 0: every node is one client
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> RunConfig:
+        """The settings in a run's configuration."""
+        federation, runs = str(given.get("federation", "")), str(given.get("runs", ""))
+        if not NAME.fullmatch(federation) or not Path(runs).is_absolute():
+            raise InvalidInput(
+                f"the run's configuration needs federation (a name) and runs (a whole path on this machine), got "
+                f"{federation!r} and {runs!r}: write the app anew with sordino.flower.write_app"
+            )
+        members = tuple(name.strip() for name in str(given.get("members", "")).split(",") if name.strip())
+        try:
+            wait, patience = float(given.get("wait", WAIT)), float(given.get("patience", PATIENCE))
+            gateways = int(given.get("gateways", 0))
+        except (TypeError, ValueError):
+            raise InvalidInput("wait and patience are seconds in the run's configuration, gateways a number") from None
+        return cls(federation, Path(runs), members, wait, patience, _shuffler(given), gateways)
+
+
+def _shuffler(given: Mapping[str, Any]) -> tuple[Path, Path, Path | None] | None:
+    token, key, trusted = (str(given.get(f"shuffler-{name}", "")) for name in ("token", "key", "trusted"))
+    return (Path(token), Path(key), Path(trusted) if trusted else None) if token and key else None
+
+
+def server_app(recipe: str | Path) -> ServerApp:
+    """The app that runs the recipe in this file."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        from sordino.recipe import Recipe
+
+        with said_aloud():
+            coordinate(Recipe.load(recipe), grid, RunConfig.read(context.run_config))
+
+    return app
+
+
+def coordinate(recipe: Recipe, grid: Grid, config: RunConfig) -> Outcome:
+    """Run a recipe over a grid, from the start or from where its folder says that it stopped."""
+    from sordino.fleets.flower import FlowerFleet, Roster
+    from sordino.fleets.gateways import Gateways
+    from sordino.serving import begun, serve
+
+    check_recipe(recipe)
+    folder = config.runs / config.federation
+    nodes = config.gateways or recipe.number_of_clients
+    roster = Roster(nodes, members_file(folder), config.members)
+    fleet = FlowerFleet(grid, roster, wait=config.wait, patience=config.patience)
+    people = Gateways(fleet, recipe.number_of_clients, nodes) if config.gateways else fleet
+    again = begun(folder)
+    log.info(
+        f"{config.federation}: {'going on with' if again else 'beginning'} the run in {folder}; waiting up to "
+        f"{config.wait:g} seconds for {nodes} {'gateways' if config.gateways else 'clients'}"
+    )
+    outcome = serve(
+        recipe, people, folder, federation=config.federation, resume=again, channel=_channel(recipe, config),
+        observer=_Saying(),
+    )  # fmt: skip
+    fleet.close()
+    log.info(f"{config.federation} is over: {outcome.result.stopped}. {_accuracy(outcome.accuracy)}See {folder}")
+    return outcome
+
+
+def _channel(recipe: Recipe, config: RunConfig) -> Channel | None:
+    """The way through a shuffler, where the recipe asks for one; every other channel needs nothing from outside."""
+    given: Any = recipe.method.channel
+    if given.kind != "shuffler":
+        return None
+    from sordino.shuffler.channel import Access, channel_of
+    from sordino.wiring import wire
+
+    if config.shuffler is None:
+        raise InvalidInput(
+            "reports of this recipe go through a shuffler: the run's configuration needs shuffler-token and "
+            "shuffler-key, the server's files for it on this machine"
+        )
+    token, key, trusted = config.shuffler
+    found: Channel = channel_of(recipe, wire(recipe).method, Access.read(given.url, token, key, trusted))
+    return found
+
+
+def members_file(folder: Path) -> Path:
+    """Which client has which number: beside the run's folder, since clients agree to their number before it begins."""
+    return folder.with_name(f"{folder.name}.members.json")
+
+
+class _Saying(Observer):
+    """What happens, in the log that `flwr log` shows."""
+
+    def started(self, federation: Federation, preflight: Sequence[str], first: int) -> None:
+        for sentence in preflight:
+            log.info(sentence)
+
+    def absent(self, reasons: Mapping[int, str]) -> None:
+        for client, reason in reasons.items():
+            log.info(f"client {client} does not take part: {reason}")
+
+    def preparing(self, clients: int) -> None:
+        log.info(f"{clients} clients prepare")
+
+    def round(self, record: Round) -> None:
+        counts = {"declined": record.declined, "refused": record.refused, "late": record.late}
+        others = "".join(f", {count} {what}" for what, count in counts.items() if count)
+        lost = "" if record.counted else ", and it does not count"
+        came = f"{record.reported} of {record.asked} clients reported{others}{lost}"
+        log.info(f"round {record.round}: {came}. {_accuracy(record.accuracy)}{record.seconds:.1f} s")
+
+
+def _accuracy(value: float | None) -> str:
+    return "" if value is None else f"Accuracy {value:.2%}. "
+
+
+@contextmanager
+def said_aloud() -> Iterator[None]:
+    """Let this process's output have what Sordino says: Flower passes it on to `flwr log`."""
+    out = logging.StreamHandler(sys.stdout)
+    level = log.level
+    log.addHandler(out)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(out)
+        log.setLevel(level)
+
+
+__all__ = ["RunConfig", "coordinate", "members_file", "said_aloud", "server_app"]

@@ -1,0 +1,215 @@
+"""A recipe in Flower's own simulation: virtual nodes, whose clients are computed by Ray, on one machine or a cluster.
+
+It simulates as `sordino run` does, and from the same seed: models are equal to the last bit, and the privacy of what it
+computes is that of a simulation, on records that are all here. Each client has a folder with its records, its budget
+and its ledger, and goes through the protocol of a real federation; whoever has no Ray cluster is faster with
+`sordino run`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sordino.durable import held, write_whole
+from sordino.errors import InvalidInput
+from sordino.flower import bundles, require
+
+require()
+
+from flwr.app import Context, Message  # noqa: E402 (after what says that it is missing)
+from flwr.clientapp import ClientApp  # noqa: E402
+from flwr.serverapp import Grid, ServerApp  # noqa: E402
+
+from sordino.client.frames import Request, Response, What  # noqa: E402
+from sordino.flower.app import check_recipe  # noqa: E402
+from sordino.flower.server_app import RunConfig, coordinate, said_aloud  # noqa: E402
+
+if TYPE_CHECKING:
+    from sordino.client.core import Client
+    from sordino.client.settings import Settings
+    from sordino.course import Outcome
+    from sordino.learning.datasets import Examples
+    from sordino.recipe import Recipe
+    from sordino.wiring import Federation
+
+UNLIMITED = 1e300  #: the budget of a client where the recipe sets none
+WAIT = 600.0  #: seconds until all virtual nodes must be there: Ray takes its time
+
+
+def simulate(
+    recipe: Recipe, runs: str | Path, *, federation: str = "", cpus: int | None = None, address: str = ""
+) -> Outcome:
+    """Run a recipe in Flower's simulation; the run's folder is `runs`/`federation` (the recipe's name if left out).
+
+    `cpus` are Ray's, all of them if left out; `address` is that of a Ray cluster ("auto" for the one of this machine),
+    whose machines must all see `runs`. Called again after an interruption it goes on.
+    """
+    require("ray")
+    from flwr.simulation import run_simulation
+
+    _check(recipe)
+    name = federation or recipe.name
+    config = RunConfig(name, Path(runs).expanduser().absolute(), _names(recipe), wait=WAIT)
+    clients = config.runs / f"{name}.clients"
+    _make_clients(recipe, clients)
+    outcomes: list[Outcome] = []
+    run_simulation(
+        server_app=_server_app(recipe, config, outcomes.append),
+        client_app=client_app(clients, recipe.seed),
+        num_supernodes=recipe.number_of_clients,
+        backend_config=_backend(cpus, address),
+    )
+    if not outcomes:
+        raise InvalidInput(f"Flower's simulation ended before the run in {config.runs / name} was over: see its log")
+    shutil.rmtree(clients)
+    return outcomes[0]
+
+
+def _check(recipe: Recipe) -> None:
+    check_recipe(recipe)
+    if recipe.method.channel.kind == "shuffler":
+        raise InvalidInput(
+            "virtual nodes are registered with no shuffler: run the recipe with sordino run, over real nodes, or with "
+            "method.channel.kind = summed"
+        )
+
+
+def _names(recipe: Recipe) -> tuple[str, ...]:
+    return tuple(f"client-{number}" for number in range(recipe.number_of_clients))
+
+
+def _backend(cpus: int | None, address: str) -> dict[str, Any]:
+    start: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False}
+    if cpus is not None:
+        start["num_cpus"] = cpus
+    if address:
+        start = {"address": address, "log_to_driver": False}
+    return {"init_args": start, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+
+
+def _server_app(recipe: Recipe, config: RunConfig, keep: Callable[[Outcome], None]) -> ServerApp:
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        with said_aloud():
+            keep(coordinate(recipe, grid, config))
+
+    return app
+
+
+# --- clients ----------------------------------------------------------------------------------------------------------
+
+
+def _make_clients(recipe: Recipe, place: Path) -> None:
+    """A folder for each client, unless an earlier attempt made them all."""
+    from sordino.client.core import Client
+    from sordino.wiring import wire
+
+    if (place / "complete").exists():
+        return
+    if place.exists():
+        shutil.rmtree(place)
+    federation = wire(recipe)
+    place.mkdir(parents=True)
+    for number, part in enumerate(federation.parts):
+        _write_records(place / f"records-{number}.npz", federation.dataset.train.take(part))
+        Client.create(place / str(number), _settings(federation, number, place), f"client-{number}").close()
+    write_whole(place / "complete", b"")
+
+
+def _write_records(path: Path, own: Examples) -> None:
+    """A client's own records alone: a virtual node reads no others."""
+    np.savez(path, x_train=own.x, y_train=own.y, x_test=own.x[:0], y_test=own.y[:0])
+
+
+def _settings(federation: Federation, number: int, place: Path) -> Settings:
+    from sordino.client.settings import Settings
+    from sordino.privacy.guarantee import SERVER
+    from sordino.privacy.terms import plain
+
+    normalisation, rule = federation.dataset.normalisation, federation.recipe.clients
+    data = {
+        "source": str(place / f"records-{number}.npz"),
+        "classes": list(federation.dataset.classes),
+        "mean": list(normalisation.mean),
+        "std": list(normalisation.std),
+    }
+    if federation.budgets is None:
+        budget: dict[str, Any] = {"limit": UNLIMITED}
+        consents = {"unproven": _kinds(federation), "claimed": False}
+    else:
+        own = federation.budgets[number]
+        if own.adversary != SERVER:
+            raise InvalidInput(
+                f"clients.budget counts against {own.adversary}, and a client can vouch for nobody but itself against "
+                "the server: run it with sordino run, or with clients.budget.adversary = server"
+            )
+        budget = {"limit": own.limit, "delta": own.delta, "basis": own.basis, "adjacency": plain(own.adjacency)}
+        consents = {"unproven": list(rule.allow_unproven), "claimed": own.basis == "claimed"}
+    named = [model for model in (federation.recipe.model.name,) if ":" in model]
+    return Settings.of({"data": data, "budget": budget, "consents": {**consents, "code": named}})
+
+
+def _kinds(federation: Federation) -> list[str]:
+    """All kinds of release: without a budget a simulation lets everything leave, and its statement says what did."""
+    method = federation.method
+    plans = [method.preparation("any"), method.plan(method.init(), "any")]
+    return sorted({r.what for plan in plans if plan is not None for own in method.releases(plan) for r in own})
+
+
+def client_app(clients: Path, seed: int) -> ClientApp:
+    """Virtual nodes: each opens its client's folder, answers, and closes it again."""
+    app = ClientApp()
+
+    @app.query()
+    def answer(message: Message, context: Context) -> Message:
+        from sordino.client.core import Client
+        from sordino.learning.stacked import Execution
+        from sordino.randomness import Keystream
+
+        number = int(context.node_config["partition-id"])
+        requests = [Request.decode(body) for body in bundles.unpack(bundles.bundle_in(message))]
+        place = clients / str(number)
+        with (
+            held(clients / f"{number}.lock", f"client {number}"),
+            Client.open(
+                place,
+                randomness=lambda round: lambda _: Keystream.simulation(seed, [number], round),
+                execution=Execution(),
+            ) as client,
+        ):
+            answers = [respond(client, request).encode() for request in requests]
+        return Message(bundles.content(bundles.array(answers)), reply_to=message)
+
+    return app
+
+
+def respond(client: Client, request: Request) -> Response:
+    """As the client's service responds, but for the owner, who agrees to everything here."""
+    from sordino.client.refusal import Refused
+
+    try:
+        match request.what:
+            case What.HELLO:
+                return Response(True, json.dumps({"name": client.identity.name, "id": client.identity.id}).encode())
+            case What.JOIN:
+                client.join(request.payload)
+                return Response(True)
+            case What.RECEIPT:
+                client.receive_receipt(request.step, request.payload)
+                return Response(True)
+            case What.STEP:
+                reply = client.reply(request.step, request.payload)
+                return Response(not reply.reason, reply.answer, reply.reason, reply.receipt)
+    except Refused as error:
+        return Response(False, reason=str(error)[:1000])
+
+
+__all__ = ["client_app", "simulate"]

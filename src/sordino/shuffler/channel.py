@@ -1,0 +1,153 @@
+"""The channel through a shuffler service: of each class the coordinator gets counts, and no report has a name.
+
+    post    the plan out; a client seals every value to the server's key, sends the envelopes to the shuffler, and
+            answers the coordinator with an empty body once the shuffler has all of them
+
+The coordinator opens the round at the shuffler, asks the clients, waits for the batches and opens the envelopes. A
+round is held once: whoever is killed in the middle of it asks for it again, on the same terms, and gets the same batch.
+A batch stays at the shuffler until a later round begins, by when the state after its own round must be on disk.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from sordino import channels
+from sordino.channels.direct import Exchange
+from sordino.errors import InvalidInput
+from sordino.messages import Plan
+from sordino.methods.upload import Lost, Sum, Tally
+from sordino.shuffler import keys
+from sordino.shuffler.opening import opened
+from sordino.shuffler.remote import Rejected, Remote, Unreachable
+from sordino.shuffler.terms import Terms
+
+POLL = 0.1  #: seconds between two looks for a batch
+GRACE = 30.0  #: seconds that a shuffler may be silent, or late with a batch that is due
+EARLIER = 4  #: rounds that a shuffler keeps waiting, at most
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Access:
+    """What the server has of a shuffler: where it is, the token to speak to it, and the key that envelopes are for."""
+
+    remote: Remote
+    key: X25519PrivateKey
+
+    @classmethod
+    def read(cls, url: str, token: Path, key: Path, trusted: Path | None = None) -> Access:
+        """From the files that `sordino shuffler serve` (the token) and `sordino shuffler keys` (the key) made."""
+        try:
+            said = token.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidInput(
+                f"{token} cannot be read ({error}): it is the file server.token in the shuffler's folder"
+            ) from None
+        return cls(Remote(url, said, trusted=trusted), keys.private_key(key))
+
+
+def channel_of(recipe: Any, method: Any, access: Access | None = None) -> Any:
+    """The channel that a recipe names between organisations; `access` is needed where that is a shuffler."""
+    given = recipe.method.channel
+    if given.kind != "shuffler":
+        return channels.build(recipe, method)
+    if access is None:
+        raise InvalidInput(
+            "reports of this recipe travel through a shuffler: give the server's token and key for it "
+            "(sordino.shuffler.channel.Access.read)"
+        )
+    return Posted(method, given, access)
+
+
+class Posted:
+    """One step, `post`; then for each class the sum of what the shuffler let go, or why there is none."""
+
+    steps = ("post",)
+
+    def __init__(self, method: Any, given: Any, access: Access, *, workers: int | None = None) -> None:
+        """`given` is the recipe's `method.channel`; `workers` are processes to open envelopes (default: all cores)."""
+        if given.key != access.key.public_key().public_bytes_raw().hex():
+            raise InvalidInput(
+                "method.channel.key is not the public half of the server's key: clients would seal to somebody else. "
+                "`sordino shuffler keys` printed the one to put there"
+            )
+        self._method, self._given, self._access, self._workers = method, given, access, workers
+        self.refused: Mapping[int, Mapping[str, int]] = {}  #: of the last round, by class: envelopes that were bad
+
+    def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[Sum | Lost]:
+        """The sums of the reports on this plan."""
+        asked = Plan.decode(plan)
+        tally: Tally = self._method.tally(asked)
+        members = tally.classes(clients)
+        counts = [len(members.get(group, ())) for group in range(len(tally.upload.strengths))]
+        terms = Terms.of(asked, tally.upload.values, counts, self._given.seconds, self._given.group)
+        self.refused = {}
+        self._let_go_before(terms)
+        try:
+            self._patiently(lambda: self._access.remote.open_round(terms))
+        except (Rejected, Unreachable) as error:
+            yield from (Lost(group, str(error)) for group in members)
+            return
+        until = time.monotonic() + terms.seconds + GRACE
+        sent = {client for client, _ in exchange("post", dict.fromkeys(clients, plan))}
+        for group, own in members.items():
+            yield self._found(terms, group, [c for c in own if c in sent], own, until)
+
+    def _found(self, terms: Terms, group: int, sent: Sequence[int], asked: Sequence[int], until: float) -> Sum | Lost:
+        try:
+            if len(sent) < self._given.at_least:  # the others declined or are gone: there is nothing to wait for
+                self._patiently(lambda: self._access.remote.withdraw(terms.round, group))
+            batch = self._batch(terms.round, group, until)
+        except (Rejected, Unreachable) as error:
+            return Lost(group, str(error))
+        if batch is None:
+            return Lost(group, f"the shuffler did not let go of class {group} of round {terms.round} in time")
+        found = opened(batch, terms, self._access.key, self._workers)
+        self.refused = {**self.refused, group: found.refused}
+        if not found.clients:
+            return Lost(group, f"not one whole report of class {group} could be opened: {dict(found.refused)}")
+        # An answer may have been lost when its envelopes were not: others of the class stand for those then.
+        names = [*sorted(sent), *sorted(set(asked) - set(sent))][: found.clients]
+        return found.sum(names)
+
+    def _batch(self, round: int, group: int, until: float) -> bytes | None:
+        while (batch := self._patiently(lambda: self._access.remote.batch(round, group))) is None:
+            if time.monotonic() > until:
+                return None
+            time.sleep(POLL)
+        return batch
+
+    @staticmethod
+    def _patiently(ask: Callable[[], Found]) -> Found:
+        """Ask again while the shuffler cannot be reached: it may be starting anew."""
+        until = time.monotonic() + GRACE
+        while True:
+            try:
+                return ask()
+            except Unreachable:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(5 * POLL)
+
+    def _let_go_before(self, terms: Terms) -> None:
+        """Earlier rounds are counted and their state is kept: the shuffler need not hold their batches any more."""
+        for round in range(max(1, terms.round - EARLIER), terms.round):
+            self.let_go(round, terms.classes)
+
+    def let_go(self, round: int, classes: int) -> None:
+        """Tell the shuffler that a round's batches are counted for good; for the last round nobody else does."""
+        for group in range(classes):
+            with suppress(Rejected, Unreachable):
+                self._access.remote.taken(round, group)
+
+
+__all__ = ["Access", "Posted", "channel_of"]

@@ -1,0 +1,353 @@
+"""The parameter server as an ASGI app: the page, the federations, their participants, and what may be seen of them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+from fastapi import FastAPI, HTTPException, Request, WebSocket
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.websockets import WebSocketDisconnect
+
+import sordino
+from sordino.errors import InvalidInput
+from sordino.web.connection import SUBPROTOCOL, Connection, Credit, refuse
+from sordino.web.headers import REPORT_POLICY, SecurityHeaders
+from sordino.web.hosting import Hosted
+from sordino.web.limits import Attempts, Limits
+from sordino.web.roster import Turned
+from sordino.web.task import PROTOCOL
+
+PAGE = Path(__file__).with_name("page")  #: what `make page` builds
+_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
+BEAT = 1.0  #: seconds between looks at what has changed
+STILL = 15.0  #: seconds after which an event stream says that it is alive
+
+NOT_BUILT = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Sordino</title></head>
+<body>
+<h1>Sordino</h1>
+<p>This server runs, but its web page was not built. In the folder of the source: <code>make page</code>
+(or <code>npm ci</code> and <code>npm run build</code> in <code>web/</code>), then start the server again.</p>
+<p>Native clients can join already: <code>sordino join URL --data ... --budget ...</code></p>
+</body>
+</html>
+"""
+
+
+@dataclass
+class Hall:
+    """What a server hosts, and its rules."""
+
+    federations: Mapping[str, Hosted]
+    limits: Limits = field(default_factory=Limits)
+    origins: frozenset[str] = frozenset()  #: others than the server's own whose pages may connect
+    page: Path = PAGE
+    connections: dict[Connection, None] = field(default_factory=dict)
+    stopping: bool = False
+    attempts: Attempts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.attempts = Attempts(self.limits.refused, self.limits.within)
+
+    def find(self, name: str) -> Hosted:
+        """The federation of that name."""
+        if name not in self.federations:
+            raise HTTPException(404, f"no federation {name[:100]!r} is here; there are {', '.join(self.federations)}")
+        return self.federations[name]
+
+    @property
+    def largest_message(self) -> int:
+        """Bytes that any participant may send in one message."""
+        return max(self.limits.text, *(hosted.largest_message for hosted in self.federations.values()))
+
+
+def create_app(hall: Hall) -> FastAPI:
+    """The app of a hall; its federations start and stop with it."""
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        for hosted in hall.federations.values():
+            hosted.start()
+        crier = asyncio.create_task(_cry(hall))
+        try:
+            yield
+        finally:
+            hall.stopping = True
+            crier.cancel()
+            with suppress(asyncio.CancelledError):
+                await crier
+            for hosted in hall.federations.values():
+                await asyncio.to_thread(hosted.stop)
+
+    app = FastAPI(title="Sordino", docs_url=None, redoc_url=None, openapi_url=None, lifespan=life)
+    app.add_middleware(SecurityHeaders)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(InvalidInput, _invalid)
+    _add_federations(app, hall)
+    _add_downloads(app, hall)
+    _add_participants(app, hall)
+    _add_page(app, hall)
+    return app
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": error.detail}, error.status_code)
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    return JSONResponse({"error": str(error)}, 400)
+
+
+# --- what may be read -------------------------------------------------------------------------------------------------
+
+
+def _add_federations(app: FastAPI, hall: Hall) -> None:
+    @app.get("/api/server")
+    async def server(request: Request) -> Any:
+        return {
+            "protocol": PROTOCOL,
+            "version": sordino.__version__,
+            "invited": any(hosted.invitations is not None for hosted in hall.federations.values()),
+            "federations": list(hall.federations),
+            "https": request.url.scheme == "https",
+        }
+
+    @app.get("/api/federations")
+    async def federations() -> Any:
+        return [hosted.summary() for hosted in hall.federations.values()]
+
+    @app.get("/api/federations/{name}")
+    async def federation(name: str) -> Any:
+        hosted = hall.find(name)
+        return {
+            **hosted.summary(),
+            "history": hosted.history(),
+            "statement": hosted.statement(),
+            "live": hosted.live(),
+            "task": hosted.task.content,
+        }
+
+    @app.get("/api/federations/{name}/task")
+    async def task(name: str) -> Response:
+        hosted = hall.find(name)
+        return Response(hosted.task.body, media_type="application/json", headers={"ETag": f'"{hosted.task.digest}"'})
+
+    @app.get("/api/federations/{name}/sample")
+    async def sample(name: str, client: int = 0) -> Any:
+        hosted = hall.find(name)
+        if not hosted.has_sample:
+            raise HTTPException(404, f"{name} has no sample records: its data are not public. Bring your own")
+        examples = hosted.sample(client)
+        dtype = "u8" if examples.x.dtype == np.uint8 else "f4"
+        return {
+            "client": client,
+            "count": len(examples),
+            "shape": list(examples.x.shape[1:]),
+            "classes": list(hosted.parts.dataset.classes),
+            "dtype": dtype,
+            "x": _base64(examples.x.astype("u1" if dtype == "u8" else "<f4")),
+            "y": _base64(examples.y.astype("u1")),
+            "public": True,
+            "about": f"public records of {hosted.recipe.data.source}: a part for everybody who only wants to try",
+        }
+
+    @app.get("/api/federations/{name}/events")
+    async def events(name: str) -> Response:
+        return StreamingResponse(_events(hall, hall.find(name)), media_type="text/event-stream")
+
+
+def _base64(array: np.ndarray[Any, Any]) -> str:
+    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+
+
+async def _events(hall: Hall, hosted: Hosted) -> AsyncIterator[str]:
+    """Server-sent events: what has changed, once a second at most."""
+    number, seen, rounds, still = 0, -1, hosted.last_round, 0.0
+    while not hall.stopping:
+        if hosted.changes != seen:
+            seen = hosted.changes
+            news = [("round", entry) for entry in hosted.history(rounds)]
+            rounds = max([rounds, *(entry["round"] for _, entry in news)])
+            news += [("summary", hosted.summary()), ("live", hosted.live())]
+            if hosted.state in ("finished", "failed"):
+                news.append(("ended", hosted.summary()))
+            for kind, content in news:
+                number += 1
+                yield f"id: {number}\nevent: {kind}\ndata: {json.dumps(content, allow_nan=False)}\n\n"
+            still = 0.0
+        elif still >= STILL:
+            yield ": still here\n\n"
+            still = 0.0
+        await asyncio.sleep(BEAT)
+        still += BEAT
+
+
+def _add_downloads(app: FastAPI, hall: Hall) -> None:
+    @app.get("/api/federations/{name}/statement.json")
+    async def statement(name: str) -> Any:
+        return hall.find(name).statement()
+
+    @app.get("/api/federations/{name}/model.bin")
+    async def parameters(name: str) -> Response:
+        round, found = hall.find(name).model()
+        return Response(found.tobytes(), media_type="application/octet-stream", headers={"X-Sordino-Round": str(round)})
+
+    @app.get("/api/federations/{name}/model.safetensors")
+    async def model(name: str) -> Response:
+        return _download(hall.find(name), "model.safetensors", "application/octet-stream", {})
+
+    @app.get("/api/federations/{name}/report.html")
+    async def report(name: str) -> Response:
+        return _download(hall.find(name), "report.html", "text/html", {"Content-Security-Policy": REPORT_POLICY})
+
+
+def _download(hosted: Hosted, name: str, kind: str, headers: dict[str, str]) -> Response:
+    path = hosted.run_folder / name
+    if not path.is_file():
+        raise HTTPException(404, f"{hosted.name} is not over yet: {name} is written when it is")
+    disposition = "inline" if kind == "text/html" else "attachment"
+    return FileResponse(
+        path, media_type=kind, headers=headers, filename=f"{hosted.name}-{name}", content_disposition_type=disposition
+    )
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def _add_page(app: FastAPI, hall: Hall) -> None:
+    def shown(name: str) -> Response:
+        path = hall.page / name
+        return FileResponse(path, media_type="text/html") if path.is_file() else HTMLResponse(NOT_BUILT, 503)
+
+    @app.get("/")
+    async def index() -> Response:
+        return shown("index.html")
+
+    @app.get("/live")
+    async def live() -> Response:
+        return shown("live.html")
+
+    @app.get("/assets/{name:path}")
+    async def asset(name: str) -> Response:
+        found = _within(hall.page / "assets", name)
+        return FileResponse(found, headers={"Cache-Control": "public, max-age=31536000, immutable"})
+
+    @app.get("/{name}")
+    async def other(name: str) -> Response:
+        return FileResponse(_within(hall.page, name), headers={"Cache-Control": "no-cache"})
+
+
+def _within(folder: Path, name: str) -> Path:
+    """A file of a folder, by plain names only."""
+    parts = name.split("/")
+    path = folder.joinpath(*parts)
+    if not all(_FILE.fullmatch(part) for part in parts) or not path.is_file():
+        raise HTTPException(404, "there is nothing here")
+    return path
+
+
+# --- participants -----------------------------------------------------------------------------------------------------
+
+
+def _add_participants(app: FastAPI, hall: Hall) -> None:
+    credit: list[Credit] = []  # made in the loop that it belongs to
+
+    @app.websocket("/api/federations/{name}/ws")
+    async def participate(socket: WebSocket, name: str) -> None:
+        if not _welcome_origin(socket, hall):
+            await _deny(socket, 403, _STRANGER)
+            return
+        if name not in hall.federations:
+            await _deny(socket, 404, f"no federation {name[:100]!r} is here")
+            return
+        await socket.accept(SUBPROTOCOL if SUBPROTOCOL in socket.scope.get("subprotocols", ()) else None)
+        if not credit:
+            credit.append(Credit(hall.limits.in_flight))
+        await _participate(socket, hall, hall.federations[name], credit[0])
+
+
+_STRANGER = (
+    "a page of another origin may not connect: open the page of this server, or let its operator allow yours (--origin)"
+)
+
+
+async def _deny(socket: WebSocket, status: int, why: str) -> None:
+    """Answer with a plain HTTP response in the place of a connection."""
+    response = JSONResponse({"error": why}, status)
+    del response.headers["content-length"]  # the server counts the body itself
+    await socket.send_denial_response(response)
+
+
+def _welcome_origin(socket: WebSocket, hall: Hall) -> bool:
+    """Browsers say where a page comes from, native clients say nothing."""
+    origin = socket.headers.get("origin")
+    if origin is None or origin in hall.origins:
+        return True
+    try:
+        place = urlsplit(origin)
+        return place.scheme in ("http", "https") and bool(place.netloc) and place.netloc == socket.headers.get("host")
+    except ValueError:
+        return False
+
+
+async def _participate(socket: WebSocket, hall: Hall, hosted: Hosted, credit: Credit) -> None:
+    address = socket.client.host if socket.client is not None else ""
+    wait = hall.attempts.wait(address)
+    if wait or len(hall.connections) >= hall.limits.connections:
+        await refuse(socket, Turned("busy", "too many attempts or connections: try again later", retry=wait or 30.0))
+        return
+    connection = Connection(socket, hosted, hall.limits, credit)
+    hall.connections[connection] = None
+    try:
+        await connection.run()
+    except Turned as turned:
+        if turned.code not in ("full", "finished", "terms"):
+            hall.attempts.note(address)
+        await refuse(socket, turned)
+    except WebSocketDisconnect:
+        pass
+    finally:
+        hall.connections.pop(connection, None)
+
+
+async def _cry(hall: Hall) -> None:
+    """Tell participants what has changed; the more of them there are, the less often."""
+    told: dict[str, str] = {}
+    while True:
+        await asyncio.sleep(max(BEAT, len(hall.connections) / 1000))
+        for hosted in hall.federations.values():
+            mine = [c for c in hall.connections if c.member is not None and c.serves(hosted)]
+            for client, round, reason in _drained(hosted):
+                for connection in mine:
+                    if connection.member is not None and connection.member.client == client:
+                        connection.say({"type": "rejected", "round": round, "reason": reason})
+            news = json.dumps(hosted.told, sort_keys=True)
+            if told.get(hosted.name) != news:
+                told[hosted.name] = news
+                for connection in mine:
+                    connection.say({"type": "status", **hosted.told})
+            if hosted.state in ("finished", "failed"):
+                for connection in mine:
+                    connection.end(hosted.why)
+
+
+def _drained(hosted: Hosted) -> list[tuple[int, int, str]]:
+    found = []
+    while hosted.rejected:
+        found.append(hosted.rejected.popleft())
+    return found
+
+
+__all__ = ["PAGE", "Hall", "create_app"]

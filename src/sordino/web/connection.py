@@ -1,0 +1,342 @@
+"""One participant's WebSocket: hello, plans out, answers in. docs/web-protocol.md says what is what.
+
+All of it runs in the server's event loop. What is to be sent waits in a queue of its own, so that nobody who reads
+slowly holds up others; who reads too slowly, sends too much or sends what cannot be read is disconnected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from contextlib import suppress
+from typing import Any, Literal, cast
+
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from sordino.client.frames import Request, Response, What
+from sordino.errors import InvalidInput
+from sordino.messages import Kind as AnswerKind
+from sordino.web.hosting import Hosted
+from sordino.web.limits import Bucket, Limits
+from sordino.web.roster import ID, PROOF, Kind, Member, Turned
+from sordino.web.task import PROTOCOL
+
+SUBPROTOCOL = f"sordino.{PROTOCOL}"
+CLOSING = {
+    "protocol": 4400, "format": 4400, "token": 4401, "proof": 4403, "replaced": 4408, "terms": 4409, "full": 4410,
+    "finished": 4411, "size": 4413, "busy": 4429, "rate": 4429, "slow": 4408,
+}  # fmt: skip
+AGAIN = 0.02  #: seconds between looks at whether the coordinator has caught up
+
+
+#: what ends a connection in the ordinary way
+_ENDINGS = (Turned, WebSocketDisconnect, TimeoutError, RuntimeError)
+
+
+class Credit:
+    """Bytes of plans that may be on their way at the same time; a single larger one may always go alone."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._used = most, 0
+        self._freed = asyncio.Condition()
+
+    async def take(self, size: int) -> None:
+        """Wait until so many bytes may go."""
+        async with self._freed:
+            await self._freed.wait_for(lambda: not self._used or self._used + size <= self._most)
+            self._used += size
+
+    async def give_back(self, size: int) -> None:
+        """They have gone."""
+        async with self._freed:
+            self._used -= size
+            self._freed.notify_all()
+
+
+class Connection:
+    """A participant's line to the fleet, from its hello to its end."""
+
+    def __init__(self, socket: WebSocket, hosted: Hosted, limits: Limits, credit: Credit) -> None:
+        self._socket, self._hosted, self._limits, self._credit = socket, hosted, limits, credit
+        self._loop = asyncio.get_running_loop()
+        self._outbox: asyncio.Queue[bytes | str | None] = asyncio.Queue()
+        self._asked: deque[What] = deque()  # requests without a response so far
+        self._bucket = Bucket(limits.rate, limits.burst)
+        self._told: Turned | None = None
+        self.member: Member | None = None
+
+    # --- what others call
+
+    def post(self, frame: bytes) -> None:
+        """Send a request; from any thread."""
+        with suppress(RuntimeError):  # the loop has ended, and so has the server
+            self._loop.call_soon_threadsafe(self._put, frame)
+
+    def say(self, message: dict[str, Any]) -> None:
+        """Send a control message; from the loop."""
+        self._put(json.dumps(message, separators=(",", ":"), allow_nan=False))
+
+    def turn_away(self, turned: Turned) -> None:
+        """End the connection with a reason; from the loop."""
+        if self._told is None:
+            self._told = turned
+            self.say(_refusal(turned))
+            self._put(None)
+
+    def end(self, why: str) -> None:
+        """The federation is over; from the loop."""
+        if self._told is None:
+            self._told = Turned("ended", why)
+            self.say({"type": "ended", "why": why})
+            self._put(None)
+
+    def serves(self, hosted: Hosted) -> bool:
+        """Whether this is a participant of that federation."""
+        return self._hosted is hosted
+
+    def _put(self, item: bytes | str | None) -> None:
+        if self._outbox.qsize() >= self._limits.waiting and item is not None:
+            self._told = self._told or Turned("slow", "messages were not taken in time")
+            item = None
+        if isinstance(item, bytes):
+            self._asked.append(Request.decode(item[:300]).what)
+        self._outbox.put_nowait(item)
+
+    # --- its life
+
+    async def run(self) -> None:
+        """From hello to the end. `Turned` before that is for the caller, who counts attempts."""
+        known = await self._hello()
+        attending = asyncio.create_task(self._attend(known))
+        sending = asyncio.create_task(self._send_all())
+        try:
+            await asyncio.wait((attending, sending), return_when=asyncio.FIRST_COMPLETED)
+            if attending.done() and isinstance(turned := attending.exception(), Turned):
+                self.turn_away(turned)
+                await asyncio.wait((sending,), timeout=2.0)
+        finally:
+            self._part()
+            for task in (attending, sending):
+                task.cancel()
+            ends = await asyncio.gather(attending, sending, return_exceptions=True)
+        for error in ends:
+            if isinstance(error, Exception) and not isinstance(error, _ENDINGS):
+                raise error
+
+    def _part(self) -> None:
+        member = self.member
+        if member is not None:
+            self._hosted.fleet.go(member.client, self)
+            self._hosted.went(member.client)
+
+    async def _hello(self) -> bool:
+        """Read the first message and find its slot; whether it had it before."""
+        try:
+            message = await asyncio.wait_for(self._socket.receive(), self._limits.hello)
+        except TimeoutError:
+            raise Turned("protocol", f"no hello came within {self._limits.hello:g} seconds") from None
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect
+        hello = _hello(message.get("text"), self._limits.text)
+        if self._hosted.state == "finished":
+            raise Turned("finished", f"{self._hosted.name} is over: its model and its report can be downloaded")
+        if hello["kind"] == "page" and hello["task"] != self._hosted.task.digest:
+            raise Turned(
+                "terms", "what this federation asks for is not what was agreed to: read it again and agree anew"
+            )
+        kind = cast(Kind, hello["kind"])
+        roster = self._hosted.roster
+        self.member, known = roster.admit(hello["id"], hello["proof"], kind, hello["token"])
+        await asyncio.to_thread(roster.settle)
+        return known
+
+    async def _attend(self, known: bool) -> None:
+        member, hosted = self.member, self._hosted
+        assert member is not None
+        receipt = hosted.fleet.receipts.get(member.client, b"") if known else b""
+        limits = {"message": hosted.largest_message, "idle": self._limits.idle}
+        self.say(
+            {
+                "type": "welcome",
+                "protocol": PROTOCOL,
+                "federation": hosted.federation,
+                "client": member.client,
+                "known": known,
+                "receipt": receipt.hex(),
+                "limits": limits,
+                "status": hosted.told,
+            }
+        )
+        if member.kind == "native":
+            self._put(Request(What.JOIN, "", hosted.invitation(member.client)).encode())
+        else:
+            self._come()
+        while True:
+            await self._take(await self._socket.receive())
+            while hosted.fleet.full:
+                await asyncio.sleep(AGAIN)
+
+    def _come(self) -> None:
+        member = self.member
+        assert member is not None
+        before = self._hosted.fleet.come(member.client, self)
+        self._hosted.came(member.client, member.kind)
+        if isinstance(before, Connection) and before is not self:
+            before.turn_away(Turned("replaced", "you opened this federation in another window, which goes on instead"))
+
+    # --- what comes
+
+    async def _take(self, message: Any) -> None:
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message.get("code") or 1005)
+        if not self._bucket.take():
+            raise Turned("rate", "too many messages in too short a time", retry=10.0)
+        text, body = message.get("text"), message.get("bytes")
+        if text is not None:
+            self._control(_object(text, self._limits.text))
+        elif body is not None:
+            self._respond(body)
+
+    def _control(self, message: dict[str, Any]) -> None:
+        member, fleet = self.member, self._hosted.fleet
+        assert member is not None
+        match message.get("type"):
+            case "ping":
+                self.say({"type": "pong"})
+            case "pause":
+                fleet.pause(member.client)
+                self._hosted.came(member.client, member.kind)
+            case "resume":
+                fleet.resume(member.client)
+                self._hosted.came(member.client, member.kind)
+            case "leave":
+                self._hosted.roster.leave(member)
+                fleet.go(member.client, self)
+                fleet.forget(member.client)
+                raise WebSocketDisconnect(1000)
+            case other:
+                raise Turned("format", f"unknown message {str(other)[:40]!r}")
+
+    def _respond(self, body: bytes) -> None:
+        """A response: it belongs to the oldest request without one."""
+        hosted, member = self._hosted, self.member
+        assert member is not None
+        if len(body) > hosted.largest_message:
+            reason = f"a message of {len(body):,} bytes came, and {hosted.largest_message:,} are the most"
+            hosted.refuse(member.client, hosted.last_round + 1, reason)
+            raise Turned("size", reason)
+        if not self._asked:
+            raise Turned("format", "a response came to no request")
+        try:
+            response = Response.decode(body)
+            if len(response.receipt) > self._limits.receipt:
+                raise InvalidInput(f"a receipt has at most {self._limits.receipt} bytes")
+            self._responded(self._asked.popleft(), response)
+        except InvalidInput as error:
+            hosted.refuse(member.client, hosted.last_round + 1, str(error))
+            raise Turned("format", str(error)) from None
+
+    def _responded(self, what: What, response: Response) -> None:
+        member, hosted = self.member, self._hosted
+        assert member is not None
+        if what is What.JOIN:
+            self._joined(response)
+        if what is not What.STEP:
+            return
+        taken = hosted.fleet.deliver(member.client, response)
+        if taken.answer is None:
+            return
+        if not taken.new:
+            hosted.late(member.client)
+        elif taken.answer.kind is AnswerKind.REPORT:
+            hosted.answered(member.client, taken.answer.round)
+        digest = taken.answer.digest.hex()
+        self.say({"type": "received", "round": taken.answer.round, "digest": digest})
+        if taken.receipt and taken.new:
+            self._put(Request(What.RECEIPT, hosted.federation, taken.receipt).encode())
+
+    def _joined(self, response: Response) -> None:
+        member = self.member
+        assert member is not None
+        if not response.fine:
+            self._hosted.roster.leave(member)
+            raise Turned("terms", f"the participant did not agree: {response.reason[:200]}")
+        self._come()
+
+    # --- what goes
+
+    async def _send_all(self) -> None:
+        """Send what waits, in order, until the connection ends."""
+        while (item := await self._outbox.get()) is not None:
+            if isinstance(item, str):
+                await asyncio.wait_for(self._socket.send_text(item), self._limits.sending)
+                continue
+            await self._credit.take(len(item))
+            try:
+                await asyncio.wait_for(self._socket.send_bytes(item), self._limits.sending)
+                # The next message waits until this one is on its way: only then may others use its room.
+                await asyncio.wait_for(self._socket.send_text(self._status()), self._limits.sending)
+            finally:
+                await self._credit.give_back(len(item))
+        await self._close()
+
+    def _status(self) -> str:
+        return json.dumps({"type": "status", **self._hosted.told}, separators=(",", ":"), allow_nan=False)
+
+    async def _close(self) -> None:
+        turned = self._told
+        if self._socket.client_state is WebSocketState.CONNECTED:
+            await self._socket.close(CLOSING.get(turned.code, 1000) if turned is not None else 1000)
+
+
+def _refusal(turned: Turned) -> dict[str, Any]:
+    told = {"type": "refused", "code": turned.code, "reason": str(turned)}
+    return told if turned.retry is None else {**told, "retry": turned.retry}
+
+
+async def refuse(socket: WebSocket, turned: Turned) -> None:
+    """Tell somebody who has no slot why, and close."""
+    with suppress(WebSocketDisconnect, RuntimeError):
+        await socket.send_text(json.dumps(_refusal(turned)))
+        await socket.close(CLOSING.get(turned.code, 4400))
+
+
+def _object(text: str, longest: int) -> dict[str, Any]:
+    """A control message; anything else is refused."""
+    if len(text) > longest:
+        raise Turned("size", f"a text message has at most {longest:,} bytes")
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Turned("format", "a text message is not JSON") from None
+    if not isinstance(found, dict):
+        raise Turned("format", "a text message is not a JSON object")
+    return found
+
+
+def _hello(text: object, longest: int) -> dict[str, str]:
+    """The fields of a hello, checked."""
+    if not isinstance(text, str):
+        raise Turned("protocol", "the first message is a hello in JSON")
+    try:
+        found = _object(text, longest)
+    except Turned as turned:
+        raise Turned("protocol", f"the first message is a hello: {turned}") from None
+    if found.get("type") != "hello":
+        raise Turned("protocol", "the first message is a hello")
+    if found.get("protocol") != PROTOCOL or isinstance(found.get("protocol"), bool):
+        raise Turned("protocol", f"this server speaks version {PROTOCOL} of the protocol: reload the page, or update")
+    fields: dict[str, str] = {
+        name: value if isinstance(value := found.get(name, ""), str) else "\0"
+        for name in ("id", "proof", "kind", "token", "task")
+    }
+    kinds: tuple[Literal["page", "native"], ...] = ("page", "native")
+    if not ID.fullmatch(fields["id"]) or not PROOF.fullmatch(fields["proof"]) or fields["kind"] not in kinds:
+        raise Turned("protocol", "a hello has an id of 32 hex digits, a proof of 64, and is a page's or native")
+    if any("\0" in value or len(value) > 200 for value in fields.values()):
+        raise Turned("protocol", "a hello has texts of at most 200 letters")
+    return fields
+
+
+__all__ = ["CLOSING", "SUBPROTOCOL", "Connection", "Credit", "refuse"]

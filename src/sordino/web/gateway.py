@@ -1,0 +1,129 @@
+"""A gateway: a server for pages that is itself one client of a larger federation, behind Flower or a socket.
+
+It hosts the page and its participants as `sordino serve` does, but the coordinator is elsewhere: a relay hands the plan
+in at a Unix socket (the one that `sordino client serve` would listen at), and takes the answers of all participants out
+as one bundle. The gateway adds nothing, draws nothing and decides nothing; it sees what any server of pages sees.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from sordino.client.frames import Request, Response, What
+from sordino.client.invitation import Invitation
+from sordino.client.refusal import Reason
+from sordino.client.service import Service
+from sordino.errors import InvalidInput, SordinoError
+from sordino.fleets.gateways import STEP, Bundle, Gather
+from sordino.fleets.web import Stopped
+from sordino.messages import Plan
+from sordino.recipe import Recipe
+from sordino.web.hosting import Hosted
+
+
+class GatewayHosted(Hosted):
+    """A federation whose coordinator is elsewhere; `federation` is the name that its plans carry."""
+
+    def __init__(self, recipe: Recipe, folder: Path, *, federation: str, slots: range, **options: Any) -> None:
+        if not slots or slots[-1] >= recipe.number_of_clients:
+            raise InvalidInput(
+                f"slots {slots.start}-{slots.stop - 1} are not within the recipe's 0-{recipe.number_of_clients - 1}"
+            )
+        super().__init__(recipe, folder, federation=federation, slots=slots, **options)
+        self.fleet.quorum = 1  # what counts is decided elsewhere
+        self._round = 0
+
+    def start(self) -> None:
+        """Nothing: the rounds begin elsewhere."""
+
+    @property
+    def last_round(self) -> int:
+        """The last round of which the answers were handed on."""
+        return self._round
+
+    def gather(self, asked: Gather) -> Bundle:
+        """The answers of participants to a plan, as many as come in time."""
+        plan = Plan.decode(asked.plan)
+        if plan.federation != self.federation:
+            raise InvalidInput(f"a plan of {plan.federation[:100]!r} came to a gateway of {self.federation}")
+        strangers = [client for client in asked.clients if client not in self.slots]
+        if strangers:
+            raise InvalidInput(f"client {strangers[0]} is not behind this gateway")
+        deadline = None if asked.seconds is None else time.monotonic() + asked.seconds
+        messages = dict.fromkeys(asked.clients, asked.plan)
+        answers: dict[int, bytes] = {}
+        self._change("training")
+        with closing(self.fleet.exchange("report", messages, deadline)) as found:
+            for client, answer in found:
+                answers[client] = answer
+                if len(answers) == len(messages):
+                    break
+        self._round = max(self._round, plan.round)
+        self._change("finished" if plan.round >= self.recipe.rounds.count else "waiting")
+        return Bundle(answers, tuple(sorted(self.fleet.unreached)))
+
+
+class GatewayService(Service):
+    """Answers a relay at a Unix socket for all participants of a gateway."""
+
+    def __init__(self, hosted: GatewayHosted, path: str | Path, name: str) -> None:
+        super().__init__(_NoClient(), path)  # type: ignore[arg-type]
+        self._hosted, self._name = hosted, name
+        self._thread = threading.Thread(target=self.serve, name="gateway", daemon=True)
+
+    def start(self) -> None:
+        """Serve in a thread of its own."""
+        self._thread.start()
+
+    def respond(self, request: Request) -> Response:
+        """The response to a request of the relay's."""
+        try:
+            match request.what:
+                case What.HELLO:
+                    return Response(True, json.dumps({"name": self._name, "id": self._id()}).encode())
+                case What.JOIN:
+                    return self._joining(request.payload)
+                case What.STEP if request.step == STEP:
+                    return Response(True, self._hosted.gather(Gather.decode(request.payload)).encode())
+                case What.STEP:
+                    return Response(False, reason="a gateway gathers the reports of its participants, nothing else")
+                case What.RECEIPT:
+                    return Response(True)
+        except (SordinoError, Stopped) as error:
+            return Response(False, reason=str(error)[:300])
+        except Exception:
+            return Response(False, reason=Reason.UNAVAILABLE.value)
+
+    def _id(self) -> str:
+        """The same after every restart, and nothing that says more than the folder's federation and slots."""
+        hosted = self._hosted
+        told = f"{hosted.federation} {hosted.slots.start} {self._name}"
+        return hashlib.sha256(told.encode()).hexdigest()[:32]
+
+    def _joining(self, message: bytes) -> Response:
+        """Take part if the invitation is to what this gateway was started for, under the number of its first slot."""
+        hosted = self._hosted
+        offered = Invitation.decode(message).terms
+        own = Invitation.of(hosted.recipe, hosted.federation, hosted.slots[0], hosted.parts.dataset)
+        if offered == own:
+            return Response(True)
+        if (offered.federation, offered.client) != (own.federation, own.client):
+            return Response(
+                False,
+                reason=f"this gateway is of {own.federation} with slots from {own.client} on; the invitation is to "
+                f"{offered.federation[:100]}, from {offered.client} on",
+            )
+        return Response(False, reason=Reason.OTHER_TERMS.value)
+
+
+class _NoClient:
+    """A gateway has no records and no ledger of its own."""
+
+
+__all__ = ["GatewayHosted", "GatewayService"]

@@ -1,0 +1,419 @@
+"""One federation that a server hosts: its task, its participants, its run in a thread, and what is shown of it.
+
+The run is `sordino.serving.serve` over a web fleet: the coordinator, methods and folder of every other run. It waits
+while fewer participants are here than a round needs, and goes on after a restart where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import time
+import traceback
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino import serving
+from sordino.client.invitation import Invitation
+from sordino.course import came_to
+from sordino.durable import write_whole
+from sordino.errors import InvalidInput, SordinoError
+from sordino.fleets.web import PATIENCE, Stopped, WebFleet
+from sordino.journal import exists, journal
+from sordino.learning import datasets
+from sordino.learning.datasets import Examples
+from sordino.messages import ANSWER_BYTES, Plan
+from sordino.observer import Observer
+from sordino.recipe import Recipe
+from sordino.report.folder import RunFolder
+from sordino.report.records import Round
+from sordino.web.limits import Limits
+from sordino.web.roster import Invitations, Kind, Roster
+from sordino.web.task import Task, compile_task
+from sordino.wiring import Federation, wire
+
+Json = dict[str, Any]
+State = Literal["waiting", "training", "finished", "failed"]
+KEPT_REFUSALS = 100  #: the last refused reports that are shown
+SHOWN = 500  #: participants in the operator's view, those who are here first
+AGAIN = 5.0  #: seconds until a run that too few answered goes on
+
+
+@dataclass
+class Presence:
+    """What the operator sees of one participant."""
+
+    client: int
+    kind: Kind
+    connected: bool = False
+    since: float = 0.0  #: when it came or went, in seconds since 1970
+    last_round: int = 0
+    reports: int = 0
+    declined: int = 0
+    refused: int = 0
+    late: int = 0
+
+
+@dataclass
+class _Seen:
+    """What is known of the rounds, for the views."""
+
+    history: list[Round] = field(default_factory=list)
+    refused: deque[Json] = field(default_factory=lambda: deque(maxlen=KEPT_REFUSALS))
+    strays: Counter[str] = field(default_factory=Counter)
+    noted: int = -1  #: the last round of the journal that was read
+
+
+class Hosted(Observer):
+    """A federation on a server. `folder` holds everything that must survive a restart."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        folder: Path,
+        *,
+        operator: str = "",
+        by_invitation: bool = False,
+        limits: Limits | None = None,
+        patience: float = PATIENCE,
+        gather: float = 0.0,
+        federation: str = "",
+        slots: range | None = None,
+    ) -> None:
+        self.recipe, self.folder, self.operator = recipe, folder, operator
+        self.parts: Federation = wire(recipe)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.federation = federation or _named(folder, recipe)
+        self.slots = slots if slots is not None else range(self.parts.clients)  #: those that are given out here
+        self.task: Task = compile_task(self.parts, self.federation)
+        self.limits = limits or Limits()
+        quorum = recipe.rounds.quorum
+        self.fleet = WebFleet(len(self.slots), quorum, patience=patience)
+        self._gather = gather  # seconds to wait for more participants before the first round
+        self.invitations = Invitations.kept(folder, self.federation) if by_invitation else None
+        self.roster = Roster(folder / "participants.jsonl", self.slots, self.invitations)
+        self._presences = {m.client: Presence(m.client, m.kind) for m in self.roster.members.values()}
+        self._seen = _Seen()
+        self._state: State = "waiting"
+        self._why = ""
+        self._began = time.time()
+        self._thread: threading.Thread | None = None
+        self.changes = 0  #: grows whenever something that is shown has changed
+        self.rejected: deque[tuple[int, int, str]] = deque(
+            maxlen=1000
+        )  #: client, round and reason, to be told to participants
+        self._restore()
+
+    @property
+    def name(self) -> str:
+        """The recipe's name, by which addresses call this federation."""
+        return self.recipe.name
+
+    @property
+    def run_folder(self) -> Path:
+        """Where the run's own files lie."""
+        return self.folder / "run"
+
+    # --- the run
+
+    def start(self) -> None:
+        """Begin, or go on, in a thread of its own; nothing happens where the federation is over."""
+        if self._state != "finished":
+            self._thread = threading.Thread(target=self._carry_out, name=f"run of {self.name}", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; the open round is asked for again at the next start."""
+        self.fleet.stop()
+        self.roster.settle()
+        if self._thread is not None:
+            self._thread.join(timeout=30)
+
+    def _carry_out(self) -> None:
+        try:
+            while True:
+                try:
+                    resume = serving.begun(self.run_folder)
+                    serving.serve(
+                        self.recipe, self.fleet, self.run_folder, federation=self.federation, resume=resume,
+                        observer=self,
+                    )  # fmt: skip
+                    self._end("finished", self._stopped_because())
+                    return
+                except serving.TooFewClients as error:
+                    self._why = str(error)
+                    self._change("waiting")
+                    time.sleep(AGAIN)
+        except Stopped:
+            return
+        except SordinoError as error:
+            self._end("failed", str(error))
+        except Exception as error:  # the server goes on, and its operator must see what broke
+            traceback.print_exc()
+            self._end("failed", f"{type(error).__name__}: {error}")
+
+    def _stopped_because(self) -> str:
+        result = came_to(self.run_folder)
+        return result.stopped if result is not None else ""
+
+    def _end(self, state: State, why: str) -> None:
+        self._why = why
+        self._change(state)
+
+    def _change(self, state: State | None = None) -> None:
+        self._state = state or self._state
+        self.changes += 1
+
+    # --- the run's own observer: it is called in the run's thread
+
+    def started(self, federation: Federation, preflight: Sequence[str], first: int) -> None:
+        """Wait for participants before the first round."""
+        if first <= self.recipe.rounds.count:
+            self._await(self._gather if first == 1 else 0.0)
+
+    def round(self, record: Round) -> None:
+        """Show a round that is over, and wait where too few are left for the next."""
+        self._seen.history.append(record)
+        self._note_answers()
+        self._change()
+        if record.round < self.recipe.rounds.count:
+            self._await()
+
+    def _await(self, gather: float = 0.0) -> None:
+        if gather or self.fleet.present < self.fleet.quorum:
+            self._change("waiting")
+            self.fleet.await_quorum(gather)
+        self._change("training")
+
+    def _note_answers(self) -> None:
+        """Read from the run's journal who answered what in the rounds since the last time."""
+        checkpoint = self.run_folder / "checkpoint"
+        if not exists(checkpoint):
+            return
+        with journal(checkpoint) as book:
+            found = book.answers(self._seen.noted)
+        for answers in found:
+            self._seen.noted = answers.round
+            self._seen.strays.update(answers.strays)
+            for client in answers.reported:
+                self._presence(client).reports += 1
+                self._presence(client).last_round = answers.round
+            for client in answers.declined:
+                self._presence(client).declined += 1
+            for client, reason in answers.refused.items():
+                self.refuse(client, answers.round, reason)
+
+    def refuse(self, client: int, round: int, reason: str) -> None:
+        """Show that a participant's message was refused."""
+        self._presence(client).refused += 1
+        self._seen.refused.append({"client": client, "round": round, "reason": reason})
+        self.rejected.append((client, round, reason))
+        self._change()
+
+    def _restore(self) -> None:
+        """What is known from before a restart."""
+        if not serving.begun(self.run_folder):
+            return
+        lies = Recipe.from_toml(RunFolder.open(self.run_folder).recipe)
+        if lies.fingerprint != self.recipe.fingerprint:
+            raise InvalidInput(
+                f"{self.folder} holds a federation with another recipe of this name: give another --folder, or leave "
+                "the changes out"
+            )
+        self._seen.history = list(RunFolder.open(self.run_folder).rounds())
+        self._note_answers()
+        self.rejected.clear()
+        result = came_to(self.run_folder)
+        if result is not None:
+            self._end("finished", result.stopped)
+
+    # --- participants
+
+    def _presence(self, client: int) -> Presence:
+        if client not in self._presences:
+            member = self.roster.members.get(client)
+            self._presences[client] = Presence(client, member.kind if member is not None else "page")
+        return self._presences[client]
+
+    def came(self, client: int, kind: Kind) -> None:
+        """Note that a participant is here."""
+        presence = self._presence(client)
+        presence.kind, presence.connected, presence.since = kind, True, time.time()
+        self._change()
+
+    def went(self, client: int) -> None:
+        """Note that a participant is gone, if it has no other connection."""
+        presence = self._presence(client)
+        presence.connected, presence.since = client in self.fleet.connected, time.time()
+        self._change()
+
+    def answered(self, client: int, round: int) -> None:
+        """Note that a report has arrived."""
+        self._presence(client).last_round = round
+        self._change()
+
+    def late(self, client: int) -> None:
+        """Note an answer that came when nobody waited for it."""
+        self._presence(client).late += 1
+        self._change()
+
+    def invitation(self, client: int) -> bytes:
+        """What a native client agrees to."""
+        own = Invitation.of(self.recipe, self.federation, client, self.parts.dataset)
+        return replace(own, receipt=self.fleet.receipts.get(client, b"").hex()).encode()
+
+    @property
+    def largest_message(self) -> int:
+        """Bytes of the largest binary message that a participant sends."""
+        return self.task.largest_report + ANSWER_BYTES + self.limits.spare
+
+    # --- what is shown
+
+    @property
+    def state(self) -> State:
+        """Where the federation stands."""
+        return self._state
+
+    @property
+    def why(self) -> str:
+        """The rest, in a sentence."""
+        if self._state == "waiting":
+            here, needed, all_here = self.fleet.present, self.fleet.quorum, len(self.fleet.connected)
+            if here < needed:
+                others = f"; {all_here - here} more pause, or have spent their budget" if all_here > here else ""
+                return f"waiting for participants: {here} of at least {needed} are here{others}"
+            return self._why or "waiting a few seconds for more participants"
+        if self._state == "training":
+            return f"round {self.last_round + 1} of {self.recipe.rounds.count}"
+        return self._why
+
+    @property
+    def last_round(self) -> int:
+        """The last whole round."""
+        return self._seen.history[-1].round if self._seen.history else 0
+
+    def summary(self) -> Json:
+        """The federation in short."""
+        graded = [record for record in self._seen.history if record.accuracy is not None]
+        content = self.task.content
+        return {
+            "name": self.name,
+            "federation": self.federation,
+            "title": content["title"],
+            "summary": self.recipe.summary,
+            "operator": self.operator,
+            "method": self.recipe.method.name,
+            "clients": self.parts.clients,
+            "state": self._state,
+            "why": self.why,
+            "round": self.last_round,
+            "rounds": self.recipe.rounds.count,
+            "quorum": self.recipe.rounds.quorum,
+            "deadline": self.recipe.rounds.deadline or None,
+            "participants": self.fleet.present,
+            "accuracy": graded[-1].accuracy if graded else None,
+            "loss": graded[-1].loss if graded else None,
+            "budget": content["budget"],
+            "model": {"name": self.recipe.model.name, "size": content["model"]["size"]},
+            "task_digest": self.task.digest,
+            "by_invitation": self.invitations is not None,
+            "sample": self.has_sample,
+        }
+
+    def history(self, after: int = 0) -> list[Json]:
+        """The whole rounds after a given one."""
+        return [_shown(record) for record in self._seen.history if record.round > after]
+
+    def live(self) -> Json:
+        """The operator's view."""
+        people = sorted(self._presences.values(), key=lambda presence: (not presence.connected, presence.client))
+        return {
+            "participants": [asdict(presence) for presence in people[:SHOWN]],
+            "joined": len(people),
+            "refused": list(self._seen.refused),
+            "strays": dict(self._seen.strays + self.fleet.strays),
+            "waiting_for": list(self.fleet.waiting_for),
+            "uptime": time.time() - self._began,
+            "bytes_up": sum(record.bytes_up for record in self._seen.history),
+            "bytes_down": sum(record.bytes_down for record in self._seen.history),
+        }
+
+    def statement(self) -> Json:
+        """About the whole schedule, until the federation is over; then about what was really released."""
+        path = self.run_folder / "statement.json"
+        if self._state == "finished" and path.is_file():
+            told = json.loads(path.read_text())
+            return {"scope": "run", **told, "text": (self.run_folder / "statement.txt").read_text()}
+        return {"scope": "schedule", **self._scheduled}
+
+    @cached_property
+    def _scheduled(self) -> Json:
+        return {**self.task.schedule.to_json(), "text": self.task.schedule.to_text()}
+
+    def model(self) -> tuple[int, NDArray[np.float32]]:
+        """The current parameters, and after which round."""
+        path = self.run_folder / "model.safetensors"
+        if self._state == "finished" and path.is_file():
+            from safetensors.numpy import load_file
+
+            tensors = load_file(path)
+            flat = [tensors[name].reshape(-1) for name in self.parts.layout.names]
+            return self.last_round, np.concatenate(flat).astype("<f4")
+        if self.fleet.last_plan:
+            plan = Plan.decode(self.fleet.last_plan)
+            return plan.round - 1, plan.arrays["parameters"].astype("<f4")
+        return 0, self.parts.method.init().parameters.astype("<f4")
+
+    @property
+    def has_sample(self) -> bool:
+        """Whether the recipe's data are a public data set, of which everybody may have a part."""
+        return self.recipe.data.source in datasets.KNOWN
+
+    def sample(self, client: int) -> Examples:
+        """The records that the recipe allots to a slot; refused where they are not public."""
+        if not self.has_sample:
+            raise InvalidInput(f"{self.name} has no sample records: its data are not public. Bring your own")
+        if not 0 <= client < self.parts.clients:
+            raise InvalidInput(f"slots are numbered from 0 to {self.parts.clients - 1}, got {client}")
+        return self.parts.dataset.train.take(self.parts.parts[client])
+
+    @property
+    def told(self) -> Mapping[str, Any]:
+        """What participants hear when something changes."""
+        graded = [record.accuracy for record in self._seen.history if record.accuracy is not None]
+        return {
+            "state": self._state,
+            "round": self.last_round,
+            "rounds": self.recipe.rounds.count,
+            "participants": self.fleet.present,
+            "needed": self.fleet.quorum,
+            "accuracy": graded[-1] if graded else None,
+            "deadline": self.recipe.rounds.deadline or None,
+        }
+
+
+def _shown(record: Round) -> Json:
+    names = ("round", "accuracy", "loss", "asked", "reported", "declined", "refused", "late", "counted", "seconds")
+    return {name: getattr(record, name) for name in names}
+
+
+def _named(folder: Path, recipe: Recipe) -> str:
+    """The name that plans carry: the recipe's, and what tells this federation from every other that it describes.
+
+    Participants answer each round of a name once, so that a federation that begins anew needs another one.
+    """
+    path = folder / "federation"
+    if not path.exists():
+        write_whole(path, f"{recipe.name}-{secrets.token_hex(4)}".encode())
+    return path.read_text().strip()
+
+
+__all__ = ["Hosted", "Presence"]

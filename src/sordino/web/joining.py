@@ -1,0 +1,271 @@
+"""A native participant: the owner's client (`sordino.client`) over a server's WebSocket, beside web pages.
+
+It is the same client with the same budget and ledger; here is only what carries its bytes. Connections that break are
+made again, with the same identity; what was answered before is answered with the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import random
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import parse_qs, quote, urlsplit
+from urllib.request import urlopen
+
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
+from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Subprotocol
+
+from sordino.client.core import Client, Offer
+from sordino.client.frames import Request, Response, What
+from sordino.client.refusal import Reason, Refused
+from sordino.errors import InvalidInput, SordinoError
+from sordino.web.task import PROTOCOL
+
+LONGEST_WAIT = 30.0  #: seconds between two attempts to connect, at most
+LARGEST = 2**28  #: bytes of a message
+FINAL = ("protocol", "token", "proof", "terms", "finished", "replaced")  #: refusals after which trying again is no use
+
+
+class NotJoined(SordinoError):
+    """The federation cannot be joined, or the server cannot be reached."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """Where a federation is: the server's address, its name there, and the invitation's token if there is one."""
+
+    server: str
+    name: str = ""
+    token: str = ""
+
+    @classmethod
+    def parse(cls, text: str, name: str = "", token: str = "") -> Link:
+        """From an address such as https://host, or an invitation's link; what is given beside it counts more."""
+        place = urlsplit(text if "://" in text else f"http://{text}")
+        if place.scheme not in ("http", "https") or not place.netloc:
+            raise InvalidInput(
+                f"{text!r} is no address of a server: it looks like https://host or http://localhost:8000"
+            )
+        told = parse_qs(place.fragment) or parse_qs(place.query)
+        path = place.path.rstrip("/")
+        found = (told.get("federation", [""])[0], told.get("token", [""])[0])
+        return cls(f"{place.scheme}://{place.netloc}{path}", name or found[0], token or found[1])
+
+    @property
+    def socket(self) -> str:
+        """The address of the WebSocket."""
+        return f"ws{self.server[4:]}/api/federations/{quote(self.name)}/ws"
+
+
+def trusting(certificate: Path | None) -> ssl.SSLContext:
+    """The system's certificates, or one certificate that the owner trusts."""
+    try:
+        return ssl.create_default_context(cafile=None if certificate is None else str(certificate))
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidInput(f"{certificate} cannot be read as a certificate ({error}): give a PEM file") from None
+
+
+def fetch(server: str, path: str, trust: ssl.SSLContext) -> Any:
+    """What a server answers, as JSON."""
+    address = f"{server}{path}"
+    try:
+        context = trust if address.startswith("https") else None
+        with urlopen(address, timeout=30, context=context) as answer:
+            return json.loads(answer.read(2**26))
+    except HTTPError as error:
+        try:
+            said = json.loads(error.read(2**16))["error"]
+        except (ValueError, KeyError, TypeError):
+            said = f"status {error.code}"
+        raise NotJoined(f"{address}: {said}") from None
+    except (URLError, OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise NotJoined(
+            f"{address} cannot be reached ({reason}): is the server running, is the address right?"
+        ) from None
+
+
+def located(link: Link, trust: ssl.SSLContext) -> tuple[Link, dict[str, Any]]:
+    """The link with the federation's name, and its task; a server with one federation needs no name."""
+    if not link.name:
+        names = fetch(link.server, "/api/server", trust)["federations"]
+        if len(names) != 1:
+            raise NotJoined(f"{link.server} has several federations: name one, --federation {' | '.join(names)}")
+        link = Link(link.server, names[0], link.token)
+    task: dict[str, Any] = fetch(link.server, f"/api/federations/{quote(link.name)}/task", trust)
+    return link, task
+
+
+@dataclass
+class Stay:
+    """What came of taking part."""
+
+    federation: str
+    client: int | None = None
+    answered: int = 0  #: rounds with a report, while this process ran
+    declined: int = 0
+    ended: str = ""  #: why it is over
+
+
+@dataclass
+class Participant:
+    """One client in one federation. `agree` is asked before anything is agreed to; `say` tells the owner the rest."""
+
+    client: Client
+    link: Link
+    federation: str  #: the name that plans carry
+    agree: Callable[[Offer], bool]
+    say: Callable[[str], None] = lambda _: None
+    trust: ssl.SSLContext | None = None
+    patience: float = 300.0  #: seconds for which a server that cannot be reached is tried again
+    stay: Stay = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stay = Stay(self.federation)
+
+    def take_part(self) -> Stay:
+        """Until the federation is over; `NotJoined` where it cannot be joined."""
+        wait, lost = 1.0, time.monotonic()
+        while True:
+            try:
+                self._connected()
+                return self.stay
+            except _Lost as error:
+                if error.welcomed:
+                    wait, lost = 1.0, time.monotonic()
+                if time.monotonic() - lost > self.patience:
+                    raise NotJoined(
+                        f"{self.link.server} was not reached for {self.patience:g} seconds ({error}). What was "
+                        "recorded stays: the same command goes on"
+                    ) from None
+                self.say(f"No connection ({error}); trying again.")
+                time.sleep(min(LONGEST_WAIT, wait, max(0.1, self.patience)) * random.uniform(0.5, 1.0))
+                wait *= 2
+
+    def _connected(self) -> None:
+        """One connection, to its end."""
+        secure = self.link.socket.startswith("wss")
+        try:
+            connection = connect(
+                self.link.socket, subprotocols=[Subprotocol(f"sordino.{PROTOCOL}")], ssl=self.trust if secure else None,
+                max_size=LARGEST, compression=None, open_timeout=20,
+            )  # fmt: skip
+        except InvalidStatus as error:
+            raise _refused_status(error) from None
+        except (OSError, InvalidHandshake, WebSocketException) as error:
+            raise _Lost(str(error) or type(error).__name__, False) from None
+        welcomed = False
+        try:
+            with connection:
+                connection.send(json.dumps(self._hello()))
+                for message in connection:
+                    welcomed = self._heard(connection, message) or welcomed
+                    if self.stay.ended:
+                        return
+            raise _Lost("the server closed the connection", welcomed)
+        except (ConnectionClosed, OSError) as error:
+            raise _Lost(str(error), welcomed) from None
+
+    def _hello(self) -> dict[str, Any]:
+        key, name = self.client.identity.key, self.federation.encode()
+        tags = (hmac.digest(key, b"sordino web " + what + b" 1\0" + name, hashlib.sha256) for what in (b"id", b"proof"))
+        identity, proof = (tag.hex() for tag in tags)
+        return {
+            "type": "hello", "protocol": PROTOCOL, "id": identity[:32], "proof": proof, "kind": "native",
+            "token": self.link.token, "task": "", "last": None,
+        }  # fmt: skip
+
+    def _heard(self, connection: ClientConnection, message: str | bytes) -> bool:
+        """Act on one message; whether it was a welcome."""
+        if isinstance(message, str):
+            try:
+                return self._told(json.loads(message))
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+                raise _Lost(f"the server sent what cannot be read ({type(error).__name__})", False) from None
+        request = Request.decode(message)
+        connection.send(self._respond(request).encode())
+        return False
+
+    def _told(self, message: dict[str, Any]) -> bool:
+        match message.get("type"):
+            case "welcome":
+                if message["federation"] != self.federation:
+                    raise NotJoined(f"{self.link.name} began anew under another name: join it again")
+                self.stay.client = int(message["client"])
+                return True
+            case "refused" if message.get("code") in FINAL:
+                raise NotJoined(f"{self.link.name}: {message.get('reason')}")
+            case "refused":
+                raise _Lost(str(message.get("reason")), False)
+            case "ended":
+                self.stay.ended = str(message.get("why") or "the federation is over")
+        return False
+
+    def _respond(self, request: Request) -> Response:
+        """The response to a request; a refusal says why in words that tell nothing of other federations."""
+        try:
+            match request.what:
+                case What.JOIN:
+                    return self._asked(request.payload)
+                case What.STEP:
+                    reply = self.client.reply(request.step, request.payload)
+                    self._note(reply.reason)
+                    return Response(not reply.reason, reply.answer, reply.reason, reply.receipt)
+                case What.RECEIPT:
+                    self.client.receive_receipt(request.step, request.payload)
+                    return Response(True)
+                case _:
+                    return Response(False, reason=Reason.UNREADABLE.value)
+        except Refused as error:
+            self.say(f"Refused: {error}")
+            return Response(False, reason=error.reason.value)
+
+    def _asked(self, invitation: bytes) -> Response:
+        """Show the owner what joining means, and ask, unless these very terms were agreed to before."""
+        offer = self.client.offer(invitation)
+        if offer.invitation.federation != self.federation:
+            raise Refused(Reason.OTHER_TERMS, f"the invitation is to {offer.invitation.federation}")
+        if not offer.agreed and not self.agree(offer):
+            raise NotJoined(f"{self.federation} was not joined; nothing has left")
+        self.client.join(invitation)
+        self.say(f"Joined {self.federation} as participant {offer.invitation.client}.")
+        return Response(True)
+
+    def _note(self, reason: str) -> None:
+        if reason:
+            self.stay.declined += 1
+            self.say(f"Declined: {reason}")
+        else:
+            self.stay.answered += 1
+            standing = self.client.standing
+            limit = standing.budget.limit if standing.budget is not None else 0.0
+            self.say(f"Reported ({self.stay.answered}); epsilon {standing.spent:.4g} of {limit:.4g} is spent.")
+
+
+class _Lost(Exception):
+    """A connection that did not come about, or broke."""
+
+    def __init__(self, why: str, welcomed: bool) -> None:
+        super().__init__(why)
+        self.welcomed = welcomed
+
+
+def _refused_status(error: InvalidStatus) -> Exception:
+    """403 and 404 are final, everything else may pass."""
+    try:
+        said = json.loads(error.response.body or b"")["error"]
+    except (ValueError, KeyError, TypeError):
+        said = f"the server answered with status {error.response.status_code}"
+    return NotJoined(said) if error.response.status_code in (403, 404) else _Lost(said, False)
+
+
+__all__ = ["Link", "NotJoined", "Participant", "Stay", "fetch", "located", "trusting"]

@@ -1,0 +1,68 @@
+"""How much a participant may ask of the server: sizes, rates and times."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """All limits, as docs/web-protocol.md lists them."""
+
+    text: int = 4096  #: bytes of a text frame
+    spare: int = 2048  #: bytes of a binary frame beyond the largest report: envelope, reason and receipt
+    receipt: int = 512  #: bytes
+    rate: float = 20.0  #: messages of a connection each second, on average
+    burst: float = 60.0  #: and at once
+    hello: float = 10.0  #: seconds until the first message
+    refused: int = 10  #: refused attempts from one address
+    within: float = 60.0  #: seconds
+    sending: float = 30.0  #: seconds that a participant may take over its messages
+    waiting: int = 256  #: messages that may wait for a participant
+    idle: float = 60.0  #: seconds without a sign of life (the server's own pings count)
+    connections: int = 10_000
+    in_flight: int = 2**26  #: bytes of plans that are on their way at the same time
+
+
+class Bucket:
+    """Lets messages pass at a rate, and some at once."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate, self._burst = rate, burst
+        self._left, self._then = burst, time.monotonic()
+
+    def take(self) -> bool:
+        """Whether one more may pass now."""
+        now = time.monotonic()
+        self._left = min(self._burst, self._left + (now - self._then) * self._rate)
+        self._then = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+class Attempts:
+    """Refused attempts by address, within the last minute; memory is bounded."""
+
+    def __init__(self, most: int, within: float, addresses: int = 10_000) -> None:
+        self._most, self._within, self._addresses = most, within, addresses
+        self._seen: dict[str, deque[float]] = {}
+
+    def note(self, address: str) -> None:
+        """One more attempt was refused."""
+        if address not in self._seen and len(self._seen) >= self._addresses:
+            self._seen.pop(next(iter(self._seen)))
+        self._seen.setdefault(address, deque(maxlen=self._most)).append(time.monotonic())
+
+    def wait(self, address: str) -> float:
+        """Seconds until this address may try again; 0 if it may now."""
+        times = self._seen.get(address)
+        if times is None or len(times) < self._most:
+            return 0.0
+        return max(0.0, times[0] + self._within - time.monotonic())
+
+
+__all__ = ["Attempts", "Bucket", "Limits"]

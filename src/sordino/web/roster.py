@@ -1,0 +1,166 @@
+"""Who holds which slot of a federation: identities, their proofs and invitations, kept in a file.
+
+An identity is a random id with a proof that only its owner can make; the server keeps a hash of the first proof it
+saw. A slot belongs to one identity until that leaves. An invitation is a token for one slot, made from a key that lies
+beside the roster: nobody can invent one, and after a restart they are the same.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from sordino.durable import append_line, whole_lines, write_whole
+from sordino.errors import InvalidInput, SordinoError
+
+Kind = Literal["page", "native"]
+ID = re.compile(r"[0-9a-f]{32}")
+PROOF = re.compile(r"[0-9a-f]{64}")
+TOKEN_BYTES = 15
+
+
+class Turned(SordinoError):
+    """Somebody who may not join, or not now; `code` is one of docs/web-protocol.md."""
+
+    def __init__(self, code: str, reason: str, *, retry: float | None = None) -> None:
+        super().__init__(reason)
+        self.code, self.retry = code, retry
+
+
+@dataclass(frozen=True)
+class Member:
+    """Who holds a slot."""
+
+    client: int
+    id: str
+    proof: str  #: SHA-256 of the proof
+    kind: Kind
+
+
+class Invitations:
+    """Tokens for the slots of one federation."""
+
+    def __init__(self, key: bytes, federation: str) -> None:
+        self._key, self._federation = key, federation
+
+    @classmethod
+    def kept(cls, folder: Path, federation: str) -> Invitations:
+        """Those whose key lies in a folder; a new key if there is none."""
+        path = folder / "invitations.key"
+        if not path.exists():
+            write_whole(path, secrets.token_hex(32).encode())
+            path.chmod(0o600)
+        try:
+            return cls(bytes.fromhex(path.read_text().strip()), federation)
+        except (OSError, ValueError) as error:
+            raise InvalidInput(f"{path} cannot be read ({error}): restore it, or delete it and invite anew") from None
+
+    def token(self, client: int) -> str:
+        """The token that admits one identity to a slot."""
+        tag = hmac.digest(self._key, f"sordino slot 1\0{self._federation}\0{client}".encode(), hashlib.sha256)
+        return f"{client}-{base64.b32encode(tag[:TOKEN_BYTES]).decode().lower()}"
+
+    def slot(self, token: str) -> int | None:
+        """The slot of a token; None where it is not one of ours."""
+        number, _, _ = token.partition("-")
+        if not re.fullmatch(r"[0-9]{1,9}", number):
+            return None
+        return int(number) if hmac.compare_digest(self.token(int(number)).encode(), token.encode()) else None
+
+
+class Roster:
+    """The slots of one federation. A change counts once `settle` has returned: then it is on disk.
+
+    Changes of many participants are written together: a thousand who come at once wait for a few writes, not for a
+    thousand.
+    """
+
+    def __init__(self, path: Path, slots: range, invitations: Invitations | None = None) -> None:
+        self._path, self._slots, self._invitations = path, slots, invitations
+        self._members: dict[int, Member] = {}
+        self._by_id: dict[str, Member] = {}
+        self._given: set[int] = set()  # slots that somebody has held: others are given first
+        self._pending: list[bytes] = []
+        self._writing = threading.Lock()
+        for line in whole_lines(path):
+            self._read(line)
+
+    def _read(self, line: bytes) -> None:
+        try:
+            entry = json.loads(line)
+            client = int(entry["client"])
+            if entry["what"] == "left":
+                gone = self._members.pop(client, None)
+                self._by_id.pop(gone.id if gone is not None else "", None)
+            else:
+                member = Member(client, str(entry["id"]), str(entry["proof"]), entry["kind"])
+                self._members[client] = self._by_id[member.id] = member
+                self._given.add(client)
+        except (ValueError, KeyError, TypeError) as error:
+            raise InvalidInput(f"{self._path} is damaged ({error}): restore it from a backup") from None
+
+    @property
+    def members(self) -> dict[int, Member]:
+        """Slot -> who holds it."""
+        return dict(self._members)
+
+    def find(self, id: str) -> Member | None:
+        """Who has this id."""
+        return self._by_id.get(id)
+
+    def admit(self, id: str, proof: str, kind: Kind, token: str) -> tuple[Member, bool]:
+        """The slot of an identity, and whether it had it before; `Turned` where it may not join."""
+        hashed = hashlib.sha256(proof.encode()).hexdigest()
+        known = self.find(id)
+        if known is not None:
+            if not hmac.compare_digest(known.proof, hashed):
+                raise Turned("proof", "this identity belongs to somebody else: its proof is another one")
+            return known, True
+        member = Member(self._free(token), id, hashed, kind)
+        self._note({"what": "joined", "client": member.client, "id": id, "proof": hashed, "kind": kind})
+        return member, False
+
+    def leave(self, member: Member) -> None:
+        """Free a slot: its holder said that it will not come back."""
+        self._note({"what": "left", "client": member.client})
+
+    def _note(self, entry: dict[str, object]) -> None:
+        line = json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()
+        self._pending.append(line)
+        self._read(line)
+
+    def settle(self) -> None:
+        """Write down all changes so far, durably; from any thread."""
+        with self._writing:
+            lines, self._pending = self._pending, []
+            if lines:
+                append_line(self._path, b"\n".join(lines))
+
+    def _free(self, token: str) -> int:
+        if self._invitations is not None:
+            return self._invited(self._invitations, token)
+        free = [client for client in self._slots if client not in self._members]
+        if not free:
+            raise Turned("full", f"all {len(self._slots)} places of this federation are taken", retry=60.0)
+        return min(free, key=lambda client: (client in self._given, client))
+
+    def _invited(self, invitations: Invitations, token: str) -> int:
+        if not token:
+            raise Turned("token", "this federation is by invitation: open the link that its operator sent you")
+        slot = invitations.slot(token)
+        if slot is None or slot not in self._slots:
+            raise Turned("token", "this invitation is not one of this federation's: ask its operator for another")
+        if slot in self._members:
+            raise Turned("token", "this invitation was used by somebody else: ask the operator for another")
+        return slot
+
+
+__all__ = ["Invitations", "Kind", "Member", "Roster", "Turned"]

@@ -1,0 +1,158 @@
+"""Runs the app: listening, TLS, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from sordino.errors import InvalidInput, SordinoError
+from sordino.web.app import Hall, create_app
+
+UNSENT = 60_000  #: milliseconds that sent bytes may wait for a peer that does not take them
+LOCAL = ("127.0.0.1", "localhost", "::1")
+
+
+class NotListening(SordinoError):
+    """The server cannot listen where it was asked to."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a server listens, and with which certificate."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            raise InvalidInput("a certificate goes with its key: give both --tls-cert and --tls-key, or neither")
+        for path in (self.certificate, self.key):
+            if path is not None and not path.is_file():
+                raise InvalidInput(f"{path} is no file: give the path of a certificate or key in PEM format")
+
+    @property
+    def scheme(self) -> str:
+        """http or https."""
+        return "http" if self.certificate is None else "https"
+
+    def address(self, port: int) -> str:
+        """The address to open, on this machine where it listens everywhere."""
+        host = {"0.0.0.0": "localhost", "::": "localhost", "127.0.0.1": "localhost"}.get(self.host, self.host)
+        return f"{self.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+    @property
+    def needs_https(self) -> bool:
+        """Whether pages of other machines could not use it as it is: browsers encrypt nothing without HTTPS."""
+        return self.scheme == "http" and self.host not in LOCAL
+
+
+class _Server(uvicorn.Server):
+    """Tells event streams to end before it waits for them."""
+
+    def __init__(self, config: uvicorn.Config, hall: Hall, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._hall, self._ready = hall, ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._hall.stopping = True
+        await super().shutdown(sockets)
+
+
+def listen(place: Place) -> socket.socket:
+    """A listening socket; a peer that takes nothing for long is dropped by the system itself."""
+    family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNSENT)
+        listening.bind((place.host, place.port))
+    except OSError as error:
+        listening.close()
+        raise NotListening(
+            f"cannot listen at {place.host}:{place.port} ({error.strerror or error}): give another --port or --host"
+        ) from None
+    return listening
+
+
+def _config(hall: Hall, place: Place) -> uvicorn.Config:
+    return uvicorn.Config(
+        create_app(hall),
+        ws="websockets-sansio",
+        ws_max_size=hall.largest_message + 2**16,
+        ws_per_message_deflate=False,  # reports are random bits: nothing to gain, and memory to lose
+        ws_ping_interval=hall.limits.idle / 3,
+        ws_ping_timeout=hall.limits.idle,
+        ssl_certfile=None if place.certificate is None else str(place.certificate),
+        ssl_keyfile=None if place.key is None else str(place.key),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=5,
+        backlog=4096,
+    )
+
+
+def serve(hall: Hall, place: Place, ready: Callable[[int], None]) -> None:
+    """Serve until SIGINT or SIGTERM; `ready` is told the port when it can be reached."""
+    with closing(listen(place)) as listening:
+        port = listening.getsockname()[1]
+        server = _Server(_config(hall, place), hall, lambda: ready(port))
+        with suppress(KeyboardInterrupt), _ending_in_order():
+            server.run(sockets=[listening])
+        if not server.started:
+            raise NotListening("the server could not start: what it said above is the reason")
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """The server hands a SIGTERM on when it has stopped: that is no reason to die of it."""
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def serving(hall: Hall, place: Place | None = None) -> Iterator[int]:
+    """Serve in a thread, for as long as it is needed; the port comes back. For tests and for programs."""
+    place = place or Place(port=0)
+    with closing(listen(place)) as listening:
+        started = threading.Event()
+        server = _Server(_config(hall, place), hall, started.set)
+
+        def serve_it() -> None:
+            try:
+                asyncio.run(server.serve(sockets=[listening]))
+            finally:
+                started.set()
+
+        thread = threading.Thread(target=serve_it, daemon=True)
+        thread.start()
+        started.wait(120)
+        try:
+            if not server.started:
+                raise NotListening("the server could not start")
+            yield listening.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join(60)
+
+
+__all__ = ["LOCAL", "NotListening", "Place", "listen", "serve", "serving"]

@@ -1,0 +1,524 @@
+"""From a recipe to its *task*: one JSON object that a page can carry out, as docs/web-protocol.md describes it.
+
+Everything in it is public and computed here once: layers, training, the whole numbers of the mechanism, what leaves in
+which round and what a ledger counts for it. A recipe that pages cannot carry out is refused with the part named.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from importlib import resources
+from typing import Any, cast
+
+import numpy as np
+from torch import nn
+
+from sordino.errors import InvalidInput
+from sordino.learning import models
+from sordino.learning.datasets import Dataset
+from sordino.learning.models import MaskedDropout, Network
+from sordino.learning.private_sgd import PrivateTraining
+from sordino.mechanisms import Box, Gaussian, Laplace, Mechanism, NoPrivacy, RandomizedSign, TwoPoint
+from sordino.mechanisms.alias import AliasTable
+from sordino.mechanisms.noise import GaussianNoise, GeometricNoise
+from sordino.messages import Plan
+from sordino.methods.fedavg import FedAvg
+from sordino.methods.upload import Upload
+from sordino.methods.webfed import COUNTED, Counts
+from sordino.privacy import accountant, history
+from sordino.privacy.accountant import Account
+from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Claim, Guarantee, Infinite, Release
+from sordino.privacy.history import Spent
+from sordino.privacy.planning import noise_multiplier_for
+from sordino.privacy.statement import Statement
+from sordino.privacy.terms import plain
+from sordino.recipe import Recipe
+from sordino.wiring import Federation
+
+PROTOCOL = 1
+METHODS = ("webfed", "fedavg", "ldp-fl", "personalized", "silo-dp")
+MECHANISMS = ("none", "two-point", "sign", "laplace", "gaussian")
+SHARES = (1.0, 0.5, 0.25, 0.125)  #: of the recipe's epsilon, that a page of a silo may choose instead
+LARGEST_MODEL = 2**22  #: parameters
+
+Json = dict[str, Any]
+
+
+# --- what pages cannot do ---------------------------------------------------------------------------------------------
+
+
+def check(recipe: Recipe) -> None:
+    """Refuse a recipe that pages cannot carry out; every part that stands in the way is named."""
+    found = [f"{part}: {why}" for part, why in _obstacles(recipe)]
+    if found:
+        raise InvalidInput(
+            f"{recipe.name} cannot run in web pages. " + "; ".join(found) + ". Change these parts (sordino serve "
+            "RECIPE --set KEY=VALUE), or simulate it: sordino run"
+        )
+
+
+def _obstacles(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    method: Any = recipe.method
+    if method.name not in METHODS:
+        yield f'method.name = "{method.name}"', f"pages know {', '.join(METHODS)}"
+        return
+    channel = getattr(method, "channel", None)
+    if channel is not None and channel.kind != "direct":
+        yield f'method.channel.kind = "{channel.kind}"', "pages send their reports straight to the server (direct)"
+    mechanism: Any = getattr(method, "mechanism", None)
+    if mechanism is not None and mechanism.name not in MECHANISMS:
+        yield f'method.mechanism.name = "{mechanism.name}"', f"pages know {', '.join(MECHANISMS)}"
+    elif getattr(mechanism, "norm", "box") != "box":
+        yield f'method.mechanism.norm = "{mechanism.norm}"', "pages clip each value by itself (box)"
+    if method.aggregation.kind == "samples":
+        yield (
+            'method.aggregation.kind = "samples"',
+            "the number of a person's records does not leave a page in the clear (mean, or webfed's noisy-samples)",
+        )
+    if (method.name, getattr(method, "sends", "")) == ("personalized", "signs") and mechanism.name == "none":
+        yield 'method.mechanism.name = "none"', "pages send signs through the mechanism sign"
+    if method.name == "silo-dp" and not method.announced_size:
+        yield "method.announced_size = 0", "a page would tell its own number of records: state a public one"
+    if ":" in recipe.model.name:
+        yield f'model.name = "{recipe.model.name}"', f"pages know {', '.join(models.names())}"
+    if recipe.training.augmentation is not None:
+        yield "training.augmentation", "pages train on records as they are"
+
+
+_LAYERS: dict[type[nn.Module], str] = {nn.Flatten: "flatten", nn.ReLU: "relu", nn.ELU: "elu", nn.Tanh: "tanh"}
+_STRANGE = {
+    MaskedDropout: 'set the model\'s option "dropout" to 0',
+    nn.BatchNorm1d: "its running statistics are a release of their own: take a model without batch norm",
+    nn.BatchNorm2d: "its running statistics are a release of their own: take a model without batch norm",
+    nn.GroupNorm: "take a model without norms",
+}
+
+
+def layers_of(name: str, model: nn.Module) -> list[Json]:
+    """The layers of a network in the words of the protocol; what pages do not know is refused."""
+    if not isinstance(model, Network):
+        raise InvalidInput(f'model.name = "{name}" is no network of layers in a row: pages cannot build it')
+    return [_layer(name, own, layer) for own, layer in model.named_children()]
+
+
+def _layer(model: str, name: str, layer: nn.Module) -> Json:
+    kind = _LAYERS.get(type(layer))
+    match layer:
+        case _ if kind is not None:
+            return {"kind": kind, "name": name}
+        case nn.Linear():
+            return {"kind": "dense", "name": name, "inputs": layer.in_features, "outputs": layer.out_features}
+        case nn.Conv2d():
+            sizes = {"inputs": layer.in_channels, "outputs": layer.out_channels}
+            return {
+                "kind": "conv", "name": name, **sizes, "kernel": layer.kernel_size[0], "padding": int(layer.padding[0])
+            }  # fmt: skip
+        case nn.MaxPool2d():
+            return {"kind": "max-pool", "name": name, "size": cast(int, layer.kernel_size)}
+    why = _STRANGE.get(type(layer), "pages do not know it")
+    raise InvalidInput(
+        f'model.name = "{model}" has the layer {name} ({type(layer).__name__}), which pages cannot carry out: {why}'
+    )
+
+
+# --- mechanisms -------------------------------------------------------------------------------------------------------
+
+
+def mechanism_of(mechanism: Mechanism, upload: Upload, sizes: Sequence[int], *, adaptive: bool = False) -> Json:
+    """A mechanism's whole numbers. `sizes` are those of the layers that its box may tell apart."""
+    values = upload.values
+    domain = {"kind": "plan"} if adaptive else _domain(mechanism.domain, sizes)
+    match mechanism:
+        case TwoPoint():
+            return {"name": "two-point", "t_min": int(mechanism.t_min[0]), "domain": domain}
+        case RandomizedSign():
+            upper = mechanism.thresholds[0].tolist()
+            return {"name": "sign", "t_min": int(mechanism.t_min[0]), "thresholds": upper, "domain": domain}
+        case Laplace():
+            return _laplace(mechanism, values) | {"domain": domain}
+        case Gaussian():
+            return _gaussian(mechanism, values) | {"domain": domain}
+        case _ if type(mechanism) is NoPrivacy:
+            return {"name": "none"}
+    raise InvalidInput(f"the mechanism {mechanism.name} has no form in pages")
+
+
+def _laplace(mechanism: Laplace, values: int) -> Json:
+    grid = mechanism.grid(values)
+    noise = grid.noise
+    assert isinstance(noise, GeometricNoise)
+    digits = [
+        {"shift": d.shift, "size": len(d.table.weights), "weights": _packed(d.table.weights), "sha256": _hash(d.table)}
+        for d in noise.digits
+    ]
+    rate = [str(noise.rate.numerator), str(noise.rate.denominator)]
+    return {
+        "name": "laplace", "steps": grid.steps, "rate": rate, "negative": noise.negative, "digits": digits,
+        "limit": grid.limit,
+    }  # fmt: skip
+
+
+def _gaussian(mechanism: Gaussian, values: int) -> Json:
+    grid = mechanism.grid(values)
+    noise = grid.noise
+    assert isinstance(noise, GaussianNoise)
+    return {
+        "name": "gaussian", "steps": grid.steps, "sigma": noise.sigma, "levels": noise.levels, "reach": noise.offset,
+        "weights": _packed(noise.table.weights[noise.offset :]), "sha256": _hash(noise.table), "limit": grid.limit,
+    }  # fmt: skip
+
+
+def _packed(weights: Sequence[int]) -> str:
+    return base64.b64encode(np.array(weights, "<u8").tobytes()).decode()
+
+
+def _hash(table: AliasTable) -> str:
+    return hashlib.sha256(np.array(table.weights, "<u8").tobytes()).hexdigest()
+
+
+def _domain(domain: Any, sizes: Sequence[int]) -> Json:
+    if not isinstance(domain, Box):
+        raise InvalidInput(f"pages clip each value by itself, and not to a {type(domain).__name__}")
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(int)
+
+    def told(numbers: np.ndarray[Any, np.dtype[np.float32]]) -> float | list[float]:
+        return float(numbers[0]) if numbers.size == 1 else [float(numbers[first]) for first in starts]
+
+    return {"kind": "box", "centre": told(domain.centre), "radius": told(domain.radius)}
+
+
+# --- what leaves ------------------------------------------------------------------------------------------------------
+
+
+def _finite(value: float) -> float | str:
+    return value if math.isfinite(value) else "infinite"
+
+
+def _released(release: Release, delta: float) -> Json:
+    return {
+        "what": release.what,
+        "claimed": None if release.claimed is None else _claimed(release.claimed),
+        "guarantees": [_guaranteed(guarantee, delta) for guarantee in release.guarantees],
+    }
+
+
+def _claimed(claim: Claim) -> Json:
+    return asdict(claim) | {"adjacency": plain(claim.adjacency), "adversary": plain(claim.adversary)}
+
+
+def _guaranteed(guarantee: Guarantee, delta: float) -> Json:
+    loss = guarantee.loss
+    epsilon = math.inf if isinstance(loss, Infinite) else accountant.epsilon(loss, delta, adjacency=guarantee.adjacency)
+    return {
+        "adversary": plain(guarantee.adversary),
+        "adjacency": plain(guarantee.adjacency),
+        "basis": guarantee.basis,
+        "loss": {"type": type(loss).__name__, **asdict(loss)},
+        "epsilon": _finite(epsilon),
+        "delta": delta,
+    }
+
+
+def _terms(budget: Budget) -> Json:
+    return {
+        "basis": budget.basis,
+        "adjacency": plain(budget.adjacency),
+        "adversary": plain(budget.adversary),
+        "delta": budget.delta,
+    }
+
+
+def spending(budget: Budget, rounds: Sequence[Sequence[Release]]) -> Json:
+    """What a ledger with this budget counts after reports in 1, 2, .. of these rounds."""
+    account, totals = Account.opening(budget), list[float | str]()
+    for number, releases in enumerate(rounds, 1):
+        for release in releases:
+            account = account.after(replace(release, id=f"{number}/{release.id}"))
+        totals.append(_finite(account.spent))
+    return _terms(budget) | {"epsilon": totals}
+
+
+# --- the whole --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What a page is asked to agree to: `body` is the JSON, `digest` names it."""
+
+    recipe: Recipe
+    content: Json
+    schedule: Statement  #: what the whole schedule would tell of one participant
+    largest_report: int  #: bytes of the body of the largest report
+
+    @cached_property
+    def body(self) -> bytes:
+        """The bytes that are served."""
+        return json.dumps(self.content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the bytes, in hexadecimal."""
+        return hashlib.sha256(self.body).hexdigest()
+
+
+def compile_task(parts: Federation, federation: str) -> Task:
+    """The task of a recipe whose parts are wired, for a federation of this name."""
+    check(parts.recipe)
+    return _Compiler(parts, federation).task()
+
+
+class _Compiler:
+    def __init__(self, federation: Federation, name: str) -> None:
+        self._federation, self._recipe, self._dataset = federation, federation.recipe, federation.dataset
+        self._name = name
+        method = federation.method
+        assert isinstance(method, FedAvg)
+        self._method, self._upload = method, federation.upload
+        self._start = method.init()
+        self._plans = [self._plan(round) for round in range(1, self._recipe.rounds.count + 1)]
+
+    def _plan(self, round: int) -> Plan:
+        return self._method.plan(replace(self._start, round=round - 1), self._name)
+
+    def task(self) -> Task:
+        recipe, layout = self._recipe, self._federation.layout
+        model = self._federation.built.graded or self._federation.model
+        if layout.size > LARGEST_MODEL:
+            raise InvalidInput(
+                f'model.name = "{recipe.model.name}" has {layout.size:,} parameters here; pages take up to '
+                f"{LARGEST_MODEL:,}"
+            )
+        firsts = np.concatenate([[0], np.cumsum(layout.sizes)[:-1]]).astype(int).tolist()
+        parameters = [
+            {"name": name, "shape": list(shape), "first": first, "size": size}
+            for name, shape, first, size in zip(layout.names, layout.shapes, firsts, layout.sizes, strict=True)
+        ]
+        statement = self._statement()
+        content = {
+            "protocol": PROTOCOL,
+            "name": recipe.name,
+            "federation": self._name,
+            "recipe_digest": recipe.fingerprint,
+            "title": recipe.name,
+            "summary": recipe.summary,
+            "paper": recipe.paper,
+            "method": recipe.method.name,
+            "clients": self._federation.clients,
+            "rounds": {
+                "count": recipe.rounds.count, "quorum": recipe.rounds.quorum, "deadline": recipe.rounds.deadline or None
+            },
+            "input": _input(self._dataset),
+            "classes": list(self._dataset.classes),
+            "model": {
+                "name": recipe.model.name, "layers": layers_of(recipe.model.name, model), "parameters": parameters,
+                "size": layout.size,
+            },
+            "loss": _loss(recipe.model.name),
+            "training": self._training(),
+            "upload": {
+                "what": _sent(self._recipe),
+                "values": self._upload.values,
+                "layers": [{"name": layer.name, "first": layer.start, "size": layer.size} for layer in layout.layers],
+                "samples": self._samples(),
+            },
+            "strengths": [self._strength(c) for c in range(len(self._upload.strengths))],
+            "plan": self._planned(),
+            "budget": self._budget_json(),
+            "choices": self._choices(),
+            "statement": {
+                "title": statement.title, "text": statement.to_text(), "sentences": list(statement.sentences)
+            },
+        }  # fmt: skip
+        return Task(recipe, content, statement, self._largest())
+
+    # --- training
+
+    def _training(self) -> Json:
+        training = self._method.training
+        given = self._recipe.training
+        optimiser = given.optimizer.model_dump()
+        optimiser["decayed"] = list(optimiser.get("decayed") or ())
+        if isinstance(training, PrivateTraining):
+            return {
+                "kind": "private", "optimiser": optimiser, "clip": training.clip, "noise": training.noise_multiplier,
+                "rate": training.sampling_rate, "threshold": int(training.sampling_rate * 2**32),
+                "expected_batch": training.expected_batch, "steps": training.steps,
+            }  # fmt: skip
+        return {
+            "kind": "plain", "optimiser": optimiser, "epochs": training.epochs, "steps": training.steps,
+            "batch": training.batch_size or 0, "shuffle": training.shuffle, "drop_last": training.drop_last,
+            "records": self._records(),
+        }  # fmt: skip
+
+    def _records(self) -> Json | None:
+        given: Any = self._recipe.method
+        if given.name != "personalized":
+            return None
+        return {"portion": given.portion, "sampling": given.sampling, "schedule": given.schedule}
+
+    # --- upload
+
+    def _planned(self) -> Json:
+        plan = self._plans[0]
+        arrays = {name: list(array.shape) for name, array in sorted(plan.arrays.items())}
+        return {"step": "report", "settings": dict(plan.settings), "arrays": arrays}
+
+    @property
+    def _layer_sizes(self) -> list[int]:
+        return [layer.size for layer in self._federation.layout.layers]
+
+    def _samples(self) -> Json | None:
+        given: Any = self._recipe.method.aggregation
+        if given.kind != "noisy-samples":
+            return None
+        counts = Counts(given.epsilon, given.limit)
+        one = Upload(lambda _: counts.mechanism, None, 1, clients=1, what=COUNTED)
+        mechanism = mechanism_of(counts.mechanism, one, [1])
+        return {"kind": "noisy", "limit": counts.limit, "what": COUNTED, "mechanism": mechanism}
+
+    def _strength(self, c: int) -> Json:
+        upload = self._upload
+        adaptive = getattr(getattr(self._recipe.method, "range", None), "kind", "fixed") == "adaptive"
+        by_round = self._releases(c)
+        budgets = [self._own_budget(), *self._other_budgets(by_round[0])]
+        distinct: dict[str, Budget] = {}
+        for budget in budgets:
+            if budget is not None:
+                distinct.setdefault(json.dumps(_terms(budget)), budget)
+        return {
+            "clients": [int(k) for k in np.flatnonzero(upload.class_of == c)],
+            "epsilon": upload.strengths[c],
+            "mechanism": mechanism_of(upload.mechanisms[c], upload, self._layer_sizes, adaptive=adaptive),
+            "releases": list(_grouped(by_round, self._federation.delta)),
+            "spending": [spending(budget, by_round) for budget in distinct.values()],
+        }
+
+    def _releases(self, c: int) -> list[tuple[Release, ...]]:
+        return [tuple(self._method.releases(plan)[c]) for plan in self._plans]
+
+    def _largest(self) -> int:
+        """Bytes of a report of zeros: all reports of one mechanism have the same length."""
+        from sordino.randomness import Keystream
+
+        sizes = [0]
+        for c in range(len(self._upload.strengths)):
+            client = int(np.flatnonzero(self._upload.class_of == c)[0])
+            zeros = np.zeros((1, self._upload.values), np.float32)
+            sizes.append(len(self._upload.send([client], zeros, lambda _: Keystream.fresh(), [1]).bodies[0]))
+        return max(sizes)
+
+    # --- budgets
+
+    def _own_budget(self) -> Budget | None:
+        budgets = self._recipe.budgets()
+        return budgets[0] if budgets and all(budget == budgets[0] for budget in budgets) else None
+
+    def _budget_json(self) -> Json | None:
+        budget = self._own_budget()
+        return None if budget is None else {"limit": budget.limit, **_terms(budget)}
+
+    def _other_budgets(self, releases: Sequence[Release]) -> list[Budget]:
+        """Other terms in which something can be said about this schedule."""
+        spoken = {g.adjacency for r in releases for g in r.guarantees if g.adversary == SERVER}
+        delta = self._federation.delta
+        proven = [Budget(8.0, delta, "proven", adjacency) for adjacency in Adjacency if adjacency in spoken]
+        claims = [r.claimed for r in releases if r.claimed is not None]
+        return proven + [Budget(8.0, claim.delta, "claimed", claim.adjacency) for claim in claims[:1]]
+
+    def _choices(self) -> list[Json]:
+        """For silos: more noise than the recipe asks for, which a page may take without telling anyone."""
+        training, budget = self._method.training, self._own_budget()
+        if not isinstance(training, PrivateTraining) or budget is None or not budget.delta or budget.basis != "proven":
+            return []
+        whole = spending(budget, self._releases(0))["epsilon"][-1]
+        if isinstance(whole, str):
+            return []
+        known = _measured(self._recipe)
+        return [self._choice(training, budget, share, whole, known) for share in SHARES]
+
+    def _choice(
+        self, training: PrivateTraining, budget: Budget, share: float, whole: float, known: dict[float, float]
+    ) -> Json:
+        noise = training.noise_multiplier
+        if share < 1:
+            noise = noise_multiplier_for(
+                share * whole, budget.delta, sampling_rate=training.sampling_rate, steps=training.steps,
+                rounds=self._recipe.rounds.count,
+            )  # fmt: skip
+        louder = replace(training, noise_multiplier=noise).guarantee
+        both = (louder, replace(louder, adjacency=Adjacency.RECORD_REPLACE))
+        rounds = [[replace(own[0], guarantees=both), *own[1:]] for own in self._releases(0)]
+        found = spending(replace(budget, limit=share * budget.limit), rounds)
+        return {"noise": noise, "spending": found, "accuracy": known.get(noise)}
+
+    # --- the statement
+
+    def _statement(self) -> Statement:
+        """What all rounds would tell of one participant; of each strength, where they differ."""
+        classes = range(len(self._upload.strengths))
+        spent = [
+            Spent(
+                plan.round, tuple(tuple(self._method.releases(plan)[c]) for c in classes), tuple((c,) for c in classes)
+            )
+            for plan in self._plans
+        ]
+        title = f"What {self._recipe.name} would learn of you"
+        return history.statement(spent, len(classes), delta=self._federation.delta, title=title)
+
+
+def _sent(recipe: Recipe) -> str:
+    """What a report is about: the parameters after training, or what they moved by."""
+    method: Any = recipe.method
+    return "update" if method.name == "silo-dp" else getattr(method, "upload", "weights")
+
+
+def _loss(model: str) -> str:
+    return "one-versus-rest" if models.loss_for(model) is models.one_versus_rest else "cross-entropy"
+
+
+def _input(dataset: Dataset) -> Json:
+    constants = dataset.normalisation
+    kind = "image" if len(dataset.shape) == 3 else "features"
+    told = {"shape": list(dataset.shape), "mean": list(constants.mean), "std": list(constants.std), "kind": kind}
+    return told | ({"largest": float(dataset.test.x.max())} if kind == "image" else {})
+
+
+def _grouped(by_round: Sequence[Sequence[Release]], delta: float) -> Iterator[Json]:
+    """Releases with the rounds in which they are made."""
+    found: dict[str, tuple[Json, list[int]]] = {}
+    for number, releases in enumerate(by_round, 1):
+        for release in releases:
+            key = repr(replace(release, id="-"))
+            if key not in found:
+                found[key] = (_released(release, delta), [])
+            found[key][1].append(number)
+    for told, rounds in found.values():
+        for first, last in _runs(rounds):
+            yield {"rounds": [first, last], **told}
+
+
+def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    first = last = numbers[0]
+    for number in numbers[1:]:
+        if number != last + 1:
+            yield first, last
+            first = number
+        last = number
+    yield first, last
+
+
+def _measured(recipe: Recipe) -> dict[float, float]:
+    """Accuracies that were measured in simulations of a shipped recipe, by noise multiplier; empty for all others."""
+    known = json.loads(resources.files("sordino.web").joinpath("measured.json").read_text())
+    if recipe.name not in known or Recipe.load(recipe.name).fingerprint != recipe.fingerprint:
+        return {}
+    return {float(choice["noise"]): float(choice["accuracy"]) for choice in known[recipe.name].values()}
+
+
+__all__ = ["METHODS", "PROTOCOL", "Task", "check", "compile_task", "layers_of", "mechanism_of", "spending"]

@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.browser.stage import Browser, browsers, missing
+
+KINDS = [found.kind for found in browsers()] or ["none"]
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def browser(request: pytest.FixtureRequest) -> Browser:
+    """Each browser that is found; the test is skipped, with what is lacking, where there is none."""
+    lacking = missing()
+    if lacking:
+        pytest.skip(lacking)
+    return next(found for found in browsers() if found.kind == request.param)

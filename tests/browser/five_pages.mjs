@@ -1,0 +1,158 @@
+// Five people with five browsers; one goes away in the middle of a round, another reloads. An operator watches.
+import {
+  faults,
+  federation,
+  follow,
+  joinByKeyboard,
+  join_,
+  launch,
+  participant,
+  picture,
+  record,
+  state,
+  tell,
+  throttle,
+  until,
+  wanted,
+} from "./pages.mjs";
+
+const browser = await launch();
+try {
+  const found = [];
+  const operator = await participant(browser);
+  await operator.page.goto(`${wanted.server}/live`);
+  await operator.page.waitForSelector(".slots li");
+
+  const looks = [{ colorScheme: "dark" }, { viewport: { width: 360, height: 740 } }, {}, {}, {}];
+  const people = await Promise.all(looks.map((look) => participant(browser, look)));
+  await throttle(people[1], 4); // a phone
+  await throttle(people[3], 2); // an old PC
+  await holdThird(people[4]);
+
+  const [dark, phone] = people;
+  await dark.page.goto(`${wanted.server}/`);
+  await dark.page.waitForSelector(".federations");
+  found.push(...(await faults(dark, "front, dark")));
+  await join_(dark, {
+    before: async () => {
+      found.push(...(await faults(dark, "join, dark")));
+    },
+  });
+  await join_(phone, {
+    before: async () => {
+      found.push(...(await faults(phone, "join, phone, light")));
+      await picture(phone, "phone-join");
+    },
+  });
+  await until(phone, ["waiting"]);
+  found.push(...(await faults(phone, "waiting, phone, light")));
+  await join_(people[2], {
+    before: async (page) => picture(people[2], "join", { clip: await upTo(page, "#step-start") }),
+  });
+  tell({ what: "keyboard", ...(await joinByKeyboard(people[3])) });
+  await join_(people[4]);
+
+  await follow(({ round }) => round >= 2);
+  const before = await record(people[2]);
+  const heads = before.map(({ head }) => head);
+  await people[2].page.reload();
+  const closed = await closeInRound(people[4]);
+  await until(people[2], ["waiting", "training", "randomising", "sending", "declined", "ended"]);
+  await people[2].page.waitForFunction(
+    (count) => document.querySelectorAll(".sent tbody tr").length >= count,
+    before.length,
+  );
+  const after = await record(people[2]);
+  tell({
+    what: "reloaded",
+    intact: heads.every((head, k) => after[k]?.head === head),
+    before: before.length,
+    after: after.length,
+  });
+  tell({ what: "closed", ...closed });
+
+  await follow(({ round }) => round >= 6);
+  await picture(people[3], "training", { clip: await upTo(people[3].page, "#sent") });
+  await picture(phone, "phone-training");
+  await picture(operator, "live", { clip: await upTo(operator.page, "#rounds") });
+  found.push(
+    ...(await faults(dark, "training, dark")),
+    ...(await faults(phone, "training, phone, light")),
+    ...(await faults(people[3], "training, light")),
+  );
+  found.push(...(await faults(operator, "live, light")));
+  await operator.page.emulateMedia({ colorScheme: "dark" });
+  found.push(...(await faults(operator, "live, dark")));
+  await operator.page.emulateMedia({ colorScheme: "light" });
+
+  const end = await follow(({ state }) => state === "finished", 90);
+  for (const one of people.slice(0, 4)) await until(one, ["ended", "declined"], 20);
+  tell({ what: "tried", ...(await tryModel(people[3])) });
+  await picture(people[3], "tried", { clip: await upTo(people[3].page, "#sent") });
+  tell({
+    what: "end",
+    round: end.round,
+    accuracy: end.accuracy,
+    reported: end.history.map(({ reported }) => reported),
+    seconds: end.history.map(({ seconds }) => seconds),
+  });
+  tell({ what: "faults", found });
+  tell({
+    what: "ledgers",
+    rounds: await Promise.all(people.slice(0, 4).map(async (one) => (await record(one)).map(({ round }) => round))),
+  });
+  tell({ what: "problems", found: people.flatMap(({ problems }) => problems) });
+  tell({
+    what: "sent",
+    frames: people.map(({ sent, received }) => ({ sent, received })),
+    requests: people.flatMap(({ requests }) => requests),
+  });
+  tell({
+    what: "state",
+    states: await Promise.all(people.slice(0, 4).map(state)),
+    federation: (await federation()).task.federation,
+  });
+} finally {
+  await browser.close();
+}
+
+/** Lets two reports of a page through and holds the third back, so that the server waits in the middle of a round. */
+async function holdThird({ page }) {
+  await page.addInitScript(() => {
+    const send = WebSocket.prototype.send;
+    let reports = 0;
+    WebSocket.prototype.send = function (data) {
+      if (typeof data === "string" || ++reports <= 2) return send.call(this, data);
+      window.held = true;
+    };
+  });
+}
+
+/** Closes the page while the server waits for it. */
+async function closeInRound({ context, page }) {
+  await page.waitForFunction(() => window.held, null, { timeout: 90_000 });
+  const { round } = await federation();
+  await context.close();
+  return { round: round + 1 };
+}
+
+/** Draws a vertical stroke. Whatever the model makes of it, it answers. */
+async function tryModel({ page }) {
+  const pad = page.locator(".pad").last();
+  await pad.scrollIntoViewIfNeeded();
+  const box = await pad.boundingBox();
+  await page.mouse.move(box.x + box.width / 2, box.y + box.height * 0.15);
+  await page.mouse.down();
+  await page.mouse.move(box.x + box.width / 2, box.y + box.height * 0.85, { steps: 12 });
+  await page.mouse.up();
+  await page.waitForSelector(".answers li");
+  return { verdict: await page.textContent(".verdict"), answers: await page.locator(".answers li").count() };
+}
+
+/** From the top of the page to where a part begins. */
+async function upTo(page, selector) {
+  return page.evaluate((where) => {
+    const box = document.querySelector(where).closest(".card").getBoundingClientRect();
+    return { x: 0, y: 0, width: window.innerWidth, height: Math.round(box.top + window.scrollY - 8) };
+  }, selector);
+}

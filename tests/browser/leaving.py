@@ -1,0 +1,106 @@
+"""Everything that left a page, held against what docs/web-protocol.md declares. Anything else fails."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from sordino.client.frames import Request, Response, What
+from sordino.messages import DIGEST_BYTES, Answer, Kind
+
+_HEX = {"id": 32, "proof": 64, "task": 64}
+_BARE = {"ping", "pause", "resume", "leave"}
+_PATHS = re.compile(
+    r"/(|live|build\.json|assets/[\w.-]+|api/server|api/federations(/[\w-]+(/(task|sample|events|statement\.json|"
+    r"model\.bin))?)?)"
+)
+
+
+def check_hello(message: Mapping[str, Any]) -> None:
+    """A hello has random names and what was agreed to, and nothing about data."""
+    assert set(message) == {"type", "protocol", "id", "proof", "kind", "token", "task", "last"}
+    for field, digits in _HEX.items():
+        assert re.fullmatch(f"[0-9a-f]{{{digits}}}", message[field]), field
+    assert (message["protocol"], message["kind"]) == (1, "page")
+    last = message["last"]
+    assert last is None or (set(last) == {"round", "digest"} and re.fullmatch("[0-9a-f]{32}", last["digest"]))
+
+
+def check_text(text: str) -> None:
+    """A control message of the protocol, with its own fields and no others."""
+    message = json.loads(text)
+    if message["type"] == "hello":
+        check_hello(message)
+    else:
+        assert message["type"] in _BARE, message
+        assert set(message) == {"type"}, message
+
+
+def check_binary(frame: bytes, plans: Mapping[bytes, int], body_bytes: int) -> Answer | None:
+    """A response whose answer is to a plan that came, with a body of exactly the mechanism's size."""
+    response = Response.decode(frame)
+    assert response.encode() == frame, "there is something behind the response's parts"
+    assert response.receipt == b""
+    assert not re.search(r"\d", response.reason), f"figures leave in a reason: {response.reason!r}"
+    if not response.payload:
+        assert not response.fine
+        return None
+    answer = Answer.decode(response.payload)
+    assert plans[answer.digest] == answer.round
+    assert len(answer.body) == (body_bytes if answer.kind == Kind.REPORT else 0)
+    assert response.fine == (answer.kind == Kind.REPORT)
+    return answer
+
+
+def plans_in(frames: Sequence[Mapping[str, str]]) -> dict[bytes, int]:
+    """The rounds of the plans that came, by their digests."""
+    found = {}
+    for frame in frames:
+        if "binary" in frame:
+            request = Request.decode(base64.b64decode(frame["binary"]))
+            if request.what == What.STEP:
+                length = int.from_bytes(request.payload[4:8], "little")
+                header = json.loads(request.payload[8 : 8 + length])
+                found[hashlib.sha256(request.payload).digest()[:DIGEST_BYTES]] = int(header["round"])
+    return found
+
+
+def check_frames(
+    sent: Sequence[Mapping[str, str]], received: Sequence[Mapping[str, str]], body_bytes: int
+) -> list[Answer]:
+    """All frames that a page sent; the reports among them."""
+    plans = plans_in(received)
+    answers = []
+    for frame in sent:
+        if "text" in frame:
+            check_text(frame["text"])
+        else:
+            answers.append(check_binary(base64.b64decode(frame["binary"]), plans, body_bytes))
+    reports = [answer for answer in answers if answer is not None and answer.kind == Kind.REPORT]
+    drawn: dict[int, set[bytes]] = {}
+    for report in reports:
+        drawn.setdefault(report.round, set()).add(report.body)
+    assert all(len(bodies) == 1 for bodies in drawn.values()), "a round was drawn for twice"
+    return reports
+
+
+def check_requests(requests: Sequence[Mapping[str, Any]], server: str) -> None:
+    """Nothing but reading, from this server alone, and no query but the slot of the sample."""
+    for request in requests:
+        place = urlsplit(request["url"])
+        if place.scheme in ("blob", "data"):
+            continue
+        assert f"{place.scheme}://{place.netloc}".replace("ws://", "http://") == server, request
+        assert request["method"] == "GET"
+        assert not request["body"], request
+        assert _PATHS.fullmatch(place.path), request
+        query = parse_qsl(place.query, keep_blank_values=True)
+        assert not query or (len(query) == 1 and query[0][0] == "client" and query[0][1].isdigit()), request
+
+
+__all__ = ["check_binary", "check_frames", "check_requests", "check_text", "plans_in"]

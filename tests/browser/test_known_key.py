@@ -1,0 +1,78 @@
+"""Under a key that the test knows, what leaves a page is what the encoder makes of its records with that key: no more.
+
+The native client gets the same plans, the same records and the same key, and its answers are held against the page's.
+"""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sordino import Recipe
+from sordino.client.core import Client
+from sordino.client.frames import Request, What
+from sordino.client.invitation import Invitation
+from sordino.client.settings import Settings
+from sordino.learning import datasets
+from sordino.messages import Answer, Plan
+from sordino.privacy.history import ranges
+from sordino.randomness import KEY_BYTES, Keystream
+from sordino.wiring import wire
+from tests.browser.leaving import check_frames, check_requests
+from tests.browser.stage import Browser, play, served
+
+KEY = 7
+REPORTS = 2
+BODY_BYTES = {"webfed-digits": 4 * 650, "two-point-digits": 82}  #: float32 values; bits, 650 of them in whole bytes
+
+
+def plans(received: list[dict[str, str]]) -> dict[int, Plan]:
+    """The plans that came, by their rounds."""
+    requests = [Request.decode(base64.b64decode(frame["binary"])) for frame in received if "binary" in frame]
+    found = [Plan.decode(request.payload) for request in requests if request.what == What.STEP]
+    return {plan.round: plan for plan in found}
+
+
+def native(folder: Path, name: str, federation: str) -> Client:
+    """A native client with the records of the page's slot, and with the key that the page had."""
+    recipe = Recipe.load(name)
+    data = {"source": "digits", "rows": ranges([int(k) for k in wire(recipe).parts[0]])}
+    adjacency = "record-add-remove" if name == "webfed-digits" else "client"
+    budget = {"limit": 1e6, "delta": 1e-5, "adjacency": adjacency}
+    Client.create(folder, Settings.of({"data": data, "budget": budget})).close()
+    key = bytes([KEY]) * KEY_BYTES
+    client = Client.open(folder, randomness=lambda _: lambda clients: Keystream(key, [0] * len(clients), 0))
+    client.join(Invitation.of(recipe, federation, 0, datasets.load("digits")).encode())
+    return client
+
+
+def test_a_report_is_what_the_encoder_makes_with_that_key(
+    browser: Browser, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    with served(tmp_path, *BODY_BYTES, "--gather", "0") as server:
+        told = play("known_key", browser, server, federations=list(BODY_BYTES), key=KEY, reports=REPORTS)
+    for name, size in BODY_BYTES.items():
+        with subtests.test(name):
+            check_requests(told[name]["requests"], server.url)
+            reports = check_frames(told[name]["sent"], told[name]["received"], size)
+            asked = plans(told[name]["received"])
+            assert len(reports) >= REPORTS
+            with native(tmp_path / name, name, asked[reports[0].round].federation) as client:
+                for report in reports[:REPORTS]:
+                    expected = Answer.decode(client.answer("report", asked[report.round].encode()))
+                    compare(name, report, expected)
+
+
+def compare(name: str, report: Answer, expected: Answer) -> None:
+    """Nothing is sent but the encoder's output; training alone rounds in another order."""
+    assert (report.kind, report.round, report.digest) == (expected.kind, expected.round, expected.digest)
+    if name == "two-point-digits":
+        ours, theirs = (np.unpackbits(np.frombuffer(body, np.uint8)) for body in (report.body, expected.body))
+        assert np.count_nonzero(ours != theirs) <= 1
+    else:
+        ours, theirs = (np.frombuffer(body, "<f4") for body in (report.body, expected.body))
+        assert np.max(np.abs(ours)) > 0.1, "the noise is there"
+        np.testing.assert_allclose(ours, theirs, atol=1e-4)

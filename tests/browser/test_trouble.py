@@ -1,0 +1,82 @@
+"""What goes wrong for people, in a real browser: each is handled as they would hope, and said plainly."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.browser.stage import Browser, play, served
+
+GIGABYTES = 2
+
+
+def write_files(folder: Path) -> dict[str, dict[str, str]]:
+    """Tables and pictures that people choose by mistake, and one good table."""
+    head = ",".join([*(f"p{k}" for k in range(64)), "digit"])
+
+    def table(name: str, *rows: str) -> str:
+        (folder / name).write_text("\n".join([head, *rows]) + "\n")
+        return str(folder / name)
+
+    numbers = ",".join(["3"] * 64)
+    huge = folder / "huge.csv"
+    with huge.open("wb") as file:
+        file.truncate(GIGABYTES * 10**9)  # it takes no space: nothing is written
+    (folder / "torn.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(40))
+    return {
+        "tables": {
+            "text": table("text.csv", f"{numbers},1", f"{numbers.replace('3', 'abc', 1)},2"),
+            "label": table("label.csv", f"{numbers},1", f"{numbers},12"),
+            "short": table("short.csv", "1,2,3"),
+            "huge": str(huge),
+            "good": table("good.csv", f"{numbers},1", f"{numbers},2", f"{numbers},2"),
+        },
+        "images": {"torn": str(folder / "torn.png")},
+    }
+
+
+#: What was chosen, and what the page must name of it.
+NAMED = {"text": "abc", "label": "12", "short": "64 numbers", "huge": "200 MB", "torn": "torn.png"}
+
+
+def test_trouble_is_handled_and_said_plainly(browser: Browser, tmp_path: Path, subtests: pytest.Subtests) -> None:
+    options = ("--invite", "--gather", "0", "--set", "rounds.quorum=2", "--set", "rounds.count=60")
+    with served(tmp_path, "webfed-digits", *options, "--set", "clients.budget=") as server:
+        tokens = re.findall(r"token=(\S+)", server.said())
+        told = play("trouble", browser, server, federation="webfed-digits", tokens=tokens, **write_files(tmp_path))
+
+    for name, named in NAMED.items():
+        with subtests.test(f"a bad file is named: {name}"):
+            assert named in told[name]["text"]
+            assert told[name]["kind"] == "note bad"
+            assert told[name]["seconds"] < 10
+
+    with subtests.test("nothing of a chosen file leaves"):
+        assert told["nothing left"]["sent"] == 0
+
+    with subtests.test("a good table is counted, for the person alone"):
+        assert told["good"]["text"].startswith("3 examples can be used: 1 of “1” and 2 of “2”.")
+
+    with subtests.test("a forged invitation is turned away before anything is released"):
+        assert "invitation is missing, forged or used up" in told["forged"]["text"]
+        assert told["forged"]["records"] == 0
+
+    with subtests.test("a page with a spent budget declines"):
+        assert told["spent"]["text"] == "Your budget is used up"
+        assert told["spent"]["records"] == 0
+        assert any(one["declined"] > 0 and one["reports"] == 0 for one in told["end"]["participants"])
+
+    with subtests.test("a report with extra bits is refused, and the operator sees it"):
+        assert told["refused"]["slots"] == 1
+        assert re.match(r"Number 1, round \d+: .*2604 bytes, 2600 were expected", told["refused"]["text"])
+        assert {one["client"] for one in told["end"]["refused"]} == {1}
+
+    with subtests.test("a second tab says why it does not take part, and the first goes on"):
+        assert "another tab" in told["second tab"]["text"]
+        assert told["second tab"]["first"] not in ("failed", "left")
+
+    with subtests.test("a page without network says so, and goes on when it is back"):
+        assert "Nothing is lost" in told["network"]["away"]
+        assert told["network"]["rounds"] == sorted(set(told["network"]["rounds"]))

@@ -1,0 +1,125 @@
+// People for whom something goes wrong: a forged invitation, a spent budget, a report with extra bits, a second tab, no network.
+import {
+  cable,
+  federation,
+  follow,
+  join_,
+  launch,
+  participant,
+  picture,
+  record,
+  state,
+  tell,
+  until,
+  wanted,
+} from "./pages.mjs";
+
+const [mine, hers, spent, theirs] = wanted.tokens;
+const browser = await launch();
+try {
+  const clumsy = await participant(browser);
+  await clumsy.page.goto(`${wanted.server}/#/${wanted.federation}`);
+  await clumsy.page.waitForSelector("#agree");
+  await clumsy.page.check("input[value=csv]");
+  for (const [name, path] of Object.entries(wanted.tables))
+    tell({ what: name, ...(await chosen(clumsy, "#table-file", path)) });
+  await clumsy.page.check("input[value=images]");
+  for (const [name, path] of Object.entries(wanted.images))
+    tell({ what: name, ...(await chosen(clumsy, "#picture-files", path)) });
+  tell({ what: "nothing left", sent: clumsy.sent.length });
+  await clumsy.context.close();
+
+  const stranger = await participant(browser);
+  await join_(stranger, { invite: "forged" });
+  await until(stranger, ["failed"], 20);
+  tell({
+    what: "forged",
+    text: await stranger.page.textContent(".troubles"),
+    records: (await record(stranger)).length,
+  });
+
+  const liar = await participant(browser);
+  await liar.page.addInitScript(() => {
+    const send = WebSocket.prototype.send;
+    WebSocket.prototype.send = function (data) {
+      if (typeof data === "string") return send.call(this, data);
+      const bytes = new Uint8Array(data.buffer ?? data, data.byteOffset ?? 0, data.byteLength);
+      return send.call(this, new Uint8Array([...bytes, 1, 2, 3, 4]));
+    };
+  });
+  await join_(liar, { invite: hers });
+
+  const poor = await participant(browser);
+  await poor.page.goto(`${wanted.server}/#/`);
+  await poor.page.evaluate(
+    ([name, token]) => {
+      const budget = { limit: 0.5, delta: 1e-5, basis: "proven", adjacency: "record-add-remove" };
+      sessionStorage.setItem(
+        "sordino:taking-part",
+        JSON.stringify({ federation: name, data: "sample", choice: { budget }, token }),
+      );
+    },
+    [wanted.federation, spent],
+  );
+  await poor.page.goto(`${wanted.server}/?again#/${wanted.federation}`);
+
+  const honest = await participant(browser);
+  const network = await cable();
+  await join_(honest, { invite: mine, server: network.server });
+  await follow(({ round }) => round >= 1);
+  const second = { ...(await participant(browser)), page: await honest.context.newPage() };
+  await join_(second, { invite: theirs, server: network.server });
+  await second.page.waitForSelector(".troubles p, [data-state=failed]", { timeout: 20_000 });
+  tell({
+    what: "second tab",
+    text: await second.page.textContent(".troubles"),
+    state: await state(second),
+    first: await state(honest),
+  });
+  await second.page.close();
+
+  network.cut();
+  await until(honest, ["offline"], 30);
+  const away = await honest.page.textContent(".now-more");
+  await new Promise((resolve) => setTimeout(resolve, 1500));
+  const before = (await record(honest)).length;
+  network.mend();
+  await until(honest, ["waiting", "training", "randomising", "sending"], 40);
+  await honest.page.waitForFunction((count) => document.querySelectorAll(".sent tbody tr").length > count, before, {
+    timeout: 30_000,
+  });
+  tell({ what: "network", away, rounds: (await record(honest)).map(({ round }) => round) });
+
+  network.close();
+  await until(poor, ["declined"], 30);
+  tell({
+    what: "spent",
+    text: await poor.page.textContent(".now"),
+    records: (await record(poor)).length,
+    shown: await poor.page.textContent(".notes"),
+  });
+
+  const operator = await participant(browser);
+  await operator.page.goto(`${wanted.server}/live`);
+  await operator.page.waitForSelector("#refused ~ .stack .note.bad");
+  await picture(operator, "live-refused", { fullPage: true });
+  tell({
+    what: "refused",
+    text: await operator.page.textContent("#refused ~ .stack"),
+    slots: await operator.page.locator(".slots .wrong").count(),
+  });
+  const now = await federation();
+  tell({ what: "end", refused: now.live.refused, participants: now.live.participants, history: now.history });
+} finally {
+  await browser.close();
+}
+
+/** What the page says about a file, and how long it took. */
+async function chosen({ page }, field, path) {
+  const began = Date.now();
+  await page.evaluate(() => document.querySelector(".found").replaceChildren());
+  await page.setInputFiles(field, path);
+  await page.waitForSelector(".found .note", { timeout: 30_000 });
+  const kind = await page.getAttribute(".found .note", "class");
+  return { text: (await page.textContent(".found")).trim(), kind, seconds: (Date.now() - began) / 1000 };
+}

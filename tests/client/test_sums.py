@@ -1,0 +1,290 @@
+"""Secure sums among clients' processes that are killed at every step, and with a coordinator that is."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sordino.channels import secagg
+from sordino.channels.secagg import STEPS
+from sordino.client.core import Client
+from sordino.client.refusal import Reason
+from sordino.coordinator import Coordinator, NobodyLeft
+from sordino.fleets.local_clients import SocketFleet
+from sordino.learning import datasets
+from sordino.messages import Answer, Kind
+from sordino.methods.interface import State
+from sordino.wiring import Federation
+from tests.client import people
+from tests.client.mortals import ROOT, Mortals
+from tests.client.people import COST, NAME
+
+EVERY_STEP = [(step, when) for step in STEPS for when in ("before", "after")]
+
+
+@pytest.fixture(autouse=True)
+def _digits_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "load", people.read_once)
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder with a short name: paths of sockets have about a hundred letters."""
+    found = Path(tempfile.mkdtemp(prefix="sdo-"))
+    yield found
+    shutil.rmtree(found)
+
+
+def summed(clients: int = 5, **changes: Any) -> Federation:
+    split = {"split": {"kind": "iid", "clients": clients}, "data.train_limit": 20 * clients}
+    return people.wire(people.recipe({**split, "method.channel": {"kind": "summed"}, **changes}))
+
+
+def added_up(federation: Federation, state: State, reports: dict[int, bytes]) -> np.ndarray:
+    """The parameters that these reports lead to when they are added in the clear."""
+    plan = federation.method.plan(state, NAME)
+    tally = federation.method.tally(plan)
+    assert tally.add(list(reports), list(reports.values())) == {}
+    return federation.method.update(state, plan, tally).parameters
+
+
+def kept_of(folder: Path) -> dict[str, Any]:
+    """What a client's folder holds of its last sum, without the answer."""
+    text = (folder / "federations" / NAME / "sum" / "state").read_bytes()
+    found = json.loads(text[4 : 4 + int.from_bytes(text[:4], "little")])
+    return {**found, "part": json.loads(found["part"])}
+
+
+# --- processes that are killed
+
+
+def test_coordinator_and_clients_are_killed_before_and_after_every_step_and_every_report_counts_once(place):
+    """In the first round the coordinator dies ten times, in the second one client ten times and another twice."""
+    federation = summed()
+    deaths = {3: EVERY_STEP, 1: [("masked", "after"), ("unmask", "after")]}
+    mortals = Mortals(place, federation, deaths, federations=[NAME])
+    given = {
+        "recipe": federation.recipe.to_toml(), "deaths": EVERY_STEP, "out": str(place / "out"),
+        "sockets": {number: str(path) for number, path in mortals.sockets.items()},
+    }  # fmt: skip
+    (place / "coordinating.json").write_text(json.dumps(given))
+    with mortals:
+        fleet = SocketFleet(mortals.sockets, patience=120.0)
+        assert fleet.invite({n: people.invitation(federation.recipe, n).encode() for n in range(5)}) == {}
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.client.coordinating", str(place / "coordinating.json")],
+            cwd=ROOT, capture_output=True, text=True, timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        # Eleven sums of one round, of which the last comes to its end; in the one before, all was revealed already.
+        assert json.loads(done.stdout) == {"reported": [0, 1, 2, 3, 4], "why_lost": ""}
+        for number in range(5):
+            sessions = kept_of(mortals.folder(number))["part"]["part"]["sessions"]
+            assert len(set(sessions)) == len(sessions) == 10, "all but the one that nobody was asked for"
+        start = federation.method.init()
+        first = replace(start, round=1, parameters=np.load(place / "out.npy"))
+        mortals.let_die()
+        second, held = people.coordinator(federation, fleet).round(first)
+        assert held.attendance.reported == [0, 1, 2, 3, 4]
+    assert sorted(mortals.died) == [(1, 0), (1, 1), *((3, life) for life in range(10))]
+    reports = {number: mortals.reports(number) for number in range(5)}  # one for each round, however often it was added
+    for before, after, round in ((start, first, 1), (first, second, 2)):
+        expected = added_up(federation, before, {number: own[round] for number, own in reports.items()})
+        assert np.array_equal(after.parameters, expected)
+    for number in range(5):
+        assert mortals.spent(number) == pytest.approx(2 * COST)
+        part = kept_of(mortals.folder(number))["part"]
+        assert part["client"] is None, "no secret outlives its sum"
+        assert part["part"]["pledge"] == [0, 1, 2, 3, 4]
+
+
+# --- what a client may reveal, and no more
+
+
+class Restarting(people.DirectFleet):
+    """Every client is another process at every step, as far as it can tell."""
+
+    def exchange(self, step: str, messages: Any, deadline: Any) -> Any:
+        for number, client in self.clients.items():
+            client.close()
+            self.clients[number] = Client.open(client.folder)  # type: ignore[index]
+        yield from super().exchange(step, messages, deadline)
+
+
+def test_all_clients_may_restart_between_all_steps(tmp_path):
+    federation = summed(4)
+    fleet, start = Restarting(people.members(tmp_path, federation)), federation.method.init()
+    state, held = people.coordinator(federation, fleet).round(start)
+    assert held.attendance.reported == [0, 1, 2, 3]
+    _, held = people.coordinator(federation, people.DirectFleet(fleet.clients)).round(state)
+    assert held.attendance.reported == [0, 1, 2, 3]
+    for client in fleet.clients.values():
+        assert client.standing.spent == pytest.approx(2 * COST)
+        assert len(list((client.folder / "federations" / NAME / "sum").iterdir())) == 2, "one plan, one state"
+
+
+class Lying(people.DirectFleet):
+    """Restarts a client after one of its answers and then asks that step again, otherwise."""
+
+    def __init__(self, clients: Any, step: str, otherwise: Any) -> None:
+        super().__init__(clients)
+        self._step, self._otherwise = step, otherwise
+        self.replies: list[Any] = []
+
+    def exchange(self, step: str, messages: Any, deadline: Any) -> Any:
+        found = list(super().exchange(step, messages, deadline))
+        if step == self._step:
+            self.clients[0].close()
+            self.clients[0] = Client.open(self.clients[0].folder)  # type: ignore[index]
+            self.replies.append(self.clients[0].reply(step, self._otherwise(messages)))
+        yield from found
+
+
+def without(names: list[int], length: int) -> Any:
+    """A list of clients, with something from each but client 0, without some of them."""
+
+    def shorter(messages: dict[int, bytes]) -> bytes:
+        head, body = messages[0][: secagg._HEAD.size], messages[0][secagg._HEAD.size :]
+        count = int.from_bytes(body[:4], "little")
+        listed = np.frombuffer(body[4 : 4 + 4 * count], "<u4").tolist()
+        rest = body[4 + 4 * count :]
+        pieces = {n: rest[length * k : length * (k + 1)] for k, n in enumerate(listed[1:])}
+        left = [number for number in listed if number not in names]
+        return head + secagg._listed(left) + b"".join(pieces[n] for n in left[1:])
+
+    return shorter
+
+
+@pytest.mark.parametrize(
+    ("step", "length"),
+    [("masked", secagg._SEALED), ("confirm", 16), ("unmask", 16)],
+    ids=["masked", "confirm", "unmask"],
+)
+def test_after_a_restart_no_step_is_answered_in_a_second_way(tmp_path, step, length):
+    """Names left out of a list that was answered: the tags and seals of those who stay are good, the time is over."""
+    federation = summed(5)
+    fleet = Lying(people.members(tmp_path, federation), step, without([4], length))
+    _, held = people.coordinator(federation, fleet).round(federation.method.init())
+    (reply,) = fleet.replies
+    assert reply.reason and Answer.decode(reply.answer).kind is Kind.DECLINED
+    assert held.attendance.reported == [0, 1, 2, 3, 4], "the others finish the sum without its help"
+    state = kept_of(fleet.clients[0].folder)["part"]
+    assert state["client"] is None, "it answers nothing more in this sum"
+
+
+def test_the_lists_that_the_lie_is_made_of_are_good_when_they_come_first(tmp_path):
+    """Else the test above would prove nothing: the same shorter lists are answered by a client that saw no others."""
+    federation = summed(5)
+    clients = people.members(tmp_path, federation)
+
+    class Shorter(people.DirectFleet):
+        def exchange(self, step: str, messages: Any, deadline: Any) -> Any:
+            if step == "confirm":
+                reply = clients[0].reply(step, without([4], 16)(messages))
+                assert not reply.reason
+                return
+            yield from super().exchange(step, messages, deadline)
+
+    people.coordinator(federation, Shorter(clients)).round(federation.method.init())
+
+
+# --- a sum that is begun anew
+
+
+class Dropping(people.DirectFleet):
+    """Clients that are gone from a step on."""
+
+    gone: tuple[int, ...] = ()
+    since = "keys"
+
+    def exchange(self, step: str, messages: Any, deadline: Any) -> Any:
+        if STEPS.index(step) >= STEPS.index(self.since):
+            messages = {number: message for number, message in messages.items() if number not in self.gone}
+        yield from super().exchange(step, messages, deadline)
+
+
+def begun_anew(folder: Path, first: tuple[int, ...], then: tuple[int, ...], since: str = "masked") -> Any:
+    """A round held twice by a server that forgot the first time, each time without some clients from a step on."""
+    federation = summed(5)
+    fleet, start = Dropping(people.members(folder, federation)), federation.method.init()
+    fleet.gone, fleet.since = first, since
+    before, held = people.coordinator(federation, fleet).round(start)
+    assert held.counted
+    fleet.gone = then
+    after, again = people.coordinator(federation, fleet).round(start)
+    return before, after, again, fleet
+
+
+@pytest.mark.parametrize("since", ["keys", "shares", "masked"])
+def test_a_sum_that_was_revealed_is_revealed_again_over_the_same_clients_though_others_are_back(tmp_path, since):
+    before, after, again, fleet = begun_anew(tmp_path, first=(3,), then=(), since=since)
+    assert again.attendance.reported == [0, 1, 2, 4]
+    assert np.array_equal(before.parameters, after.parameters)
+    assert all(client.standing.spent == pytest.approx(COST) for n, client in fleet.clients.items() if n != 3)
+
+
+@pytest.mark.parametrize("since", ["keys", "shares", "masked"])
+def test_a_sum_that_was_revealed_is_not_revealed_over_fewer_and_the_record_says_why(tmp_path, since):
+    before, after, again, _ = begun_anew(tmp_path, first=(), then=(3,), since=since)
+    assert not again.counted and "client 3, who is in it, is not there any more" in again.why_lost
+    assert not np.array_equal(before.parameters, after.parameters)
+
+
+def test_a_server_that_keeps_the_earlier_sum_to_itself_gets_no_other(tmp_path, monkeypatch):
+    """It leaves out what clients say of the sum that they helped to reveal, and asks for one without client 3."""
+    federation = summed(5)
+    fleet, start = Dropping(people.members(tmp_path, federation)), federation.method.init()
+    _, held = people.coordinator(federation, fleet).round(start)
+    assert held.attendance.reported == [0, 1, 2, 3, 4]
+    monkeypatch.setattr(secagg.Server, "_keep_to_pledge", lambda self: self._pledges.clear())
+    fleet.gone, fleet.since = (3,), "masked"
+    _, again = people.coordinator(federation, fleet).round(start)
+    assert not again.counted and "0 of 5 clients answered the step 'confirm'" in again.why_lost
+    assert "the difference of the two would show" in (fleet.clients[0].folder / "log.txt").read_text()
+
+
+def test_a_client_that_lost_what_it_knew_of_a_sum_joins_no_second_one(tmp_path):
+    federation = summed(5)
+    fleet, start = people.DirectFleet(people.members(tmp_path, federation)), federation.method.init()
+    people.coordinator(federation, fleet).round(start)
+    shutil.rmtree(fleet.clients[0].folder / "federations" / NAME / "sum")
+    _, again = people.coordinator(federation, fleet).round(start)
+    assert fleet.reasons == {0: Reason.OUT_OF_ORDER.value}
+    assert not again.counted and 0 in again.attendance.declined
+
+
+def test_a_ledger_from_before_a_sum_draws_no_second_report_for_it(tmp_path):
+    federation = summed(5)
+    clients = people.members(tmp_path, federation)
+    fleet, start = people.DirectFleet(clients), federation.method.init()
+    folder = clients[0].folder
+    backup = (folder / "ledger.sqlite").read_bytes()
+    people.coordinator(federation, fleet).round(start)
+    clients[0].close()
+    for path in folder.glob("ledger.sqlite*"):
+        path.unlink()
+    (folder / "ledger.sqlite").write_bytes(backup)
+    clients[0] = Client.open(folder)
+    assert clients[0].standing.spent == 0
+    _, again = people.coordinator(federation, fleet).round(start)
+    assert fleet.reasons == {0: Reason.OLDER_LEDGER.value} and clients[0].standing.spent == 0
+    assert not again.counted
+
+
+def test_an_earlier_round_is_not_summed_after_a_later_one(tmp_path):
+    federation = summed(4)
+    fleet, start = people.DirectFleet(people.members(tmp_path, federation)), federation.method.init()
+    coordinator: Coordinator = people.coordinator(federation, fleet)
+    state, _ = coordinator.round(start)
+    coordinator.round(state)
+    with pytest.raises(NobodyLeft, match="all 4 clients declined in round 1"):
+        coordinator.round(start)

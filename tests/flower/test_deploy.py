@@ -1,0 +1,609 @@
+"""`sordino deploy`: what it makes is what TLS, Flower and clients take, and its check says what is wrong."""
+
+import http.server
+import json
+import shlex
+import shutil
+import socket
+import ssl
+import stat
+import subprocess
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from sordino.client.core import Client
+from sordino.client.invitation import Invitation
+from sordino.deploy import certificates, checks, commands, keys
+from sordino.deploy.certificates import Pair
+from sordino.deploy.checks import Finding
+from sordino.deploy.deployment import Deployment
+from sordino.deploy.making import Place, make, member_names, renew
+from sordino.errors import InvalidInput
+from sordino.recipe import Recipe
+from tests.client import people
+from tests.engine import tiny
+from tests.flower.nodes import Served
+
+with warnings.catch_warnings():  # typer imports names that click has deprecated
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from click.testing import Result
+    from typer.testing import CliRunner
+
+    from sordino.cli import app
+
+NOW = datetime.now(UTC)
+
+
+def sordino(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+# --- certificates -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Pair:
+    return certificates.authority()
+
+
+def handshake(folder: Path, own: Pair, authority: bytes, host: str) -> None:
+    """A whole TLS handshake in memory, as Python's own client and server do it."""
+    for name, data in (("own.crt", own.certificate), ("own.key", own.key), ("ca.crt", authority)):
+        (folder / name).write_bytes(data)
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(folder / "own.crt", folder / "own.key")
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = certificates.trusting(folder / "ca.crt").wrap_bio(to_client, to_server, server_hostname=host)
+    server = serving.wrap_bio(to_server, to_client, server_side=True)
+    waiting = [client, server]
+    while waiting:
+        for side in list(waiting):
+            try:
+                side.do_handshake()
+                waiting.remove(side)
+            except ssl.SSLWantReadError:
+                pass
+
+
+@pytest.mark.parametrize("host", ["flower.example.org", "192.0.2.7", "2001:db8::7", "localhost", "127.0.0.1"])
+def test_a_servers_certificate_is_taken_for_its_hosts_and_for_calls_on_its_own_machine(issuer, tmp_path, host):
+    own = certificates.server(["flower.example.org", "192.0.2.7", "2001:db8::7"], issuer)
+    handshake(tmp_path, own, issuer.certificate, host)
+
+
+@pytest.mark.parametrize("host", ["example.org", "other.example.org", "192.0.2.8"])
+def test_it_is_refused_for_other_hosts(issuer, tmp_path, host):
+    own = certificates.server(["flower.example.org", "192.0.2.7"], issuer)
+    with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
+        handshake(tmp_path, own, issuer.certificate, host)
+
+
+def test_it_is_refused_when_it_has_expired_or_another_authority_signed_it(issuer, tmp_path):
+    old = certificates.server(["a.org"], issuer, 3, now=NOW - timedelta(days=4))
+    with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
+        handshake(tmp_path, old, issuer.certificate, "a.org")
+    fresh = certificates.server(["a.org"], issuer, 3)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(tmp_path, fresh, certificates.authority().certificate, "a.org")
+
+
+def test_a_certificate_says_how_long_it_is_valid_and_for_whom(issuer):
+    own = certificates.server(["A.org"], issuer, 90, now=NOW)
+    found = certificates.seen(own.certificate)
+    assert abs(found.ends - NOW - timedelta(days=90)) < timedelta(seconds=2)
+    assert abs(NOW - found.begins - timedelta(hours=1)) < timedelta(seconds=2)
+    assert found.names == ("a.org", "localhost", "127.0.0.1", "::1")
+    assert found.covers("A.ORG") and found.covers("0:0:0:0:0:0:0:1") and not found.covers("b.a.org")
+    assert replace(found, names=("*.a.org",)).covers("b.a.org")
+    assert not replace(found, names=("*.a.org",)).covers("c.b.a.org")
+    assert certificates.signed_by(own.certificate, issuer.certificate)
+    assert not certificates.signed_by(own.certificate, certificates.authority().certificate)
+
+
+def test_no_certificate_outlives_its_authority(issuer):
+    ends = certificates.seen(issuer.certificate).ends
+    late = certificates.server(["a.org"], issuer, 500, now=ends - timedelta(days=100))
+    assert certificates.seen(late.certificate).ends == ends
+    with pytest.raises(InvalidInput, match="authority's own certificate has expired"):
+        certificates.server(["a.org"], issuer, now=ends + timedelta(hours=2))
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "https://a.org",
+        "a.org:8000",
+        "a b",
+        "-a.org",
+        "a..org",
+        "1.2.3",
+        "0.0.0.0",
+        "::",
+        "x" * 64,
+        "a." * 127 + "org",
+    ],
+)
+def test_what_is_no_host_is_refused(host):
+    with pytest.raises(InvalidInput):
+        certificates.checked_host(host)
+
+
+@pytest.mark.parametrize("days", [0, -1, 826])
+def test_certificates_last_neither_no_time_nor_for_ever(issuer, days):
+    with pytest.raises(InvalidInput, match="1 to 825 days"):
+        certificates.server(["a.org"], issuer, days)
+
+
+def test_a_key_that_does_not_belong_to_the_authority_signs_nothing(issuer):
+    with pytest.raises(InvalidInput, match="does not belong"):
+        certificates.server(["a.org"], Pair(issuer.certificate, certificates.authority().key))
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        certificates.server(["a.org"], Pair(issuer.certificate, b"nothing"))
+
+
+# --- node keys --------------------------------------------------------------------------------------------------------
+
+BASE_POINT = (
+    b"ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBBGsX0fLhLEJH+Lzm5WOkQPJ3A32BLeszoPShOUXY"
+    b"mMKWT+NC4v4af5uO5+tKfA+eFivOM1drMV7Oy7ZAaDe/UfU= the public key of 1\n"
+)
+
+
+def test_a_fingerprint_is_the_one_that_ssh_prints():
+    assert keys.fingerprint(BASE_POINT) == "SHA256:SFMVDOrhOSBssOVH9hIcK/Z2XVf1oSVMjNCL8u2aICY"
+
+
+def test_a_node_key_is_p384_in_the_form_that_flower_reads():
+    pair = keys.make()
+    private = serialization.load_ssh_private_key(pair.private, password=None)
+    assert isinstance(private, ec.EllipticCurvePrivateKey) and private.curve.name == "secp384r1"
+    assert serialization.load_ssh_public_key(pair.public) == private.public_key()
+    assert keys.public_of(pair.private) == pair.public
+
+
+def test_what_is_no_node_key_is_refused():
+    with pytest.raises(InvalidInput, match="OpenSSH"):
+        keys.public_of(b"nothing")
+    with pytest.raises(InvalidInput, match="public key"):
+        keys.fingerprint(b"nothing")
+
+
+# --- a whole set-up ---------------------------------------------------------------------------------------------------
+
+ROUNDS = 3
+
+
+def recipe(**changes: Any) -> Recipe:
+    return people.recipe({"clients.epsilon": [1.0, 2.0, 1.0], **changes})
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("original") / "demo"
+    with socket.socket() as probe:  # a port where nobody listens
+        probe.bind(("127.0.0.1", 0))
+        make(folder, recipe(), Place("127.0.0.1", probe.getsockname()[1]), federation="demo")
+    return folder
+
+
+@pytest.fixture
+def setup(original: Path) -> Iterator[Path]:
+    """A copy, in a place with a short name: paths of sockets have about a hundred letters."""
+    place = Path(tempfile.mkdtemp(prefix="sdo-"))
+    shutil.copytree(original, place / "demo")
+    yield place / "demo"
+    shutil.rmtree(place)
+
+
+def test_private_keys_are_their_owners_alone_and_lie_nowhere_else(original):
+    private = {path.relative_to(original) for path in original.rglob("*") if b"PRIVATE KEY" in _content(path)}
+    expected = {"authority/ca.key", "server/server.key", *(f"client-{n}/node.key" for n in (1, 2, 3))}
+    assert private == set(map(Path, expected))
+    for path in private:
+        assert stat.S_IMODE((original / path).stat().st_mode) == 0o600
+    for path in (original, original / "server", original / "client-1", original / "authority"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+def _content(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""
+
+
+def test_every_client_gets_its_own_invitation_and_key_and_all_the_same_authority(original):
+    for number in range(3):
+        place = original / f"client-{number + 1}"
+        invitation = Invitation.decode((place / "demo.invitation").read_bytes())
+        assert (invitation.federation, invitation.client) == ("demo", number)
+        assert Recipe.from_toml(invitation.recipe).rounds.count == ROUNDS
+        public = (original / "server/nodes" / f"{place.name}.pub").read_bytes()
+        assert keys.public_of((place / "node.key").read_bytes()) == (place / "node.pub").read_bytes() == public
+        assert (place / "ca.crt").read_bytes() == (original / "server/ca.crt").read_bytes()
+    assert len({(original / f"client-{n}/node.pub").read_bytes() for n in (1, 2, 3)}) == 3
+
+
+@pytest.mark.parametrize(("number", "epsilon"), [(0, 1.0), (1, 2.0)])
+def test_the_budget_in_the_commands_is_just_enough_for_all_rounds(setup, monkeypatch, number, epsilon):
+    deployment = Deployment.read(setup)
+    place = setup / f"client-{number + 1}"
+    monkeypatch.chdir(place)
+    init, join = (shlex.split(step.command)[1:] for step in commands.steps(deployment, place.name)[:2])
+    limit = float(init[init.index("--budget") + 1])
+    assert limit == 650 * epsilon * ROUNDS  # one bit of this epsilon for each of 650 values, three times
+    assert sordino(*init).exit_code == 0
+    joined = sordino(*join, "--yes")
+    assert f"Of {ROUNDS} rounds your budget allows {ROUNDS}" in joined.stdout, joined.output
+    less = [each if each != f"{limit:g}" else f"{limit - 1:g}" for each in init]
+    less[less.index("init") + 1] = "poorer"
+    assert sordino(*less).exit_code == 0
+    assert f"allows {ROUNDS - 1}" in sordino("client", "join", "poorer", "demo.invitation", "--yes").stdout
+
+
+def test_what_leaves_without_a_proof_is_said_and_asked_for(tmp_path):
+    made = make(tmp_path / "demo", recipe(), Place("a.org"), federation="demo")
+    plain = make(tmp_path / "plain", tiny.recipe(), Place("a.org"))
+    assert "--unproven" not in made.deployment.options[0]
+    assert "--unproven 'model update'" in plain.deployment.options[0]
+    assert "no epsilon" in plain.deployment.asks[0] and "Without any proof" in plain.deployment.asks[0]
+
+
+def test_a_recipe_that_counts_claims_needs_the_owners_word_and_says_so(tmp_path):
+    rule = {"clients.budget": {"limit": 2000.0, "basis": "claimed"}}
+    made = make(tmp_path / "demo", people.recipe(rule), Place("a.org"))
+    assert "--basis claimed --claimed" in made.deployment.options[0]
+    assert "(claimed, " in made.deployment.asks[0]
+
+
+def test_the_shell_file_tells_flower_where_its_folder_lies_wherever_it_was_copied(setup):
+    moved = setup.parent / "else where"
+    shutil.copytree(setup / "server", moved)
+    script = '. ./env.sh && env | grep FLWR_ | sort && cat "$FLWR_HOME/config.toml"'
+    said = subprocess.run(["bash", "-ec", script], cwd=moved, check=True, capture_output=True, text=True).stdout
+    assert "FLWR_TELEMETRY_ENABLED=0" in said and f"FLWR_HOME={moved}/flwr" in said
+    assert f"root-certificates = '{moved}/ca.crt'" in said
+    assert f'address = "{Deployment.read(setup).address}"' in said
+
+
+def test_commands_are_printed_again_as_they_were_written(setup):
+    for machine in ("server", "client-2"):
+        said = sordino("deploy", "commands", setup / machine).stdout
+        assert (setup / machine / "COMMANDS.txt").read_text() in said
+    both = json.loads(sordino("deploy", "commands", setup, "--json").stdout)
+    assert list(both) == ["server", "client-1", "client-2", "client-3"]
+    assert "--enable-supernode-auth" in both["server"][0]["command"] and both["server"][0]["stays"]
+    assert "client-3" in both["client-3"][0]["command"]
+    other = sordino("deploy", "commands", setup, "--machine", "north")
+    assert other.exit_code == 1 and "there are server, client-1" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("host", "listens"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("localhost", "127.0.0.1"),
+        ("::1", "::1"),
+        ("a.org", "0.0.0.0"),
+        ("2001:db8::7", "::"),
+    ],
+)
+def test_a_test_on_one_machine_stays_on_it(original, host, listens):
+    deployment = replace(Deployment.read(original), host=host)
+    words = shlex.split(commands.steps(deployment, "server")[0].command)
+    assert words[words.index("--host") + 1] == listens
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--recipe", "two-point-digits", "--host", "https://a.org"], "without https://"),
+        (["--recipe", "two-point-digits", "--host", "a.org", "--port", "70000"], "1 .. 65535"),
+        (["--recipe", "two-point-digits", "--host", "a.org", "--days", "0"], "1 to 825 days"),
+        (["--recipe", "nothing", "--host", "a.org"], "there is no recipe"),
+        (["--recipe", "two-point-digits", "--host", "a.org", "--federation", "a b"], "a federation's name"),
+        (["--recipe", "two-point-digits", "--host", "a.org", "--nodes", "3", "--member", "x"], "1 names were given"),
+        (["--recipe", "quickstart", "--host", "a.org"], "method.announced_size"),
+        (["--recipe", "central-dp-mnist", "--host", "a.org", "--set", "data.source=digits"], "central-dp"),
+        (["--recipe", "ldp-fl-digits", "--host", "a.org"], "somebody trusted between clients and server"),
+    ],
+    ids=["host", "port", "days", "recipe", "federation", "members", "refused-by-clients", "central", "simulated-only"],
+)
+def test_what_cannot_work_is_refused_before_anything_is_written(tmp_path, arguments, said):
+    done = sordino("deploy", "init", tmp_path / "new", *arguments)
+    assert done.exit_code == 1 and said in done.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_that_holds_something_is_left_alone(tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    done = sordino("deploy", "init", tmp_path, "--recipe", "two-point-digits", "--host", "a.org", "--nodes", "3")
+    assert done.exit_code == 1 and "is not empty" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("names", [("a", "a", "b"), ("a", "b"), ("server", "a", "b"), ("a/b", "a", "b")], ids=str)
+def test_clients_names_are_names_and_each_is_given_once(names):
+    with pytest.raises(InvalidInput):
+        member_names(3, names)
+
+
+def test_named_clients_get_folders_of_their_names(tmp_path):
+    made = make(tmp_path / "demo", recipe(), Place("a.org"), members=("north", "south", "east"))
+    assert made.deployment.machines == ("server", "north", "south", "east")
+    assert "--name south" in (tmp_path / "demo/south/COMMANDS.txt").read_text()
+    assert 'members = "north,south,east"' in (tmp_path / "demo/server/app/pyproject.toml").read_text()
+
+
+def test_a_renewed_certificate_is_taken_by_clients_who_have_the_same_authority(setup, tmp_path):
+    before = (setup / "server/server.crt").read_bytes()
+    ends = renew(setup, 30)
+    own = Pair((setup / "server/server.crt").read_bytes(), (setup / "server/server.key").read_bytes())
+    assert own.certificate != before and abs(ends - NOW - timedelta(days=30)) < timedelta(minutes=5)
+    handshake(tmp_path, own, (setup / "client-1/ca.crt").read_bytes(), "127.0.0.1")
+    assert stat.S_IMODE((setup / "server/server.key").stat().st_mode) == 0o600
+    shutil.rmtree(setup / "authority")
+    with pytest.raises(InvalidInput, match="renew where the set-up was made"):
+        renew(setup)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "version = 2", "version = 1", "nonsense"], ids=["empty", "newer", "short", "none"]
+)
+def test_a_damaged_description_is_refused(setup, text):
+    (setup / "deployment.toml").write_text(text)
+    done = sordino("deploy", "check", setup)
+    assert done.exit_code == 1 and done.stderr.startswith("Refused: ")
+    (setup / "deployment.toml").unlink()
+    assert "no set-up's folder" in sordino("deploy", "check", setup).stderr
+
+
+# --- the check: files and clients -------------------------------------------------------------------------------------
+
+
+def found(folder: Path, timeout: float = 5.0) -> list[Finding]:
+    return checks.check(Deployment.read(folder), folder, timeout)
+
+
+def wrong(folder: Path, machine: str, what: str) -> Finding:
+    """The one complaint of this kind."""
+    (finding,) = [f for f in found(folder) if (f.machine, f.what) == (machine, what) and f.state != "ok"]
+    return finding
+
+
+def fine(folder: Path, machine: str, what: str) -> bool:
+    return any((f.machine, f.what, f.state) == (machine, what, "ok") for f in found(folder))
+
+
+def test_where_nothing_runs_the_check_says_what_to_start(setup):
+    done = sordino("deploy", "check", setup, "--json")
+    assert done.exit_code == 1
+    complaints = {(f["machine"], f["what"]): f for f in json.loads(done.stdout) if f["state"] == "wrong"}
+    assert set(complaints) == {("server", "port"), *((f"client-{n}", "client") for n in (1, 2, 3))}
+    assert "start flower-superlink" in complaints["server", "port"]["remedy"]
+    assert "sordino client init" in complaints["client-1", "client"]["remedy"]
+    text = sordino("deploy", "check", setup).stdout
+    assert "WRONG   server: port:" in text and "ok      server: certificate:" in text
+
+
+def test_files_that_are_missing_or_open_to_others_are_named(setup):
+    (setup / "server/server.crt").unlink()
+    assert "server.crt" in wrong(setup, "server", "files").says
+    (setup / "client-1/node.key").chmod(0o644)
+    assert "chmod 600" in wrong(setup, "client-1", "files").remedy
+    assert fine(setup, "client-2", "files")
+
+
+def test_a_server_certificate_on_disk_that_would_not_do_is_named(setup, issuer):
+    own = Pair((setup / "server/ca.crt").read_bytes(), (setup / "authority/ca.key").read_bytes())
+    for pair, said in (
+        (certificates.server(["127.0.0.1"], own, 3, now=NOW - timedelta(days=5)), "expired"),
+        (certificates.server(["127.0.0.1"], own, 3, now=NOW + timedelta(days=5)), "begins on"),
+        (certificates.server(["127.0.0.1"], own, 3), "ends on"),
+        (certificates.server(["127.0.0.1"], issuer), "not signed by"),
+        (Pair(b"nothing", b""), "no certificate"),
+    ):
+        (setup / "server/server.crt").write_bytes(pair.certificate)
+        assert said in wrong(setup, "server", "certificate").says
+    elsewhere = replace(Deployment.read(setup), host="localhost.example.org")
+    (setup / "server/server.crt").write_bytes(certificates.server(["127.0.0.1"], own).certificate)
+    (complaint,) = [f for f in checks.check(elsewhere, setup) if f.what == "certificate"]
+    assert "nodes call localhost.example.org" in complaint.says
+
+
+def test_another_recipe_in_the_app_is_noticed(setup):
+    assert fine(setup, "server", "recipe")
+    path = setup / "server/app/federation/recipe.toml"
+    path.write_text(path.read_text().replace("count = 3", "count = 30"))
+    assert "not the one that clients were invited to" in wrong(setup, "server", "recipe").says
+
+
+@pytest.fixture
+def joined(setup: Path) -> Path:
+    """The set-up, with its first client made and joined."""
+    people.client(setup / "client-1/client", people.settings()).close()
+    return setup
+
+
+def agree(setup: Path, invitation: bytes) -> None:
+    with Client.open(setup / "client-1/client") as client:
+        client.join(invitation)
+
+
+def test_a_client_that_has_not_joined_or_on_other_terms_is_named(joined):
+    assert "has not agreed" in wrong(joined, "client-1", "client").says
+    agree(joined, people.invitation(recipe(**{"rounds.count": 2}), 0, "demo").encode())
+    assert "agreed to another recipe" in wrong(joined, "client-1", "client").says
+
+
+def test_a_client_that_joined_in_anothers_place_is_named(joined):
+    agree(joined, (joined / "client-2/demo.invitation").read_bytes())
+    assert "as number 1" in wrong(joined, "client-1", "client").says
+
+
+def test_a_client_is_fine_when_it_answers_under_its_name(joined):
+    agree(joined, (joined / "client-1/demo.invitation").read_bytes())
+    assert fine(joined, "client-1", "client")
+    assert "sordino client serve" in wrong(joined, "client-1", "serving").remedy
+    served = Served(Client.open(joined / "client-1/client"), joined / "client-1/client.sock")
+    try:
+        assert "is called client, and the server waits for client-1" in wrong(joined, "client-1", "serving").says
+    finally:
+        served.stop()
+    (joined / "client-1/client/older-ledger.json").write_text("{}")
+    assert "older than a receipt" in wrong(joined, "client-1", "client").says
+
+
+def test_a_socket_in_too_deep_a_folder_is_named(joined):
+    agree(joined, (joined / "client-1/demo.invitation").read_bytes())
+    deep = joined / ("x" * 90)
+    shutil.copytree(joined / "client-1", deep)
+    assert "shorter path" in wrong(deep, "client-1", "serving").remedy
+
+
+def test_a_key_that_belongs_to_another_node_is_named(joined):
+    shutil.copyfile(joined / "client-2/node.pub", joined / "client-1/node.pub")
+    assert "not the public key of" in wrong(joined, "client-1", "node key").says
+
+
+# --- the check: a server from outside ---------------------------------------------------------------------------------
+
+
+class Answering(http.server.BaseHTTPRequestHandler):
+    """Says what a SuperLink says of itself, or something else."""
+
+    about: dict[str, str]
+    ahead: float
+    status: int
+
+    def do_GET(self) -> None:
+        body = json.dumps({"info": self.about}).encode()
+        self.send_response_only(self.status)
+        self.send_header("Date", formatdate(datetime.now(UTC).timestamp() + self.ahead, usegmt=True))
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *given: Any) -> None: ...
+
+
+@contextmanager
+def server(setup: Path, own: Pair | None = None, **said: Any) -> Iterator[None]:
+    """A server at the set-up's port, with the set-up's certificate or another; without TLS where it is empty."""
+    about = {"title": said.get("title", "SuperLink API"), "version": said.get("version", "1.41.0")}
+    says = {"about": about, "ahead": said.get("ahead", 0.0), "status": said.get("status", 200)}
+    handler = type("Handler", (Answering,), says)
+    running = http.server.ThreadingHTTPServer(("127.0.0.1", Deployment.read(setup).port), handler)
+    place = setup / "server"
+    if own is None or own.certificate:
+        if own is not None:
+            (setup / "other.crt").write_bytes(own.certificate)
+            (setup / "other.key").write_bytes(own.key)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        names = (
+            (place / "server.crt", place / "server.key") if own is None else (setup / "other.crt", setup / "other.key")
+        )
+        context.load_cert_chain(*names)
+        running.socket = context.wrap_socket(running.socket, server_side=True, do_handshake_on_connect=False)
+    thread = threading.Thread(target=running.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield
+    finally:
+        running.shutdown()
+        thread.join()
+        running.server_close()
+
+
+def test_a_server_is_fine_and_its_nodes_cannot_be_asked_for_where_it_only_looks_like_one(setup):
+    with server(setup):
+        for what in ("port", "tls", "server", "clock"):
+            assert fine(setup / "client-1", "client-1", what), what
+        assert "was not asked" in wrong(setup, "server", "nodes").says
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ("expired", "has expired"),
+        ("other host", "is not for 127.0.0.1"),
+        ("other authority", "of another authority"),
+        ("no tls", "no encrypted connection"),
+    ],
+)
+def test_what_is_wrong_with_the_servers_certificate_is_told_apart(setup, issuer, wanted, said):
+    own = Pair((setup / "server/ca.crt").read_bytes(), (setup / "authority/ca.key").read_bytes())
+    served = {
+        "expired": lambda: certificates.server(["127.0.0.1"], own, 3, now=NOW - timedelta(days=9)),
+        "other host": lambda: _for_another_host(own),
+        "other authority": lambda: certificates.server(["127.0.0.1"], issuer),
+        "no tls": lambda: Pair(b"", b""),
+    }[wanted]()
+    with server(setup, served):
+        assert said in wrong(setup / "client-1", "client-1", "tls").says
+
+
+def _for_another_host(own: Pair) -> Pair:
+    """One that is not even for the machine itself, as certificates of other authorities are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(certificates, "LOCAL", ())
+        return certificates.server(["a.org"], own)
+
+
+def test_a_server_that_was_not_started_anew_after_a_renewal_is_noticed(setup):
+    own = Pair((setup / "server/ca.crt").read_bytes(), (setup / "authority/ca.key").read_bytes())
+    with server(setup, certificates.server(["127.0.0.1"], own)):
+        assert "another certificate than server.crt" in wrong(setup, "server", "tls").says
+
+
+@pytest.mark.parametrize(("ahead", "states"), [(-9, "wrong"), (-2, "ok"), (200, "ok"), (400, "wrong")])
+def test_a_clock_that_flower_would_refuse_is_noticed(setup, ahead, states):
+    """The server's clock is `ahead` of this machine's: a node may be 5 seconds ahead of it, or 300 behind."""
+    with server(setup, ahead=ahead):
+        (clock,) = [f for f in found(setup / "client-1") if f.what == "clock"]
+    assert clock.state == states
+
+
+def test_another_program_or_version_at_the_port_is_noticed(setup):
+    with server(setup, title="Something"):
+        assert "no SuperLink" in wrong(setup / "client-1", "client-1", "server").says
+    with server(setup, status=403):
+        assert "fine where a proxy" in wrong(setup / "client-1", "client-1", "server").remedy
+    with server(setup, version="1.40.0"):
+        assert "1.40.0" in wrong(setup / "client-1", "client-1", "server").says
+
+
+def test_a_name_that_nobody_knows_is_named(setup):
+    elsewhere = replace(Deployment.read(setup), host="nowhere.invalid")
+    (complaint,) = [f for f in checks.check(elsewhere, setup, 2.0) if f.what == "port"]
+    assert "has no address here" in complaint.remedy
+
+
+@pytest.mark.parametrize(
+    ("version", "state"), [("1.41.0", "ok"), ("1.42.3", "ok"), ("1.43.0", "wrong"), ("1.40.9", "wrong")]
+)
+def test_versions_of_flower_that_were_not_tried_are_named(setup, monkeypatch, version, state):
+    monkeypatch.setattr(checks.metadata, "version", lambda name: version)
+    monkeypatch.setattr(checks.shutil, "which", lambda name: "/somewhere")
+    (finding,) = [f for f in found(setup / "client-1") if f.what == "flower"]
+    assert finding.state == state
+
+
+def test_a_recipe_with_a_shuffler_tells_owners_to_allow_it_and_the_server_where_its_files_are(tmp_path):
+    channel = {"kind": "shuffler", "at_least": 2, "url": "https://mix.example.org:8470", "key": "ab" * 32}
+    given = people.method_recipe("ldp-fl").with_({"method.channel": channel})
+    made = make(tmp_path / "demo", given, Place("a.org"), federation="demo")
+    allow = commands.steps(made.deployment, "client-1")[1].command
+    assert allow == "sordino client shuffler client demo https://mix.example.org:8470 --token shuffler.token"
+    run = commands.steps(made.deployment, "server")[-1].command
+    assert "shuffler-token='$PWD/shuffler.token' shuffler-key='$PWD/shuffler.key'" in run

@@ -1,0 +1,176 @@
+"""Clients behind real sockets that are slow, silent, rude or gone: rounds end in time, the record says what came."""
+
+import itertools
+import json
+import socket
+import struct
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sordino.client import frames
+from sordino.client.frames import Request, Response
+from sordino.fleets import local_clients
+from sordino.fleets.local_clients import SocketFleet
+from sordino.messages import Answer
+from sordino.serving import Outcome, serve
+from tests.client import people
+from tests.client.people import NAME
+from tests.survival.unruly import Behaviour, Unruly, clients, honest
+
+CLIENTS = 3
+
+
+def served(
+    behaviours: dict[int, dict[int, Behaviour]], changes: dict[str, Any] | None = None, patience: float = 5.0
+) -> tuple[Outcome, list[Unruly], str]:
+    given = people.recipe({"rounds.count": 3, "rounds.quorum": 2, **(changes or {})})
+    with clients(given, behaviours) as (place, services):
+        fleet = SocketFleet({number: place / f"{number}.sock" for number in range(CLIENTS)}, patience=patience)
+        outcome = serve(given, fleet, place / "run", federation=NAME)
+        assert outcome.folder is not None
+        lines = (outcome.folder / "metrics.jsonl").read_text().splitlines()
+        recorded = [
+            {k: v for k, v in json.loads(line).items() if k in ("reported", "late", "strays")} for line in lines
+        ]
+        assert recorded == [{"reported": r.reported, "late": r.late, "strays": r.strays} for r in outcome.rounds]
+        return outcome, services, (outcome.folder / "report.html").read_text()
+
+
+def after(seconds: float) -> Behaviour:
+    def behave(connection: socket.socket, request: Request, response: Response) -> None:
+        time.sleep(seconds)
+        honest(connection, request, response)
+
+    return behave
+
+
+def test_a_straggler_is_not_waited_for_and_its_answer_is_seen_to_be_late():
+    outcome, _, page = served({2: {1: after(2.4)}, 0: {2: after(0.9)}}, {"rounds.deadline": 2.0, "rounds.count": 2})
+    first, second = outcome.rounds
+    assert (first.reported, first.counted) == (2, True)
+    assert (second.reported, second.late) == (3, 1)
+    assert 1.9 < first.seconds < 4
+    assert "Who took part" in page and "late" in page
+    assert [budget.reports for budget in outcome.result.budgets] == [2, 2, 2]  # a late answer has left its client too
+
+
+def test_an_answer_that_comes_twice_counts_once():
+    def twice(connection: socket.socket, request: Request, response: Response) -> None:
+        honest(connection, request, response)
+        honest(connection, request, response)
+
+    outcome, _, page = served({0: {2: twice}, 1: {2: after(0.5)}})
+    assert [record.reported for record in outcome.rounds] == [3, 3, 3]
+    assert [record.strays for record in outcome.rounds] == [{}, {"duplicate": 1}, {}]
+    assert "stray answers" in page
+
+
+def forged(change: Callable[[Answer], Answer]) -> Behaviour:
+    def behave(connection: socket.socket, request: Request, response: Response) -> None:
+        answer = change(Answer.decode(response.payload))
+        frames.send(connection, Response(True, answer.encode(), "", response.receipt).encode())
+
+    return behave
+
+
+def test_answers_to_other_rounds_and_plans_do_not_count_and_are_told_apart():
+    behaviours = {
+        0: {
+            1: forged(lambda a: Answer(a.kind, a.round + 7, a.digest, a.body)),
+            2: forged(lambda a: Answer(a.kind, a.round, b"x" * 16, a.body)),
+            3: forged(lambda a: Answer(a.kind, a.round - 2, a.digest, a.body)),
+        }
+    }
+    outcome, _, _ = served(behaviours)
+    assert [record.reported for record in outcome.rounds] == [2, 2, 2]
+    assert [(record.strays, record.late) for record in outcome.rounds] == [
+        ({"wrong round": 1}, 0), ({"another plan": 1}, 0), ({}, 1),
+    ]  # fmt: skip
+
+
+def raw(content: bytes) -> Behaviour:
+    return lambda connection, request, response: connection.sendall(content)
+
+
+def drip(connection: socket.socket, request: Request, response: Response) -> None:
+    """One byte at a time, which would take for ever."""
+    for byte in struct.pack("<I", 5000) + b"S" * 5000:
+        connection.sendall(bytes([byte]))
+        time.sleep(0.05)
+
+
+def silence(connection: socket.socket, request: Request, response: Response) -> None:
+    time.sleep(3)
+
+
+RUDE: dict[str, Behaviour] = {
+    "a frame too long": raw(b"\xff\xff\xff\xff"),
+    "no response": raw(struct.pack("<I", 3) + b"abc"),
+    "lengths that lie": raw(struct.pack("<I", 10) + b"SA\x01\x01\xff\xff\xff\xff--"),
+    "no answer": lambda connection, request, response: honest(connection, request, Response(True, b"rubbish")),
+}
+
+
+def test_a_client_that_says_nothing_sensible_holds_nobody_up():
+    rude = dict(enumerate(RUDE.values(), 1))
+    outcome, _, _ = served({1: rude}, {"rounds.count": len(rude) + 1})
+    assert [(record.reported, record.counted) for record in outcome.rounds] == [(2, True)] * len(rude) + [(3, True)]
+    assert outcome.rounds[3].refused == 1
+
+
+def test_a_client_that_says_nothing_or_one_byte_at_a_time_is_waited_for_until_the_deadline_and_no_longer():
+    outcome, _, _ = served({1: {1: silence, 2: drip}}, {"rounds.deadline": 1.0})
+    assert [(record.reported, record.counted) for record in outcome.rounds] == [(2, True), (2, True), (3, True)]
+    assert all(0.9 < record.seconds < 3 for record in outcome.rounds[:2])
+
+
+def test_a_client_that_vanishes_and_comes_back_is_asked_again_with_the_same_plan():
+    """It closes the connection without a word twice, then answers: what it recorded the first time."""
+    calls = itertools.count(1)
+
+    def vanish(connection: socket.socket, request: Request, response: Response) -> None:
+        if next(calls) > 2:
+            honest(connection, request, response)
+
+    outcome, services, _ = served({2: {2: vanish}})
+    assert [record.reported for record in outcome.rounds] == [3, 3, 3]
+    assert services[2].asked == [1, 2, 2, 2, 3]
+
+
+def test_a_client_that_stays_away_costs_its_reports_and_no_more():
+    def gone(connection: socket.socket, request: Request, response: Response) -> None:
+        return
+
+    outcome, services, _ = served({2: {2: gone}}, patience=0.3)
+    assert [(record.reported, record.counted) for record in outcome.rounds] == [(3, True), (2, True), (3, True)]
+    assert services[2].asked.count(2) >= 2
+
+
+def test_a_client_that_was_never_reached_released_nothing():
+    given = people.recipe({"rounds.count": 2, "rounds.quorum": 2})
+    with clients(given, {}) as (place, services):
+        paths = {number: place / f"{number}.sock" for number in range(CLIENTS)} | {2: place / "nobody.sock"}
+        outcome = serve(given, SocketFleet(paths, patience=0.2), place / "run", federation=NAME)
+        assert [record.reported for record in outcome.rounds] == [2, 2]
+        assert [budget.reports for budget in outcome.result.budgets] == [2, 2, 0]
+        assert services[2].asked == []
+
+
+def test_without_a_quorum_in_time_a_round_does_not_count_and_the_next_may():
+    slow = after(2.4)
+    behaviours = {0: {2: after(0.9)}, 1: {1: slow}, 2: {1: slow}}
+    outcome, _, page = served(behaviours, {"rounds.deadline": 2.0, "rounds.count": 2})
+    assert (outcome.rounds[0].reported, outcome.rounds[0].counted) == (1, False)
+    assert outcome.rounds[-1].counted and outcome.rounds[-1].reported == 3
+    assert sum(record.late for record in outcome.rounds) == 2
+    assert "missed its quorum" in page
+
+
+def test_connections_to_a_client_that_never_answers_do_not_pile_up():
+    given = people.recipe({"rounds.count": 5, "rounds.quorum": 1, "rounds.deadline": 0.4})
+    with clients(given, {2: dict.fromkeys(range(1, 6), silence)}) as (place, _):
+        fleet = SocketFleet({number: place / f"{number}.sock" for number in range(CLIENTS)})
+        outcome = serve(given, fleet, place / "run", federation=NAME)
+        assert outcome.result.rounds == 5
+        assert len(fleet._open[2]) <= local_clients.OPEN

@@ -1,0 +1,259 @@
+"""Native clients in a federation of pages: the simulation's result, real processes, a server that is killed."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from sordino.cli import app
+from sordino.client.core import Client
+from sordino.learning.stacked import Execution
+from sordino.privacy.history import ranges
+from sordino.runs import run
+from sordino.web.app import Hall
+from sordino.web.joining import Link, NotJoined, Participant, located, trusting
+from sordino.web.server import Place, serving
+from tests.client import people
+from tests.web.visitors import get, hosted, recipe, server, visit
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+class Member(threading.Thread):
+    """A native participant in a thread of its own."""
+
+    def __init__(self, folder, link, federation, **options):
+        super().__init__(daemon=True)
+        self.folder, self.link, self.federation, self.options = folder, link, federation, options
+        self.stay, self.error = None, None
+        self.start()
+
+    def run(self):
+        try:
+            with Client.open(self.folder, **self.options) as client:
+                self.stay = Participant(client, self.link, self.federation, lambda _: True, patience=90).take_part()
+        except NotJoined as error:
+            self.error = error
+
+
+def native(folder, rows, limit=1e6):
+    people.client(folder, people.settings(rows, limit)).close()
+    return folder
+
+
+def test_three_native_clients_come_to_the_simulations_model(tmp_path):
+    """With a simulation's randomness, the parameters are equal to the last bit."""
+    found = hosted(tmp_path, {"rounds.quorum": 3, "rounds.count": 3}, by_invitation=True)
+    with server(found) as port:
+        members = []
+        for number, part in enumerate(found.parts.parts):
+            folder = native(tmp_path / f"client{number}", ranges(part))
+            link = Link(f"http://127.0.0.1:{port}", "demo", found.invitations.token(number))
+            injected = {"randomness": people.seeded(found.recipe.seed, number), "execution": Execution()}
+            members.append(Member(folder, link, found.federation, **injected))
+        for member in members:
+            member.join(60)
+        assert [(m.stay.client, m.stay.answered, m.stay.ended) for m in members] == [
+            (number, 3, "all 3 rounds are done") for number in range(3)
+        ]
+        assert {person["kind"] for person in get(port, "/api/federations/demo")["live"]["participants"]} == {"native"}
+        _, parameters = found.model()
+    assert np.array_equal(parameters, run(found.recipe, workers=1).parameters)
+
+
+def test_pages_and_native_clients_side_by_side_and_a_spent_budget_declines(tmp_path):
+    found = hosted(tmp_path, {"rounds.quorum": 2})
+
+    async def page(port):
+        async with visit(port, found, "page") as visitor:
+            return await visitor.rounds()
+
+    with server(found) as port:
+        folder = native(tmp_path / "client", "0-19", limit=1.5 * people.COST)  # enough for one round
+        member = Member(folder, Link(f"http://127.0.0.1:{port}", "demo"), found.federation)
+        assert asyncio.run(page(port)) == 2
+        member.join(30)
+        assert (member.stay.answered, member.stay.declined) == (1, 1)
+        told = get(port, "/api/federations/demo")
+    assert [(entry["reported"], entry["declined"]) for entry in told["history"]] == [(2, 0), (1, 1)]
+    with Client.open(folder) as client:
+        assert client.standing.spent == pytest.approx(people.COST)
+        assert client.federations() == {found.federation: 2 - 1}
+
+
+def test_an_owner_who_says_no_has_told_nothing(tmp_path):
+    found = hosted(tmp_path)
+    with server(found) as port, people.client(tmp_path / "client") as client:
+        link = Link(f"http://127.0.0.1:{port}", "demo")
+        with pytest.raises(NotJoined, match="nothing has left"):
+            Participant(client, link, found.federation, lambda _: False).take_part()
+        assert client.federations() == {}
+        time.sleep(0.1)
+        assert get(port, "/api/federations/demo")["round"] == 0
+
+
+def test_links_and_addresses():
+    assert Link.parse("https://host/#federation=demo&token=1-abc") == Link("https://host", "demo", "1-abc")
+    assert Link.parse("localhost:8000", "other", "t") == Link("http://localhost:8000", "other", "t")
+    assert Link.parse("https://host/path/").socket == "wss://host/path/api/federations//ws"
+    assert Link("http://h", "a b").socket == "ws://h/api/federations/a%20b/ws"
+    with pytest.raises(ValueError, match="no address"):
+        Link.parse("ftp://host")
+    with pytest.raises(NotJoined, match="cannot be reached"):
+        located(Link.parse("http://127.0.0.1:1"), trusting(None))
+
+
+# --- the commands
+
+
+class Processes:
+    def __init__(self, folder):
+        self.folder, self.running = folder, []
+
+    def start(self, *words):
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        log = (self.folder / f"{len(self.running)}.log").open("w+")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sordino", *map(str, words)], cwd=ROOT, env=environment, stdout=log, stderr=log
+        )
+        process.log = log
+        self.running.append(process)
+        return process
+
+
+def said(process, pattern, seconds=60.0):
+    """Wait until a process has written something."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        text = Path(process.log.name).read_text()
+        if found := re.search(pattern, text):
+            return found
+        if process.poll() is not None and not re.search(pattern, Path(process.log.name).read_text()):
+            break
+        time.sleep(0.05)
+    raise AssertionError(f"{pattern!r} was not said:\n{Path(process.log.name).read_text()}")
+
+
+@pytest.fixture
+def processes(tmp_path):
+    found = Processes(tmp_path)
+    yield found
+    for process in found.running:
+        process.kill()
+        process.wait()
+        process.log.close()
+
+
+def test_a_server_that_is_killed_goes_on_and_so_do_its_clients(tmp_path, processes):
+    """`sordino serve` and `sordino join`, and another client; the server is killed in the middle and started again."""
+    path, rounds = tmp_path / "demo.toml", 12
+    path.write_text(recipe({"rounds.quorum": 2, "rounds.count": rounds}).to_toml())
+    command = ["serve", path, "--folder", tmp_path / "served", "--gather", 0]
+    first = processes.start(*command, "--port", 0)
+    address = said(first, r"Serving at (http://localhost:(\d+))")
+    own = ["--folder", tmp_path / "c0", "--data", "digits", "--rows", "0-19", "--budget", 1e6]
+    join = processes.start("join", address[1], *own, "--yes", "--patience", 60)
+    link, task = located(Link.parse(address[1]), trusting(None))
+    member = Member(native(tmp_path / "c1", "20-39"), link, task["federation"])
+    said(join, r"Reported \([2-9]\)")
+    first.kill()
+    first.wait()
+    second = processes.start(*command, "--port", address[2])
+    said(join, f"demo is over: all {rounds} rounds are done")
+    assert join.wait(20) == 0
+    member.join(20)
+    assert member.stay.ended
+    told = get(int(address[2]), "/api/federations/demo")
+    assert [entry["reported"] for entry in told["history"]] == [2] * rounds
+    second.send_signal(signal.SIGTERM)
+    assert second.wait(20) == 0
+    said(second, "goes on where it was")
+    for name in ("c0", "c1"):  # one release a round, however often it was asked for
+        with Client.open(tmp_path / name) as client:
+            assert client.standing.releases == rounds
+
+
+def test_serve_refuses_what_pages_cannot_run_and_half_a_certificate(tmp_path):
+    folder = ["--folder", str(tmp_path)]
+    result = CliRunner().invoke(app, ["serve", "ldp-fl-digits", *folder])
+    assert result.exit_code == 1
+    assert 'method.channel.kind = "shuffled"' in result.output
+    result = CliRunner().invoke(app, ["serve", "webfed-digits", "--tls-cert", "x.pem", *folder])
+    assert result.exit_code == 1
+    assert "--tls-key" in result.output
+
+
+def test_join_needs_data_and_budget_once_and_refuses_others_later(tmp_path):
+    found = hosted(tmp_path)
+    with server(found) as port:
+        join = ["join", f"http://127.0.0.1:{port}", "--folder", str(tmp_path / "c"), "--patience", "0"]
+        result = CliRunner().invoke(app, join)
+        assert result.exit_code == 1
+        assert "--data DATA --budget EPSILON" in result.output
+        result = CliRunner().invoke(
+            app, [*join, "--data", "digits", "--rows", "0-19", "--budget", "1e6", "--yes", "--json"]
+        )
+        assert result.exit_code == 0, result.output
+        told = json.loads(result.stdout)
+        assert (told["answered"], told["ended"]) == (2, "all 2 rounds are done")
+        assert told["spent"] == pytest.approx(2 * people.COST)
+        result = CliRunner().invoke(app, [*join, "--budget", "5"])
+        assert result.exit_code == 1
+        assert "has a budget of 1e+06" in result.output
+        result = CliRunner().invoke(app, join)
+        assert result.exit_code == 1
+        assert "is over" in result.output
+
+
+def test_a_native_client_trusts_the_certificate_that_it_was_given(tmp_path):
+    place = certified(tmp_path)
+    found = hosted(tmp_path)
+    with serving(Hall({"demo": found}), place) as port:
+        server_address = f"https://localhost:{port}"
+        with pytest.raises(NotJoined, match=r"CERTIFICATE_VERIFY_FAILED|certificate"):
+            located(Link.parse(server_address), trusting(None))
+        trust = trusting(place.certificate)
+        link, task = located(Link.parse(server_address), trust)
+        with urllib.request.urlopen(f"{server_address}/api/server", context=trust) as answer:
+            assert answer.headers["Strict-Transport-Security"]
+            assert json.loads(answer.read())["https"] is True
+        with Client.open(native(tmp_path / "c", "0-19")) as client:
+            stay = Participant(client, link, task["federation"], lambda _: True, trust=trust, patience=5).take_part()
+    assert stay.answered == 2
+
+
+def certified(folder):
+    """A place with a certificate of its own for localhost."""
+    from datetime import UTC, datetime, timedelta
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    (folder / "cert.pem").write_bytes(made.public_bytes(pem))
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "key.pem").write_bytes(private)
+    return Place("127.0.0.1", 0, folder / "cert.pem", folder / "key.pem")

@@ -1,0 +1,207 @@
+"""The web fleet by itself: who is asked again, who is waited for, and what is dropped."""
+
+import threading
+import time
+
+import pytest
+
+from sordino.client.frames import Request, Response
+from sordino.errors import InvalidInput
+from sordino.fleets.web import Stopped, WebFleet
+from sordino.messages import Plan, answer_to
+
+PLAN = Plan("demo", 3)
+EARLIER = Plan("demo", 2)
+
+
+class Line:
+    def __init__(self):
+        self.frames = []
+
+    def post(self, frame):
+        self.frames.append(Request.decode(frame))
+
+
+def response(plan=PLAN, body=b"x", reason="", receipt=b""):
+    return Response(not reason, answer_to(plan, body), reason, receipt)
+
+
+class Asking:
+    """An exchange in a thread of its own."""
+
+    def __init__(self, fleet, clients, deadline=None):
+        self.answers, self.error = [], None
+        messages = dict.fromkeys(clients, PLAN.encode())
+        self.thread = threading.Thread(target=self._run, args=(fleet, messages, deadline), daemon=True)
+        self.thread.start()
+        while fleet._open is None and self.thread.is_alive():
+            time.sleep(0.001)
+
+    def _run(self, fleet, messages, deadline):
+        try:
+            self.answers += fleet.exchange("report", messages, deadline)
+        except Stopped as error:
+            self.error = error
+
+    def ended(self, seconds=5.0):
+        self.thread.join(seconds)
+        return not self.thread.is_alive()
+
+
+def test_who_is_here_is_asked_and_the_exchange_ends_with_the_last_answer():
+    fleet, lines = WebFleet(3), [Line(), Line()]
+    for number, line in enumerate(lines):
+        assert fleet.come(number, line) is None
+    asking = Asking(fleet, range(3))
+    assert [len(line.frames) for line in lines] == [1, 1]
+    assert lines[0].frames[0].payload == PLAN.encode()
+    assert fleet.waiting_for == (0, 1)
+    assert fleet.deliver(0, response(receipt=b"r")).new
+    assert not asking.ended(0.05)
+    fleet.deliver(1, response(body=None, reason="the owner's budget does not allow it"))
+    assert asking.ended()
+    assert [client for client, _ in asking.answers] == [0, 1]
+    assert fleet.receipts == {0: b"r"}
+    assert fleet.reasons == {1: "the owner's budget does not allow it"}
+    assert fleet.unreached == {2}
+
+
+def test_who_comes_back_gets_the_same_bytes_unless_it_has_answered():
+    fleet, first, second, other = WebFleet(2), Line(), Line(), Line()
+    fleet.come(0, first)
+    fleet.come(1, other)
+    asking = Asking(fleet, range(2))
+    fleet.go(0, first)
+    assert fleet.come(0, second) is None
+    assert second.frames == first.frames
+    fleet.deliver(0, response())
+    third = Line()
+    assert fleet.come(0, third) is second  # another tab: the one before is told
+    assert third.frames == []
+    fleet.go(0, second)  # the old line ends later than the new one began
+    assert fleet.connected == {0, 1}
+    fleet.deliver(1, response())
+    assert asking.ended()
+
+
+def test_who_is_away_is_waited_for_a_little_while_only():
+    fleet, line, gone = WebFleet(3, patience=0.2), Line(), Line()
+    fleet.come(0, line)
+    fleet.come(1, gone)
+    began = time.monotonic()
+    asking = Asking(fleet, range(3))
+    fleet.go(1, gone)
+    fleet.deliver(0, response())
+    assert asking.ended()
+    assert 0.15 < time.monotonic() - began < 3
+    assert fleet.unreached == {2}  # the one that went had the plan
+
+
+def test_a_round_that_could_not_count_waits_for_somebody_to_come():
+    fleet, line, late = WebFleet(3, quorum=2, patience=0.05), Line(), Line()
+    fleet.come(0, line)
+    asking = Asking(fleet, range(3))
+    fleet.deliver(0, response())
+    assert not asking.ended(0.3)
+    fleet.come(2, late)
+    assert len(late.frames) == 1
+    fleet.deliver(2, response())
+    assert asking.ended()
+    assert [client for client, _ in asking.answers] == [0, 2]
+
+
+def test_a_deadline_ends_the_exchange():
+    fleet, line = WebFleet(1), Line()
+    fleet.come(0, line)
+    asking = Asking(fleet, [0], time.monotonic() + 0.1)
+    assert asking.ended()
+    assert asking.answers == []
+
+
+def test_who_pauses_is_not_waited_for_and_may_resume():
+    fleet, line, pausing = WebFleet(2), Line(), Line()
+    fleet.come(0, line)
+    fleet.come(1, pausing)
+    asking = Asking(fleet, range(2))
+    fleet.pause(1)
+    assert fleet.present == 1
+    fleet.deliver(0, response())
+    assert asking.ended()
+    fleet.resume(1)
+    assert fleet.present == 2
+
+
+def test_duplicates_and_late_answers_are_known_as_such():
+    fleet, line, other = WebFleet(2), Line(), Line()
+    fleet.come(0, line)
+    fleet.come(1, other)
+    asking = Asking(fleet, range(2))
+    assert fleet.deliver(0, response()).new
+    assert not fleet.deliver(0, response()).new
+    assert not fleet.deliver(0, response(EARLIER)).new
+    fleet.deliver(1, response())
+    assert asking.ended()
+    assert len(asking.answers) == 4  # the coordinator counts what is wrong with them
+    fleet.deliver(0, response())
+    fleet.deliver(0, response(EARLIER))
+    assert fleet.strays == {"duplicate": 1, "late": 1}
+
+
+def test_a_refusal_without_an_answer_is_not_waited_for_and_no_answer_at_all_is_an_error():
+    fleet, line = WebFleet(1), Line()
+    fleet.come(0, line)
+    asking = Asking(fleet, [0])
+    with pytest.raises(InvalidInput, match="neither"):
+        fleet.deliver(0, Response(False))
+    with pytest.raises(InvalidInput):
+        fleet.deliver(0, Response(True, b"no answer"))
+    assert not asking.ended(0.05)
+    fleet.deliver(0, Response(False, reason="this is not what the agreed recipe asks for"))
+    assert asking.ended()
+    assert fleet.reasons == {0: "this is not what the agreed recipe asks for"}
+
+
+def test_stopping_frees_whoever_waits():
+    fleet, line = WebFleet(1), Line()
+    fleet.come(0, line)
+    asking = Asking(fleet, [0])
+    fleet.stop()
+    assert asking.ended()
+    assert isinstance(asking.error, Stopped)
+    with pytest.raises(Stopped):
+        WebFleet.await_quorum(fleet)
+
+
+def test_rounds_are_not_used_up_by_those_who_decline():
+    fleet, line, other = WebFleet(2, quorum=1), Line(), Line()
+    fleet.come(0, line)
+    asking = Asking(fleet, range(2))
+    fleet.deliver(0, response(body=None, reason="the owner's budget does not allow it"))
+    assert asking.ended()
+    assert fleet.present == 0
+    waiting = threading.Thread(target=fleet.await_quorum, daemon=True)
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    fleet.come(1, other)  # somebody who may be willing
+    waiting.join(5)
+    assert not waiting.is_alive()
+    asking = Asking(fleet, range(2))
+    for client in range(2):
+        fleet.deliver(client, response(body=None, reason="the owner's budget does not allow it"))
+    assert asking.ended()
+    fleet.await_quorum()  # all places are taken and nobody is willing: the coordinator ends the run
+    fleet.come(0, line)  # came back, perhaps with a larger budget
+    assert fleet.present == 1
+
+
+def test_a_first_round_waits_for_more_but_not_when_all_are_here():
+    fleet = WebFleet(2, quorum=1)
+    fleet.come(0, Line())
+    began = time.monotonic()
+    fleet.await_quorum(0.2)
+    assert time.monotonic() - began >= 0.2
+    fleet.come(1, Line())
+    began = time.monotonic()
+    fleet.await_quorum(5.0)
+    assert time.monotonic() - began < 1

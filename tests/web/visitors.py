@@ -1,0 +1,133 @@
+"""Servers on loopback and participants without a browser: what a page sends, said in Python."""
+
+import asyncio
+import hmac
+import json
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from sordino.client.frames import Request, Response, What
+from sordino.messages import Plan, answer_to
+from sordino.recipe import Recipe
+from sordino.web.app import Hall
+from sordino.web.hosting import Hosted
+from sordino.web.limits import Limits
+from sordino.web.server import serving
+from tests.client import people
+
+BITS = -(-650 // 8)  #: bytes of a two-point report on digits with logistic regression
+
+
+def recipe(changes: dict[str, Any] | None = None) -> Recipe:
+    """Two-point updates of three clients with a few digits each."""
+    return people.recipe({"name": "demo", "rounds.count": 2, **(changes or {})})
+
+
+def hosted(folder: Path, changes: dict[str, Any] | None = None, **options: Any) -> Hosted:
+    return Hosted(recipe(changes), folder / "demo", **{"patience": 0.3, **options})
+
+
+@contextmanager
+def server(found: Hosted, **rules: Any) -> Iterator[int]:
+    """A running server with one federation; its port."""
+    limits = rules.pop("limits", Limits())
+    with serving(Hall({found.name: found}, limits, **rules)) as port:
+        yield port
+
+
+def get(port: int, path: str) -> Any:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        return json.loads(answer.read())
+
+
+def fetch(port: int, path: str) -> tuple[int, Any, bytes]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.headers, answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers, error.read()
+
+
+class Visitor:
+    """One connection of one identity."""
+
+    def __init__(self, socket: ClientConnection, found: Hosted) -> None:
+        self.socket, self.hosted = socket, found
+        self.heard: list[dict[str, Any]] = []
+
+    async def until(self, kind: str) -> dict[str, Any]:
+        """The next control message of a kind."""
+        while True:
+            message = await asyncio.wait_for(self.socket.recv(), 10)
+            if isinstance(message, str):
+                self.heard.append(json.loads(message))
+                if self.heard[-1]["type"] == kind:
+                    return self.heard[-1]
+
+    async def plan(self) -> Plan:
+        """The next plan."""
+        while True:
+            message = await asyncio.wait_for(self.socket.recv(), 10)
+            if isinstance(message, bytes):
+                request = Request.decode(message)
+                assert request.what is What.STEP
+                assert request.step == "report"
+                return Plan.decode(request.payload)
+            self.heard.append(json.loads(message))
+
+    async def report(self, plan: Plan, body: bytes | None = b"\x00" * BITS) -> None:
+        reason = "" if body is not None else "the owner's budget does not allow it"
+        await self.socket.send(Response(body is not None, answer_to(plan, body), reason).encode())
+
+    async def rounds(self) -> int:
+        """Answer all plans with zeros until the federation is over; how many there were."""
+        count = 0
+        async for message in self.socket:
+            if isinstance(message, bytes):
+                await self.report(Plan.decode(Request.decode(message).payload))
+                count += 1
+            elif json.loads(message)["type"] == "ended":
+                break
+        return count
+
+
+def hello(found: Hosted, secret: bytes, **changes: Any) -> dict[str, Any]:
+    name = found.federation.encode()
+    return {
+        "type": "hello",
+        "protocol": 1,
+        "kind": "page",
+        "token": "",
+        "task": found.task.digest,
+        "last": None,
+        "id": hmac.digest(secret, b"sordino web id 1\0" + name, "sha256")[:16].hex(),
+        "proof": hmac.digest(secret, b"sordino web proof 1\0" + name, "sha256").hex(),
+        **changes,
+    }
+
+
+@asynccontextmanager
+async def visit(
+    port: int, found: Hosted, secret: bytes | str = b"me", origin: str | None = "", **changes: Any
+) -> AsyncIterator[Visitor]:
+    """A page that has said hello; `origin` None is none, empty is the server's own."""
+    own = f"http://127.0.0.1:{port}" if origin == "" else origin
+    address = f"ws://127.0.0.1:{port}/api/federations/{found.name}/ws"
+    async with connect(address, origin=own, subprotocols=["sordino.1"], max_size=2**24) as socket:
+        key = secret.encode() if isinstance(secret, str) else secret
+        with suppress(ConnectionClosed):  # a server that has no time says so at once
+            await socket.send(json.dumps(hello(found, key, **changes)))
+        yield Visitor(socket, found)
+
+
+def zeros() -> np.ndarray[Any, Any]:
+    return np.zeros(650, np.float32)

@@ -1,0 +1,146 @@
+/** Trains the same network on the same made-up records: in the page's own training worker, and in TensorFlow.js. */
+import { Keystream } from "../src/bits/keystream.ts";
+import { JaxMultiplier } from "../src/learning/multiply.ts";
+import { Network } from "../src/learning/network.ts";
+import type { TrainingRoom } from "../src/learning/room.ts";
+import type { Layer, Task } from "../src/wire/task.ts";
+import { connect } from "../src/workers/rpc.ts";
+
+export interface Speed {
+  samplesPerSecond: number;
+  device: string;
+  threads: number;
+}
+
+interface Given {
+  x: Float32Array<ArrayBuffer>;
+  y: Int32Array<ArrayBuffer>;
+  parameters: Float32Array<ArrayBuffer>;
+}
+
+const RECORDS = 320;
+
+function made({ input, classes, model }: Task): Given {
+  const each = input.shape.reduce((product, side) => product * side, 1);
+  const x = Float32Array.from({ length: RECORDS * each }, () => Math.random() - 0.5);
+  const y = Int32Array.from({ length: RECORDS }, (_, i) => i % classes.length);
+  return { x, y, parameters: Float32Array.from({ length: model.size }, () => 0.1 * (Math.random() - 0.5)) };
+}
+
+/** The page's own training. */
+async function page(task: Task, seconds: number): Promise<Speed> {
+  const worker = new Worker(new URL("../src/workers/training.worker.ts", import.meta.url), { type: "module" });
+  const { remote, close } = connect<Pick<TrainingRoom, "open" | "take" | "train">>(worker);
+  const { device, threads } = await remote.open(task);
+  const { x, y, parameters } = made(task);
+  await remote.take(x, y);
+  const job = { round: 1, parameters, noise: null, order: null };
+  await remote.train(job);
+  let [seen, taken] = [0, 0];
+  while (taken < seconds) {
+    const outcome = await remote.train(job);
+    seen += outcome.seen;
+    taken += outcome.seconds;
+  }
+  close();
+  return { samplesPerSecond: seen / taken, device, threads };
+}
+
+/** The same layers in TensorFlow.js, on the faster of its devices. */
+async function tensorflow(task: Task, seconds: number): Promise<Speed> {
+  const found: Speed[] = [];
+  for (const device of ["cpu", "webgl"]) found.push(await tensorflowOn(device, task, seconds / 2));
+  return found.reduce((best, speed) => (speed.samplesPerSecond > best.samplesPerSecond ? speed : best));
+}
+
+async function tensorflowOn(device: string, task: Task, seconds: number): Promise<Speed> {
+  const tf = await import("@tensorflow/tfjs");
+  const none = { samplesPerSecond: 0, device, threads: 1 };
+  if (!(await tf.setBackend(device).catch(() => false))) return none;
+  await tf.ready();
+  const { input, classes, training } = task;
+  const [channels, height = 1, width = 1] = input.shape;
+  const model = tf.sequential();
+  model.add(tf.layers.inputLayer({ inputShape: [height, width, channels!] }));
+  for (const layer of task.model.layers) model.add(layerOf(layer));
+  const optimiser = tf.train.sgd(training.optimiser.lr);
+  const batch = training.kind === "plain" ? training.batch : 32;
+  const { x, y } = made(task);
+  const each = channels! * height * width;
+  const step = () =>
+    tf.tidy(() => {
+      const records = tf.tensor4d(x.subarray(0, batch * each), [batch, height, width, channels!]);
+      const labels = tf.oneHot(tf.tensor1d(y.subarray(0, batch), "int32"), classes.length);
+      optimiser.minimize(() => tf.losses.softmaxCrossEntropy(labels, model.apply(records, { training: true }) as never));
+    });
+  step();
+  await tf.nextFrame();
+  const begun = performance.now();
+  let seen = 0;
+  while (performance.now() - begun < 1000 * seconds) {
+    step();
+    await model.layers.at(-1)!.getWeights()[0]!.data(); // waits until it is computed
+    seen += batch;
+  }
+  const taken = (performance.now() - begun) / 1000;
+  return { samplesPerSecond: seen / taken, device: tf.getBackend(), threads: 1 };
+
+  function layerOf(layer: Layer) {
+    switch (layer.kind) {
+      case "flatten":
+        return tf.layers.flatten();
+      case "dense":
+        return tf.layers.dense({ units: layer.outputs });
+      case "conv":
+        return tf.layers.conv2d({ filters: layer.outputs, kernelSize: layer.kernel, padding: layer.padding ? "same" : "valid" });
+      case "max-pool":
+        return tf.layers.maxPooling2d({ poolSize: layer.size });
+      default:
+        return tf.layers.activation({ activation: layer.kind });
+    }
+  }
+}
+
+/** A network of tests/golden/web.json, with its weights and records drawn from the keystream as Python draws them. */
+interface Known {
+  shape: number[];
+  classes: number;
+  model: Task["model"];
+  loss_name: Task["loss"];
+  scores: number[];
+  gradient: { every: number; values: number[] };
+  norms: number[];
+  clip: number;
+  clipped: { every: number; values: number[] };
+}
+
+/** How far scores, gradients, norms and clipped sums of known networks lie from PyTorch's, over the largest of each. */
+async function agreement(known: Known[], key: number[], batch: number): Promise<{ device: string; threads: number; away: number[] }> {
+  const multiplier = (await JaxMultiplier.open("wasm"))!;
+  const drawn = async (tensor: number, count: number) => (await Keystream.withKey(Uint8Array.from(key))).words(5, tensor, 0, count);
+  const numbers = async (tensor: number, count: number, scale: number) =>
+    Float32Array.from(await drawn(tensor, count), (word) => ((word >>> 8) - 2 ** 23) * scale * 2 ** -23);
+  const away: number[] = [];
+  for (const row of known) {
+    const network = new Network(row.model, row.shape, row.classes, row.loss_name, multiplier);
+    const each = row.shape.reduce((product, side) => product * side, 1);
+    const parameters = await numbers(0, row.model.size, 0.125);
+    const x = network.arrange(await numbers(1, batch * each, 1), batch);
+    const y = Array.from(await drawn(2, batch), (word) => word % row.classes);
+    const records = network.batch(x, y, [...y.keys()]);
+    const clipped = await network.clippedSum(parameters, records, row.clip);
+    const { gradient } = await network.gradient(parameters, records);
+    away.push(Math.max(
+      distance(await network.scores(parameters, records), row.scores, 1), distance(gradient, row.gradient.values, row.gradient.every),
+      distance(clipped.norms, row.norms, 1), distance(clipped.sum, row.clipped.values, row.clipped.every),
+    ));
+  }
+  return { device: multiplier.device, threads: multiplier.threads, away };
+}
+
+function distance(own: ArrayLike<number>, theirs: readonly number[], every: number): number {
+  const largest = Math.max(...theirs.map(Math.abs));
+  return Math.max(...theirs.map((value, i) => Math.abs(own[i * every]! - value))) / largest;
+}
+
+Object.assign(globalThis, { speeds: { page, tensorflow }, agreement });

@@ -1,0 +1,89 @@
+// Builds the benchmark's page, opens it in Chromium, and prints one line of JSON for each measurement.
+//   node web/bench/run.mjs WANTED.json     {"tasks": [..], "seconds": 5, "server", "federation", "executable", "browser", "golden"}
+// With "golden", the file tests/golden/web.json, it says how far known networks lie from PyTorch's instead.
+import { readFile } from "node:fs/promises";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { extname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import playwright from "playwright-core";
+import { build } from "vite";
+
+const wanted = JSON.parse(readFileSync(process.argv[2], "utf8"));
+const root = fileURLToPath(new URL(".", import.meta.url));
+const out = mkdtempSync(join(tmpdir(), "page-speed-"));
+const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+  "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"];
+const TYPES = { ".html": "text/html", ".js": "text/javascript" };
+
+function serve() {
+  const headers = { "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp" };
+  const server = createServer(async (request, response) => {
+    const path = request.url === "/" ? "/index.html" : request.url;
+    const body = await readFile(join(out, path)).catch(() => null);
+    response.writeHead(body ? 200 : 404, { ...headers, "Content-Type": TYPES[extname(path)] ?? "application/octet-stream" });
+    response.end(body);
+  });
+  return new Promise((resolve) => server.listen(0, "127.0.0.1", () => resolve(server)));
+}
+
+const tell = (what) => process.stdout.write(`${JSON.stringify(what)}\n`);
+
+async function built() {
+  await build({ root, base: "./", logLevel: "error", configFile: false, worker: { format: "es" },
+    build: { outDir: out, emptyOutDir: true, target: "es2022", chunkSizeWarningLimit: 5000 } });
+  return serve();
+}
+
+async function agreement(browser, server) {
+  const { networks, key_hex, batch } = JSON.parse(readFileSync(wanted.golden, "utf8"));
+  const page = await browser.newPage();
+  await page.goto(`http://127.0.0.1:${server.address().port}/`);
+  const key = [...Buffer.from(key_hex, "hex")];
+  tell({ kind: "agreement", ...(await page.evaluate((given) => globalThis.agreement(...given), [networks, key, batch])) });
+}
+
+async function speeds(browser, server) {
+  for (const { name, task } of wanted.tasks) {
+    for (const kind of ["page", "tensorflow"]) {
+      const context = await browser.newContext();
+      const page = await context.newPage();
+      await page.goto(`http://127.0.0.1:${server.address().port}/`);
+      const speed = await page.evaluate(([which, given, seconds]) => globalThis.speeds[which](given, seconds), [kind, task, wanted.seconds]);
+      tell({ name, kind, ...speed });
+      await context.close();
+    }
+  }
+}
+
+/** From opening a federation's page to the first report that leaves it, with one click as soon as there is a button. */
+async function firstReport(browser) {
+  const context = await browser.newContext();
+  const page = await context.newPage();
+  const sent = new Promise((resolve) => {
+    page.on("websocket", (socket) => socket.on("framesent", ({ payload }) => typeof payload !== "string" && resolve(Date.now())));
+  });
+  const begun = Date.now();
+  await page.goto(`${wanted.server}/#/${wanted.federation}`);
+  await page.waitForSelector("#agree");
+  const shown = Date.now();
+  await page.check("#agree");
+  await page.click("text=Start taking part");
+  const clicked = Date.now();
+  const report = await sent;
+  tell({ kind: "first report", shown: (shown - begun) / 1000, clicked: (clicked - begun) / 1000, report: (report - begun) / 1000 });
+  await context.close();
+}
+
+const kind = wanted.browser ?? "chromium";
+const browser = await playwright[kind].launch({ executablePath: wanted.executable, args: kind === "chromium" ? FLAGS : [] });
+const server = await built();
+try {
+  await (wanted.golden ? agreement : speeds)(browser, server);
+  if (wanted.server) for (let k = 0; k < 3; k += 1) await firstReport(browser);
+} finally {
+  await browser.close();
+  server.close();
+  rmSync(out, { recursive: true, force: true });
+}

@@ -1,0 +1,42 @@
+/** The random decisions of local training, each from the page's own keystream (as sordino.learning.draws has them). */
+import { PURPOSE, type Words } from "../bits/keystream.ts";
+import { normalQuantile } from "../bits/normal.ts";
+
+/** What a stream of training is used for: the tensor field of its counter block. */
+const DRAW = { order: 0, sample: 1, noise: 2, portions: 16 } as const;
+
+async function draw(words: Words, kind: number, turn: number, count: number): Promise<Uint32Array> {
+  return words.words(PURPOSE.order, kind, turn * 4 * Math.ceil(count / 4), count);
+}
+
+/** A permutation of `records` numbers: the ranks of 64-bit words. */
+export async function order(words: Words, epoch: number, records: number): Promise<Int32Array> {
+  return ranked(await draw(words, DRAW.order, epoch, 2 * records));
+}
+
+/** The order in which a client takes up its records, drawn once and kept. */
+export async function portions(words: Words, records: number): Promise<Int32Array> {
+  return ranked(await draw(words, DRAW.portions, 0, 2 * records));
+}
+
+function ranked(lanes: Uint32Array): Int32Array {
+  const indices = Int32Array.from({ length: lanes.length / 2 }, (_, i) => i);
+  return indices.sort((a, b) => lanes[2 * a + 1]! - lanes[2 * b + 1]! || lanes[2 * a]! - lanes[2 * b]! || a - b);
+}
+
+/** The records of a Poisson batch: each with probability threshold/2^32. */
+export async function poissonSample(words: Words, step: number, records: number, threshold: number): Promise<number[]> {
+  const drawn = await draw(words, DRAW.sample, step, records);
+  return Array.from({ length: records }, (_, i) => i).filter((i) => drawn[i]! < threshold);
+}
+
+/** Standard normal values by inversion of 52-bit uniform numbers. */
+export async function normals(words: Words, step: number, count: number): Promise<Float64Array> {
+  const lanes = await draw(words, DRAW.noise, step, 2 * count);
+  const values = new Float64Array(count);
+  for (let i = 0; i < count; i += 1) {
+    const bits = lanes[2 * i + 1]! * 2 ** 20 + (lanes[2 * i]! >>> 12);
+    values[i] = normalQuantile((bits + 0.5) * 2 ** -52);
+  }
+  return values;
+}

@@ -1,0 +1,122 @@
+/** The training room: networks on this page's records. It sees no server, and what it makes goes to the privacy room. */
+import { Keystream, type Words } from "../bits/keystream.ts";
+import { STOPPED } from "../wire/refusal.ts";
+import { type Task, readTask } from "../wire/task.ts";
+import { JaxMultiplier, type Multiplier, ScriptMultiplier } from "./multiply.ts";
+import { Network, probabilities } from "./network.ts";
+import { type Progress, type Records, train } from "./training.ts";
+
+export interface Job {
+  round: number;
+  parameters: Float32Array;
+  /** the person's own noise multiplier */
+  noise: number | null;
+  order: Int32Array | null;
+}
+
+export interface Outcome {
+  parameters: Float32Array | null;
+  loss: number | null;
+  seen: number;
+  seconds: number;
+  order: Int32Array | null;
+}
+
+export interface Device {
+  device: "script" | "wasm" | "webgpu";
+  threads: number;
+  notes: string[];
+}
+
+export class TrainingRoom {
+  readonly #progress: Progress;
+  readonly #fresh: () => Promise<Words>;
+  #task: Task | null = null;
+  #network: Network | null = null;
+  #records: Records = { x: new Float32Array(), y: [], count: 0 };
+  #running = 0;
+
+  constructor(progress: Progress = () => {}, fresh: () => Promise<Words> = () => Keystream.fresh()) {
+    this.#progress = progress;
+    this.#fresh = fresh;
+  }
+
+  /** Builds the network on the fastest means of computing that there is. */
+  async open(given: unknown): Promise<Device> {
+    const task = readTask(given);
+    const { multiplier, notes } = await chosenMultiplier(task);
+    this.#task = task;
+    this.#network = networkOf(task, multiplier);
+    return { device: multiplier.device, threads: multiplier.threads, notes };
+  }
+
+  /** The records to train on, normalised, in the shape of the task's input. */
+  take(x: Float32Array, y: Int32Array): void {
+    this.#records = { x: this.#opened.network.arrange(x, y.length), y, count: y.length };
+  }
+
+  async train({ round, parameters, noise, order }: Job): Promise<Outcome> {
+    const { task, network } = this.#opened;
+    const run = (this.#running += 1);
+    const begun = performance.now();
+    const agreed = noise === null || task.training.kind === "plain" ? task : { ...task, training: { ...task.training, noise } };
+    const step: Progress = (done, of) => {
+      if (run !== this.#running) throw new Error(STOPPED);
+      this.#progress(done, of);
+    };
+    const trained = await train(agreed, network, parameters, this.#records, round, await this.#fresh(), step, order);
+    return { ...trained, seconds: (performance.now() - begun) / 1000 };
+  }
+
+  /** Ends training after its current step. */
+  stop(): void {
+    this.#running += 1;
+  }
+
+  /** Probabilities of the classes for one normalised record. */
+  async predict(parameters: Float32Array, record: Float32Array): Promise<number[]> {
+    const { task, network } = this.#opened;
+    const scores = await network.scores(parameters, { x: network.arrange(record, 1), size: 1 });
+    return probabilities(scores, task.loss);
+  }
+
+  get #opened(): { task: Task; network: Network } {
+    if (!this.#task || !this.#network) throw new Error("the training room is not open");
+    return { task: this.#task, network: this.#network };
+  }
+}
+
+function networkOf(task: Task, multiplier: Multiplier): Network {
+  return new Network(task.model, task.input.shape, task.classes.length, task.loss, multiplier);
+}
+
+/** A step that takes longer than this in wasm is worth a try on a graphics card. */
+const SLOW_STEP = 30;
+
+async function chosenMultiplier(task: Task): Promise<{ multiplier: Multiplier; notes: string[] }> {
+  const wasm = await JaxMultiplier.open("wasm").catch(() => null);
+  if (!wasm) {
+    const note = "This browser does not let the page run WebAssembly, so training is slower; everything else is the same.";
+    return { multiplier: new ScriptMultiplier(), notes: [note] };
+  }
+  const notes = wasm.threads > 1 ? [] : ["Training uses one thread: this browser or this address does not allow more."];
+  const slow = await stepTime(task, wasm);
+  if (slow < SLOW_STEP || !globalThis.navigator || !("gpu" in globalThis.navigator)) return { multiplier: wasm, notes };
+  const webgpu = await JaxMultiplier.open("webgpu").catch(() => null);
+  const faster = webgpu !== null && (await stepTime(task, webgpu).catch(() => Infinity)) < slow;
+  return { multiplier: faster ? webgpu : wasm, notes };
+}
+
+/** Milliseconds of one step on made-up records, after one that compiles what is needed. */
+async function stepTime(task: Task, multiplier: Multiplier): Promise<number> {
+  const network = networkOf(task, multiplier);
+  const size = task.training.kind === "private" ? Math.ceil(Math.min(64, task.training.expected_batch)) : Math.min(64, task.training.batch || 32);
+  const chosen = Array.from({ length: size }, (_, i) => i);
+  const batch = network.batch(new Float32Array(size * network.recordSize), new Int32Array(size), chosen);
+  const parameters = new Float32Array(network.size);
+  const step = () => (task.training.kind === "private" ? network.clippedSum(parameters, batch, 1) : network.gradient(parameters, batch));
+  await step();
+  const begun = performance.now();
+  await step();
+  return performance.now() - begun;
+}

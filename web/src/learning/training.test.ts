@@ -1,0 +1,124 @@
+import { describe, expect, test } from "vitest";
+import { Keystream } from "../bits/keystream.ts";
+import { erfc, normalQuantile, scaledErfc } from "../bits/normal.ts";
+import { TENSOR, golden, numbers, stream, words } from "../golden.ts";
+import type { Task } from "../wire/task.ts";
+import { normals, order, poissonSample } from "./draws.ts";
+import { ScriptMultiplier } from "./multiply.ts";
+import { Network } from "./network.ts";
+import { train } from "./training.ts";
+
+const { shape, classes, records: count, model, cases } = golden.training;
+
+async function setting() {
+  const network = new Network(model, shape, classes, "cross-entropy", new ScriptMultiplier());
+  const parameters = await numbers(TENSOR.weights, model.size, 0.125);
+  const x = await numbers(TENSOR.records, count * network.recordSize, 1);
+  const y = Array.from(await words(TENSOR.labels, count), (word) => word % classes);
+  return { network, parameters, records: { x, y, count } };
+}
+const taskWith = (training: unknown) => ({ model, training }) as Task;
+
+describe("training ends where PyTorch's does, with the same key", () => {
+  test.each(cases as any[])("$what", async (row: any) => {
+    const { network, parameters, records } = await setting();
+    const trained = await train(taskWith(row.training), network, parameters, records, row.round, await stream(), () => {});
+    const own = trained.parameters!;
+    const moved = Math.max(...own.map((value, i) => Math.abs(value - parameters[i]!)));
+    const away = Math.max(...own.map((value, i) => Math.abs(value - row.parameters[i])));
+    expect(away / moved).toBeLessThan(1e-4);
+  });
+});
+
+describe("private training", () => {
+  const training = { ...cases.at(-1).training, optimiser: cases[0].training.optimiser };
+
+  test("without records it is noise alone, of the size that was agreed to", async () => {
+    const { network, parameters } = await setting();
+    const none = { x: new Float32Array(), y: [], count: 0 };
+    const task = taskWith({ ...training, steps: 40 });
+    const trained = await train(task, network, parameters, none, 1, await Keystream.fresh(), () => {});
+    const step = (training.optimiser.lr * training.noise * training.clip) / training.expected_batch;
+    const spread = Math.sqrt(trained.parameters!.reduce((sum, v, i) => sum + (v - parameters[i]!) ** 2, 0) / model.size / 40);
+    // From 332 values, each a sum of 40 draws, with a standard deviation of 3.9 %: false alarms are rarer than 1 in 10^6.
+    expect(Math.abs(spread / step - 1)).toBeLessThan(0.2);
+    expect(trained.loss).toBeNull();
+  });
+
+  test("ends when its caller wants it to", async () => {
+    const { network, parameters, records } = await setting();
+    const stop = () => { throw new Error("paused"); };
+    await expect(train(taskWith(training), network, parameters, records, 1, await stream(), stop)).rejects.toThrow("paused");
+  });
+});
+
+describe("portions of the records", () => {
+  const training = { ...cases[0].training, epochs: 1, batch: 5, records: { portion: 10, sampling: 1, schedule: "continues" } };
+
+  test("are taken up in turn, in an order that is drawn once", async () => {
+    const { network, parameters, records } = await setting();
+    const first = await train(taskWith(training), network, parameters, records, 1, await stream(), () => {});
+    expect([...first.order!].sort((a, b) => a - b)).toEqual([...Array(count).keys()]);
+    expect(first.seen).toBe(10);
+    const again = await train(taskWith(training), network, parameters, records, 2, await Keystream.fresh(), () => {}, first.order);
+    expect(again.order).toBe(first.order);
+  });
+});
+
+test("a batch too large to be computed at once gives the gradient of the whole", async () => {
+  const { network, parameters, records } = await setting();
+  const many = 600;
+  const x = Float32Array.from({ length: many * network.recordSize }, (_, i) => records.x[i % records.x.length]!);
+  const y = Array.from({ length: many }, (_, i) => records.y[i % count]!);
+  const one = { ...cases[0].training, epochs: null, steps: 1, batch: 0, shuffle: false };
+  const trained = await train(taskWith(one), network, parameters, { x, y, count: many }, 1, await stream(), () => {});
+  const whole = await network.gradient(parameters, network.batch(x, y, [...Array(many).keys()]));
+  const lr = one.optimiser.lr;
+  trained.parameters!.forEach((value, i) => expect(value).toBeCloseTo(parameters[i]! - lr * whole.gradient[i]!, 6));
+  expect(trained.loss).toBeCloseTo(whole.loss, 9);
+});
+
+test("training that stops being finite hands in no parameters", async () => {
+  const { network, parameters, records } = await setting();
+  const wild = { ...cases[0].training, optimiser: { ...cases[0].training.optimiser, lr: 1e38 } };
+  expect((await train(taskWith(wild), network, parameters, records, 1, await stream(), () => {})).parameters).toBeNull();
+});
+
+describe("draws", () => {
+  test("an order is a permutation, another one in another epoch", async () => {
+    const words = await stream();
+    const [a, b] = [await order(words, 0, 50), await order(words, 1, 50)];
+    expect([...a].sort((x, y) => x - y)).toEqual([...Array(50).keys()]);
+    expect([...a]).not.toEqual([...b]);
+  });
+
+  test("a Poisson batch has about rate * records of them", async () => {
+    const sample = await poissonSample(await stream(), 0, 10_000, Math.floor(0.2 * 2 ** 32));
+    expect(Math.abs(sample.length - 2000)).toBeLessThan(4 * 40); // a fixed key; 40 is the standard deviation
+  });
+
+  test("normal values have mean 0 and variance 1", async () => {
+    const values = await normals(await stream(), 0, 20_000);
+    const mean = values.reduce((sum, v) => sum + v, 0) / values.length;
+    const variance = values.reduce((sum, v) => sum + v * v, 0) / values.length;
+    expect(Math.abs(mean)).toBeLessThan(4 / Math.sqrt(20_000));
+    expect(Math.abs(variance - 1)).toBeLessThan(4 * Math.sqrt(2 / 20_000));
+  });
+});
+
+test.each([
+  // p, quantile: scipy.special.ndtri
+  [0.5, 0], [0.975, 1.959963984540054], [0.1, -1.2815515655446004], [1e-10, -6.361340902404056], [1e-300, -37.0470962993612],
+])("the normal quantile of %d", (p, x) => {
+  expect(Math.abs(normalQuantile(p) - x)).toBeLessThan(1e-13 * Math.max(1, Math.abs(x)));
+});
+
+test.each([
+  // x, erfcx(x), erfc(x): scipy.special
+  [-3, 16205.988853999586, 1.9999779095030015], [0.5, 0.6156903441929259, 0.4795001221869535],
+  [1.9, 0.26650937366167254, 0.007209570764742531], [2.1, 0.24511912334517244, 0.0029794666563329845],
+  [6, 0.09277656780053836, 2.1519736712498913e-17], [26, 0.02168358485056291, 5.663192408856145e-296],
+])("the complementary error function at %d", (x, scaled, plain) => {
+  expect(Math.abs(scaledErfc(x) / scaled - 1)).toBeLessThan(1e-12);
+  expect(Math.abs(erfc(x) / plain - 1)).toBeLessThan(1e-12);
+});

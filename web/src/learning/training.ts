@@ -1,0 +1,156 @@
+/** Local training from a plan's parameters: plain, or DP-SGD on Poisson batches (Abadi et al. 2016, Algorithm 1). */
+import type { Words } from "../bits/keystream.ts";
+import type { PlainTraining, PrivateTraining, Task } from "../wire/task.ts";
+import { normals, order, poissonSample, portions } from "./draws.ts";
+import type { Gradient, Network } from "./network.ts";
+import { Descent } from "./optimiser.ts";
+
+/** A page's records in the network's layout. */
+export interface Records {
+  x: Float32Array;
+  y: ArrayLike<number>;
+  count: number;
+}
+
+/** Called after every step; an error thrown by it ends the training. */
+export type Progress = (step: number, steps: number) => void;
+
+export interface Trained {
+  /** null where training stopped being finite, or there was nothing to train on: then nothing has changed */
+  parameters: Float32Array | null;
+  /** mean loss over all records trained on: for the owner's eyes alone */
+  loss: number | null;
+  /** records that gradients were computed of */
+  seen: number;
+  /** the order in which records are taken up, to be kept where the task takes portions of them */
+  order: Int32Array | null;
+}
+
+export async function train(
+  task: Task, network: Network, parameters: Float32Array, records: Records, round: number, words: Words,
+  progress: Progress, kept: Int32Array | null = null,
+): Promise<Trained> {
+  const { training } = task;
+  if (training.kind === "private") return trainPrivately(training, task, network, parameters, records, round, words, progress);
+  const { chosen, order: taken } = await takenUp(training, records.count, round, words, kept);
+  const trained = await trainPlainly(training, task, network, parameters, { records, chosen }, round, words, progress);
+  return { ...trained, order: taken };
+}
+
+/** How many records a private batch has at most where they are computed together. */
+const TOGETHER = 64;
+
+async function trainPrivately(
+  training: PrivateTraining, task: Task, network: Network, parameters: Float32Array, records: Records, round: number,
+  words: Words, progress: Progress,
+): Promise<Trained> {
+  const { steps, clip, noise, threshold, expected_batch } = training;
+  const descent = new Descent(training.optimiser, parameters.slice(), task.model, (round - 1) * steps);
+  let loss = 0;
+  let seen = 0;
+  for (let t = 0; t < steps; t += 1) {
+    const sample = records.count ? await poissonSample(words, t, records.count, threshold) : [];
+    const sum = new Float64Array(network.size);
+    for (let first = 0; first < sample.length; first += TOGETHER) {
+      const batch = network.batch(records.x, records.y, sample.slice(first, first + TOGETHER));
+      const part = await network.clippedSum(descent.parameters, batch, clip);
+      part.sum.forEach((value, i) => (sum[i]! += value));
+      loss += part.loss;
+    }
+    seen += sample.length;
+    const drawn = await normals(words, t, sum.length);
+    for (let i = 0; i < sum.length; i += 1) sum[i] = Math.fround((sum[i]! + drawn[i]! * noise * clip) / expected_batch);
+    descent.step(sum, t);
+    progress(t + 1, steps);
+  }
+  // The loss has no noise: whether it is finite must not decide what is handed in.
+  return { parameters: finite(descent.parameters), loss: seen ? loss / seen : null, seen, order: null };
+}
+
+/** This round's records, for tasks that take a portion of them at a time. */
+async function takenUp(
+  training: PlainTraining, count: number, round: number, words: Words, kept: Int32Array | null,
+): Promise<{ chosen: Int32Array; order: Int32Array | null }> {
+  const all = Int32Array.from({ length: count }, (_, i) => i);
+  if (training.records === null || count === 0) return { chosen: all, order: null };
+  const { portion, sampling } = training.records;
+  const taken = portion ? (kept?.length === count ? kept : await portions(words, count)) : all;
+  const size = Math.min(portion || count, count);
+  let chosen = Int32Array.from({ length: size }, (_, i) => taken[((round - 1) * size + i) % count]!);
+  if (sampling < 1) {
+    const sample = await poissonSample(words, 0, size, Math.floor(sampling * 2 ** 32));
+    chosen = Int32Array.from(sample, (i) => chosen[i]!);
+  }
+  return { chosen, order: portion ? taken : null };
+}
+
+/** The batch sizes of one epoch over so many records. */
+function batches(training: PlainTraining, records: number): number[] {
+  const size = Math.min(training.batch || records, records);
+  const full = Array<number>(Math.floor(records / size)).fill(size);
+  const rest = records % size;
+  return rest && !training.drop_last ? [...full, rest] : full;
+}
+
+function totalSteps(training: PlainTraining, records: number): number {
+  return training.steps ?? training.epochs! * batches(training, records).length;
+}
+
+/** Where the decay of the learning rate goes on: after the steps of all earlier rounds. */
+function firstStep(training: PlainTraining, records: number, round: number): number {
+  if (!training.optimiser.decay || training.records?.schedule === "restarts") return 0;
+  const { portion = 0, sampling = 1 } = training.records ?? {};
+  const usual = portion ? Math.max(1, Math.ceil(sampling * portion)) : records;
+  return (round - 1) * totalSteps(training, usual);
+}
+
+async function trainPlainly(
+  training: PlainTraining, task: Task, network: Network, parameters: Float32Array,
+  given: { records: Records; chosen: Int32Array }, round: number, words: Words, progress: Progress,
+): Promise<Trained> {
+  const { records, chosen } = given;
+  const count = chosen.length;
+  if (count === 0) return { parameters: null, loss: null, seen: 0, order: null };
+  const steps = totalSteps(training, count);
+  const sizes = batches(training, count);
+  const descent = new Descent(training.optimiser, parameters.slice(), task.model, firstStep(training, count, round));
+  let ordered: ArrayLike<number> = chosen;
+  let [loss, seen, at] = [0, 0, 0];
+  for (let t = 0; t < steps; t += 1) {
+    const place = t % sizes.length;
+    if (place === 0) {
+      at = 0;
+      if (training.shuffle) ordered = (await order(words, t / sizes.length, count)).map((i) => chosen[i]!);
+    }
+    const members = Array.prototype.slice.call(ordered, at, at + sizes[place]!) as number[];
+    at += members.length;
+    const found = await meanGradient(network, descent.parameters, records, members);
+    descent.step(found.gradient, t);
+    loss += found.loss * members.length;
+    seen += members.length;
+    progress(t + 1, steps);
+  }
+  const result = Number.isFinite(loss) ? finite(descent.parameters) : null;
+  return { parameters: result, loss: loss / seen, seen, order: null };
+}
+
+/** How many records of a plain batch are computed together: more would need too much memory for their columns. */
+const AT_ONCE = 256;
+
+async function meanGradient(network: Network, parameters: Float32Array, records: Records, members: number[]): Promise<Gradient> {
+  if (members.length <= AT_ONCE) return network.gradient(parameters, network.batch(records.x, records.y, members));
+  const gradient = new Float64Array(network.size);
+  let loss = 0;
+  for (let first = 0; first < members.length; first += AT_ONCE) {
+    const part = members.slice(first, first + AT_ONCE);
+    const found = await network.gradient(parameters, network.batch(records.x, records.y, part));
+    const share = part.length / members.length;
+    for (let i = 0; i < gradient.length; i += 1) gradient[i]! += share * found.gradient[i]!;
+    loss += share * found.loss;
+  }
+  return { loss, gradient };
+}
+
+function finite(parameters: Float32Array): Float32Array | null {
+  return parameters.every((value) => Number.isFinite(value)) ? parameters : null;
+}

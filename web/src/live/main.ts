@@ -1,0 +1,373 @@
+/** The operator's view of a federation while it runs: who is here, how it goes, what was refused, what is proven. */
+
+import {
+  address,
+  federation,
+  federations,
+  follow,
+  type Detail,
+  type Live,
+  type Participant,
+  type RoundEntry,
+  type Summary,
+} from "../ui/api.ts";
+import { Chart } from "../ui/chart.ts";
+import { fill, h, say, type Child } from "../ui/dom.ts";
+import { sentence, stateBadge } from "../ui/front.ts";
+import { statementView } from "../ui/statement_view.ts";
+import { count, counted, duration, listed, percent, size, titled } from "../ui/words.ts";
+
+const view = document.getElementById("view") as HTMLElement;
+const announcements = document.getElementById("announcements") as HTMLElement;
+let stop: () => void = () => undefined;
+
+class LiveView {
+  readonly element: HTMLElement;
+  private readonly detail: Detail;
+  private readonly history = new Map<number, RoundEntry>();
+  private summary: Summary;
+  private live: Live;
+  private readonly badge = h("span");
+  private readonly connection = h("span", { class: "badge connection" }, "connecting");
+  private readonly tiles = h("dl", { class: "tiles" });
+  private readonly why = h("p", { class: "quiet" });
+  private readonly slots = h("ul", { class: "slots" });
+  private readonly waiting = h("p", { class: "quiet" });
+  private readonly refused = h("div", { class: "stack" });
+  private readonly statement = h("div");
+  private readonly downloads = h("div", { class: "downloads" });
+  private readonly roundsBody = h("tbody");
+  private readonly accuracy = new Chart({
+    title: "Accuracy",
+    note: "Share of the test examples that the shared model gets right.",
+    x: "round",
+    y: (value) => percent(value, value === 0 || value === 1 ? 0 : 1).replace(".0 %", " %"),
+  });
+  private readonly reports = new Chart({
+    title: "Reports",
+    note: "How many participants were asked, and how many reports came that could be used.",
+    x: "round",
+    y: (value) => String(Math.round(value * 10) / 10),
+  });
+
+  constructor(detail: Detail) {
+    this.detail = detail;
+    this.summary = detail;
+    this.live = detail.live;
+    for (const entry of detail.history) this.history.set(entry.round, entry);
+    this.element = this.layout();
+    this.draw();
+    this.showStatement(detail);
+  }
+
+  follow(): () => void {
+    return follow(this.detail.name, {
+      summary: (summary) => {
+        const before = this.summary.state;
+        this.summary = summary;
+        this.draw();
+        if (before !== summary.state) {
+          say(announcements, `${summary.title} is now ${summary.state}. ${summary.why}`);
+          void this.refresh();
+        }
+      },
+      round: (entry) => {
+        this.history.set(entry.round, entry);
+        this.draw();
+      },
+      live: (live) => {
+        this.live = live;
+        this.draw();
+      },
+      connection: (there) => {
+        say(this.connection, there ? "live" : "connection lost, trying again");
+        this.connection.className = there ? "badge connection live" : "badge connection warn";
+      },
+    });
+  }
+
+  /** What is not in the stream: the statement of what was really released, and the downloads. */
+  private async refresh(): Promise<void> {
+    const detail = await federation(this.detail.name).catch(() => null);
+    if (detail !== null) this.showStatement(detail);
+  }
+
+  private layout(): HTMLElement {
+    const head = ["round", "accuracy", "loss", "asked", "reported", "late", "declined", "refused", "seconds"];
+    return h(
+      "div",
+      {},
+      h("div", { class: "headline" }, h("h1", {}, titled(this.detail.title)), this.badge, this.connection),
+      h("p", { class: "lead" }, sentence(this.detail.summary)),
+      h(
+        "section",
+        { class: "card", "aria-labelledby": "state" },
+        h("h2", { id: "state", class: "unseen" }, "State"),
+        this.tiles,
+        this.why,
+      ),
+      h(
+        "div",
+        { class: "two" },
+        h("div", { class: "card" }, this.accuracy.element),
+        h("div", { class: "card" }, this.reports.element),
+      ),
+      h(
+        "section",
+        { class: "card", "aria-labelledby": "participants" },
+        h("h2", { id: "participants" }, "Participants"),
+        this.waiting,
+        this.slots,
+      ),
+      h(
+        "section",
+        { class: "card", "aria-labelledby": "refused" },
+        h("h2", { id: "refused" }, "Refused reports"),
+        h(
+          "p",
+          { class: "quiet" },
+          "A report that this federation's mechanism could not have sent is not counted, whoever sent it.",
+        ),
+        this.refused,
+      ),
+      h(
+        "section",
+        { class: "card", "aria-labelledby": "rounds" },
+        h("h2", { id: "rounds" }, "Rounds"),
+        h(
+          "div",
+          { class: "scroll sent", tabindex: 0, role: "region", "aria-label": "All rounds" },
+          h(
+            "table",
+            {},
+            h("thead", {}, h("tr", {}, ...head.map((name) => h("th", { scope: "col" }, name)))),
+            this.roundsBody,
+          ),
+        ),
+      ),
+      h(
+        "section",
+        { class: "card", "aria-labelledby": "downloads" },
+        h("h2", { id: "downloads" }, "Downloads"),
+        this.downloads,
+      ),
+      h(
+        "section",
+        { class: "card", "aria-labelledby": "statement" },
+        h("h2", { id: "statement" }, "Privacy statement"),
+        this.statement,
+      ),
+    );
+  }
+
+  private draw(): void {
+    const { summary, live } = this;
+    const refusals = live.refused.length;
+    const late = sum(this.history, "late") + (live.strays["late"] ?? 0);
+    fill(this.badge, stateBadge(summary));
+    const tile = (name: string, value: Child, small: string, attention = false): HTMLElement =>
+      h("div", { class: attention ? "attention" : "" }, h("dt", {}, name), h("dd", {}, value, h("small", {}, small)));
+    fill(
+      this.tiles,
+      tile(
+        "Participants",
+        `${summary.participants} of ${summary.clients}`,
+        `at least ${summary.quorum} needed`,
+        summary.participants < summary.quorum,
+      ),
+      tile(
+        "Round",
+        `${summary.round} of ${summary.rounds}`,
+        summary.state === "training" ? "whole rounds so far" : summary.state,
+      ),
+      tile(
+        "Accuracy",
+        summary.accuracy === null ? "–" : percent(summary.accuracy),
+        summary.accuracy === null ? "not measured yet" : "on the test set",
+      ),
+      tile("Stragglers", count(late), "reports came too late", late > 0),
+      tile("Refused", count(refusals), refusals === 1 ? "report" : "reports", refusals > 0),
+      tile("Received", size(live.bytes_up), `sent ${size(live.bytes_down)}; up for ${duration(live.uptime)}`),
+    );
+    say(
+      this.why,
+      summary.round >= summary.rounds && summary.state === "training"
+        ? "The last round is done; the report is being written."
+        : sentence(summary.why),
+    );
+    this.drawCharts();
+    this.drawParticipants();
+    this.drawRefused();
+    this.drawRounds();
+    this.drawDownloads();
+  }
+
+  private drawCharts(): void {
+    const entries = [...this.history.values()].sort((a, b) => a.round - b.round);
+    const points = entries
+      .filter(({ accuracy }) => accuracy !== null)
+      .map(({ round, accuracy }) => ({ x: round, y: accuracy as number }));
+    const last = points.at(-1);
+    this.accuracy.draw({
+      series: [{ name: "accuracy", points, colour: 0, area: true }],
+      last: this.summary.rounds,
+      top: 1,
+      summary:
+        last === undefined ? "No accuracy was measured yet." : `Accuracy ${percent(last.y)} after round ${last.x}.`,
+    });
+    this.reports.draw({
+      series: [
+        { name: "reported", points: entries.map(({ round, reported: y }) => ({ x: round, y })), colour: 2, area: true },
+        { name: "asked", points: entries.map(({ round, asked: y }) => ({ x: round, y })), colour: 3 },
+      ],
+      last: this.summary.rounds,
+      top: this.summary.clients,
+      summary:
+        entries.length === 0
+          ? "No round is done yet."
+          : `In round ${entries.at(-1)?.round} ${entries.at(-1)?.reported} of ${entries.at(-1)?.asked} participants reported.`,
+    });
+  }
+
+  private drawParticipants(): void {
+    const waiting = this.live.waiting_for;
+    say(
+      this.waiting,
+      waiting.length === 0
+        ? "Nobody is being waited for."
+        : `This round waits for ${listed(waiting.map((client) => `number ${client}`))}.`,
+    );
+    fill(this.slots, ...this.live.participants.map((one) => this.slot(one, waiting.includes(one.client))));
+    if (this.live.participants.length === 0) fill(this.slots, h("li", {}, "Nobody has joined yet."));
+  }
+
+  private slot(one: Participant, awaited: boolean): HTMLElement {
+    const kind = one.kind === "page" ? "a page" : "a program";
+    const troubles = [one.declined > 0 && `declined ${one.declined}`, one.late > 0 && `late ${one.late}`]
+      .filter(Boolean)
+      .join(", ");
+    return h(
+      "li",
+      { class: awaited ? "awaited" : one.connected ? "here" : "gone", "data-client": one.client },
+      h("b", {}, `Number ${one.client}`),
+      h("span", {}, `${kind}, ${one.connected ? "connected" : "not connected"}`),
+      h(
+        "span",
+        {},
+        one.last_round > 0 ? `${counted(one.reports, "report")}, last in round ${one.last_round}` : "no report yet",
+      ),
+      troubles !== "" && h("span", {}, troubles),
+      one.refused > 0 && h("span", { class: "wrong" }, `${counted(one.refused, "report")} refused`),
+    );
+  }
+
+  private drawRefused(): void {
+    const found = this.live.refused;
+    if (found.length === 0) return fill(this.refused, h("p", {}, "None so far."));
+    fill(
+      this.refused,
+      ...found
+        .slice(-20)
+        .reverse()
+        .map(({ client, round, reason }) =>
+          h("p", { class: "note bad" }, h("b", {}, `Number ${client}, round ${round}: `), reason),
+        ),
+    );
+  }
+
+  private drawRounds(): void {
+    const entries = [...this.history.values()].sort((a, b) => b.round - a.round);
+    this.roundsBody.replaceChildren(
+      ...entries.map((one) =>
+        h(
+          "tr",
+          {},
+          ...[
+            one.round,
+            one.accuracy === null ? "" : percent(one.accuracy),
+            one.loss === null ? "" : one.loss.toFixed(3),
+            one.asked,
+            one.reported,
+            one.late,
+            one.declined,
+            one.refused,
+            one.seconds.toFixed(1),
+          ].map((cell) => h("td", {}, cell)),
+        ),
+      ),
+    );
+  }
+
+  private drawDownloads(): void {
+    const at = address(this.summary.name);
+    const over = this.summary.state === "finished";
+    const state = String(over);
+    if (this.downloads.dataset["state"] === state) return;
+    this.downloads.dataset["state"] = state;
+    fill(
+      this.downloads,
+      h(
+        "a",
+        { class: "button", href: `${at}/statement.json`, download: `${this.summary.name}-statement.json` },
+        "Privacy statement (JSON)",
+      ),
+      over &&
+        h(
+          "a",
+          { class: "button", href: `${at}/model.safetensors`, download: `${this.summary.name}.safetensors` },
+          "Model (safetensors)",
+        ),
+      over && h("a", { class: "button", href: `${at}/report.html`, target: "_blank", rel: "noopener" }, "Report"),
+      !over && h("p", { class: "small quiet" }, "The model and the report are written when the last round is done."),
+    );
+  }
+
+  private showStatement(detail: Detail): void {
+    fill(this.statement, statementView(detail.statement, "theirs"));
+  }
+}
+
+function sum(history: Map<number, RoundEntry>, what: "late" | "refused"): number {
+  return [...history.values()].reduce((total, entry) => total + (entry[what] ?? 0), 0);
+}
+
+async function show(): Promise<void> {
+  stop();
+  try {
+    const all = await federations();
+    const wanted = decodeURIComponent(location.hash.replace(/^#\/?/, ""));
+    const name = all.some((one) => one.name === wanted) ? wanted : all[0]?.name;
+    if (name === undefined) return fill(view, h("h1", {}, "Live"), h("p", {}, "This server has no federation."));
+    const live = new LiveView(await federation(name));
+    stop = live.follow();
+    document.title = `${all.find((one) => one.name === name)?.title ?? name} · Live · Sordino`;
+    fill(view, all.length > 1 && picker(all, name), live.element);
+  } catch (problem) {
+    const text = problem instanceof Error ? problem.message : String(problem);
+    fill(
+      view,
+      h(
+        "div",
+        { class: "card", role: "alert" },
+        h("h1", {}, "That did not work"),
+        h("p", {}, text),
+        h("button", { type: "button", class: "main", onclick: () => void show() }, "Try again"),
+      ),
+    );
+  }
+}
+
+function picker(all: readonly Summary[], name: string): HTMLElement {
+  const select = h(
+    "select",
+    { id: "federation", onchange: () => (location.hash = `#/${encodeURIComponent(select.value)}`) },
+    ...all.map((one) => h("option", { value: one.name, selected: one.name === name }, one.title)),
+  );
+  return h("p", { class: "pick row" }, h("label", { for: "federation" }, "Federation"), select);
+}
+
+window.addEventListener(
+  "hashchange",
+  () => void (location.hash === "#main" ? document.getElementById("main")?.focus() : show()),
+);
+void show();

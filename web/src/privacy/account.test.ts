@@ -1,0 +1,54 @@
+import { describe, expect, test } from "vitest";
+import { golden } from "../golden.ts";
+import { Account, type OwnRelease } from "./account.ts";
+import { sampledGaussian } from "./renyi.ts";
+
+describe("the page's own accounting", () => {
+  test("Renyi divergences of the sampled Gaussian are those of Python, which rounds up where the order is not whole", () => {
+    for (const { q, sigma, order, adjacency, divergence } of golden.renyi) {
+      const own = sampledGaussian(q, sigma, order, adjacency !== "record-add-remove");
+      const about = `q ${q}, sigma ${sigma}, order ${order}, ${adjacency}`;
+      expect(own / divergence, about).toBeLessThan(1 + 1e-5);
+      expect(own / divergence, about).toBeGreaterThan(Number.isInteger(order) ? 1 - 1e-9 : 0.75);
+    }
+  });
+
+  test("between whole orders it is the integral of its definition", () => {
+    expect(sampledGaussian(0.2, 1.5, 2.6, false)).toBeCloseTo(0.03048667912203625, 12); // scipy.integrate.quad
+  });
+
+  test("for a whole order the divergence is the binomial sum of its definition", () => {
+    const [q, sigma, order] = [0.2, 1.5, 4];
+    let sum = 0;
+    for (let k = 0, choose = 1; k <= order; choose = (choose * (order - k)) / (k + 1), k += 1) {
+      sum += choose * (1 - q) ** (order - k) * q ** k * Math.exp((k * k - k) / (2 * sigma * sigma));
+    }
+    expect(sampledGaussian(q, sigma, order, false)).toBeCloseTo(Math.log(sum) / (order - 1), 12);
+  });
+
+  test.each((golden.accounts as any[]).map((row, i) => ({ ...row, name: `${i}: ${row.budget.basis}, ${row.budget.adjacency}` })))(
+    "$name", ({ budget, guarantees, claimed, spent }: any) => {
+      const release: OwnRelease = { what: "-", guarantees, claimed };
+      const sampled = guarantees[0].loss.type === "PoissonGaussian"; // of which Python takes a bound
+      let account = Account.opening(budget);
+      for (const expected of spent) {
+        account = account.after(release);
+        if (expected === "infinite") expect(account.spent).toBe(Infinity);
+        else expect(account.spent / expected).toBeLessThan(1 + 1e-8);
+        if (expected !== "infinite") expect(account.spent / expected).toBeGreaterThan(1 - (sampled ? 1e-2 : 1e-8));
+        expect(account.permits).toBe(expected !== "infinite" && expected <= budget.limit);
+      }
+    },
+  );
+
+  test("ten releases of 0.1 fit a limit of 1, and an eleventh does not", () => {
+    const tenth: OwnRelease = {
+      what: "-", claimed: null,
+      guarantees: [{ adversary: "server", adjacency: "client", loss: { type: "Pure", epsilon: 0.1, count: 1 } }],
+    };
+    let account = Account.opening({ limit: 1, delta: 0, basis: "proven", adjacency: "client" });
+    for (let i = 0; i < 10; i += 1) account = account.after(tenth);
+    expect([account.spent, account.permits]).toEqual([1, true]);
+    expect(account.after(tenth).permits).toBe(false);
+  });
+});

@@ -1,0 +1,294 @@
+import "fake-indexeddb/auto";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { buildMechanism } from "../bits/build.ts";
+import { Keystream } from "../bits/keystream.ts";
+import { makeBody } from "../bits/report.ts";
+import { fromHex, golden, stream, tasks, toHex } from "../golden.ts";
+import type { Choice } from "../session/session.ts";
+import { canonical, readPlan, writeAnswer } from "../wire/frames.ts";
+import { readTask } from "../wire/task.ts";
+import { Ledger } from "./ledger.ts";
+import { PrivacyRoom, type Ruling } from "./privacy.ts";
+
+let name = "";
+let ledger: Ledger;
+let count = 0;
+
+beforeEach(async () => {
+  name = `ledger ${(count += 1)}`;
+  ledger = await Ledger.open(name);
+});
+afterEach(() => ledger.close());
+
+const silo = () => structuredClone(tasks["webfed-digits"]);
+const choice = (limit = 4): Choice => ({ budget: { limit, delta: 1e-4, basis: "proven", adjacency: "record-add-remove" } });
+
+/** A plan as the server writes it. */
+function plan(task: any, round: number, change: { fill?: number; federation?: string; name?: string } = {}): Uint8Array<ArrayBuffer> {
+  const { fill = 0.25, federation = task.federation, name = "parameters" } = change;
+  const header = new TextEncoder().encode(
+    canonical({ arrays: { [name]: [task.model.size] }, federation, round, settings: {} }),
+  );
+  const values = new Uint8Array(new Float32Array(task.model.size).fill(fill).buffer);
+  const bytes = new Uint8Array(8 + header.length + values.length);
+  bytes.set([0x53, 0x50, 1, 0]);
+  new DataView(bytes.buffer).setUint32(4, header.length, true);
+  bytes.set(header, 8);
+  bytes.set(values, 8 + header.length);
+  return bytes;
+}
+
+async function opened(task = silo(), given = choice(), fresh?: () => Promise<Keystream>, client = 0): Promise<PrivacyRoom> {
+  const room = fresh ? new PrivacyRoom(ledger, fresh) : new PrivacyRoom(ledger);
+  await room.open({ task, choice: given, own: true });
+  room.welcome(client);
+  return room;
+}
+
+async function answered(room: PrivacyRoom, task: any, round: number): Promise<Uint8Array> {
+  const ruling = await room.judge("report", plan(task, round));
+  expect(ruling.kind).toBe("train");
+  return (await room.release(new Float32Array(task.model.size).fill(round), 100, null)).answer;
+}
+
+describe("tasks that a server compiled", () => {
+  test.each(Object.keys(tasks))("%s is understood, and its stated figures are the page's own", async (federation) => {
+    const task = readTask(tasks[federation]);
+    const accept = { acceptClaimed: true, acceptUnbounded: true };
+    await new PrivacyRoom(ledger).open({ task, choice: { ...choice(), ...accept }, own: true });
+  });
+
+  test("what a server's ledger would count, the page counts too", async () => {
+    const task = silo();
+    const { perRound, rounds } = await (await opened()).outlook({ task, choice: choice(), own: true });
+    const stated: number[] = task.strengths[0].spending[0].epsilon;
+    expect(rounds).toBe(task.rounds.count);
+    stated.forEach((epsilon, k) => {
+      expect(perRound[k]! / epsilon).toBeLessThan(1 + 1e-9);
+      expect(perRound[k]! / epsilon).toBeGreaterThan(0.85); // Python's divergence is a bound, the page's the integral
+    });
+  });
+
+  test("a louder choice costs what the task says, and is counted so", async () => {
+    const task = silo();
+    const louder = task.choices[1];
+    const own = { ...choice(louder.spending.epsilon.at(-1)), noise: louder.noise };
+    const { perRound } = await (await opened()).outlook({ task, choice: own, own: true });
+    expect(perRound.at(-1)! / louder.spending.epsilon.at(-1)).toBeLessThan(1.02);
+    expect(perRound.at(-1)! / louder.spending.epsilon.at(-1)).toBeGreaterThan(0.8);
+  });
+
+  test("a server that states a smaller loss than its noise has is refused", async () => {
+    const task = silo();
+    task.strengths[0].releases[0].guarantees[0].loss.sigma *= 2;
+    await expect(opened(task)).rejects.toThrow(/are not those of the noise/);
+    const bits = structuredClone(tasks["two-point-digits"]);
+    bits.strengths[0].releases[0].guarantees[0].loss.count -= 1;
+    await expect(opened(bits)).rejects.toThrow(/are not those of the noise/);
+  });
+
+  test("less noise than agreed cannot be chosen", async () => {
+    await expect(opened(silo(), { ...choice(), noise: 0.1 })).rejects.toThrow(/at least/);
+  });
+
+  test("claimed figures, and what has no protection at all, need the person's word", async () => {
+    const task = structuredClone(tasks["webfed-laplace"]);
+    const claimed: Choice = { budget: { limit: 100, delta: 0, basis: "claimed", adjacency: "client" } };
+    await expect(opened(task, claimed)).rejects.toThrow(/claimed and proven by nothing/);
+    const open = structuredClone(tasks["fedavg-digits"]);
+    await expect(opened(open)).rejects.toThrow(/without any protection/);
+    const room = await opened(open, { ...choice(), acceptUnbounded: true });
+    expect((await room.judge("report", plan(open, 1))).kind).toBe("train");
+    expect((await room.budget()).afterNext).toBe(Infinity);
+  });
+});
+
+describe("a plan", () => {
+  test("that was agreed to is trained on, and its report has the encoder's bytes for its key", async () => {
+    for (const federation of ["webfed-digits", "two-point-digits", "webfed-laplace", "personalized-digits"]) {
+      const task = structuredClone(tasks[federation]);
+      task.federation += "'s own";
+      const accept = { acceptClaimed: true, acceptUnbounded: true };
+      const terms: Choice = { budget: { limit: 1e9, delta: 1e-4, basis: "proven", adjacency: federation === "webfed-digits" ? "record-add-remove" : "client" }, ...accept };
+      const room = new PrivacyRoom(ledger, stream);
+      await room.open({ task, choice: terms, own: false });
+      room.welcome(0);
+      const bytes = plan(task, 1);
+      expect(await room.judge("report", bytes)).toMatchObject({ kind: "train", round: 1 });
+      const trained = new Float32Array(task.model.size).fill(0.5);
+      const { answer } = await room.release(trained, 100, null);
+      const read = await readPlan(bytes);
+      const sent = task.upload.what === "weights" ? trained : trained.map((v) => v - 0.25);
+      const { body } = await makeBody(task, task.strengths[0].mechanism, read, sent, 100, null, await stream());
+      expect(toHex(answer)).toBe(toHex(writeAnswer(read, body)));
+    }
+  });
+
+  test("answered once gets the same bytes again, also after a reload", async () => {
+    const task = silo();
+    const first = await answered(await opened(), task, 1);
+    ledger.close();
+    ledger = await Ledger.open(name);
+    const again = await (await opened()).judge("report", plan(task, 1));
+    expect(again.kind === "again" && toHex(again.answer)).toBe(toHex(first));
+    expect(await ledger.entries()).toHaveLength(1);
+  });
+
+  test("that differs from the one answered in its round is refused", async () => {
+    const room = await opened();
+    await answered(room, silo(), 1);
+    expect(await room.judge("report", plan(silo(), 1, { fill: 0.5 }))).toMatchObject({ kind: "refused", reason: /another plan/ as any });
+  });
+
+  test.each([
+    ["of an earlier round", (t: any) => plan(t, 1), /came after round 2/],
+    ["of another federation", (t: any) => plan(t, 3, { federation: "other" }), /another federation/],
+    ["beyond the rounds", (t: any) => plan(t, t.rounds.count + 1), /round 21 of 20/],
+    ["with other tensors", (t: any) => plan(t, 3, { name: "weights" }), /other names or shapes/],
+    ["with numbers that are not finite", (t: any) => plan(t, 3, { fill: NaN }), /not finite/],
+    ["cut off", (t: any) => plan(t, 3).slice(0, 100), /cut off|shorter/],
+  ])("%s is refused", async (_, make, reason) => {
+    const room = await opened();
+    await answered(room, silo(), 2);
+    const ruling = (await room.judge("report", make(silo()))) as Extract<Ruling, { kind: "refused" }>;
+    expect(ruling.kind).toBe("refused");
+    expect(ruling.reason).toMatch(reason);
+  });
+
+  test("of another step is refused", async () => {
+    expect(await (await opened()).judge("prepare", plan(silo(), 1))).toMatchObject({ kind: "refused" });
+  });
+
+  test("cannot be released twice, nor without having been judged", async () => {
+    const room = await opened();
+    await answered(room, silo(), 1);
+    await expect(room.release(new Float32Array(650), 1, null)).rejects.toThrow(/judge a plan first/);
+  });
+});
+
+describe("a spent budget", () => {
+  const limit = tasks["webfed-digits"].strengths[0].spending[0].epsilon[1]; // what two rounds cost
+
+  test("declines, and says nothing more than that", async () => {
+    const task = silo();
+    const room = await opened(task, choice(limit));
+    const { rounds } = await room.outlook({ task, choice: choice(limit), own: true });
+    let round = 1;
+    let ruling = await room.judge("report", plan(task, round));
+    while (ruling.kind === "train") {
+      await room.release(null, 100, null);
+      ruling = await room.judge("report", plan(task, (round += 1)));
+    }
+    expect(round).toBe(rounds + 1);
+    expect(rounds).toBeGreaterThanOrEqual(2);
+    expect(rounds).toBeLessThan(task.rounds.count);
+    expect(ruling.kind).toBe("declined");
+    const answer = (ruling as Extract<Ruling, { kind: "declined" }>).answer;
+    expect(toHex(answer)).toBe(toHex(writeAnswer(await readPlan(plan(task, round)), null)));
+    const { spent, afterNext } = await room.budget();
+    expect(spent).toBeLessThanOrEqual(limit);
+    expect(afterNext).toBeGreaterThan(limit);
+  });
+
+  test("stays spent after a reload, and for another federation with the same records", async () => {
+    const task = silo();
+    const first = await opened(task, choice(2.5));
+    const { rounds } = await first.outlook({ task, choice: choice(2.5), own: true });
+    await answered(first, task, 1);
+    ledger.close();
+    ledger = await Ledger.open(name);
+    const other = silo();
+    other.federation = "another";
+    const room = await opened(other, choice(2.5));
+    expect((await room.budget()).spent).toBeGreaterThan(1);
+    let round = 1;
+    while ((await room.judge("report", plan(other, round))).kind === "train") {
+      await room.release(null, 100, null);
+      round += 1;
+    }
+    expect(round).toBe(rounds); // one less than without the round in the other federation
+  });
+
+  test("of one's own is not touched by a public sample", async () => {
+    const task = silo();
+    const sample = new PrivacyRoom(ledger);
+    await sample.open({ task, choice: choice(), own: false });
+    sample.welcome(0);
+    await answered(sample, task, 1);
+    const other = silo();
+    other.federation = "another";
+    expect((await (await opened(other)).budget()).spent).toBe(0);
+  });
+});
+
+describe("the ledger", () => {
+  test("has a line for every release, with a chain of hashes over all of them", async () => {
+    const room = await opened();
+    for (const round of [1, 2, 4]) await answered(room, silo(), round);
+    const lines = await room.ledger();
+    expect(lines.map(({ round, sent }) => [round, sent])).toEqual([[1, "kept"], [2, "kept"], [4, "kept"]]);
+    expect(lines[0]!.what).toEqual(["model update (DP-SGD)"]);
+    expect(lines[2]!.spentAfter).toBeGreaterThan(lines[1]!.spentAfter);
+    expect(await ledger.sound()).toBe(true);
+    expect((await ledger.entries()).map(({ answer }) => answer === null)).toEqual([true, true, false]);
+    await room.mark(4, "sent");
+    await room.mark(4, "received");
+    await room.mark(4, "sent");
+    expect((await room.ledger())[2]!.sent).toBe("received");
+  });
+
+  test("that was changed by hand is found out", async () => {
+    await answered(await opened(), silo(), 1);
+    const [entry] = await ledger.entries();
+    const db: IDBDatabase = await new Promise((resolve) => {
+      const request = indexedDB.open(name);
+      request.onsuccess = () => resolve(request.result);
+    });
+    const transaction = db.transaction("entries", "readwrite");
+    transaction.objectStore("entries").put({ ...entry, round: 9 });
+    await new Promise((resolve) => (transaction.oncomplete = resolve));
+    db.close();
+    expect(await ledger.sound()).toBe(false);
+  });
+
+  test("keeps one identity for a federation, and another for each other one", async () => {
+    const first = await (await opened()).identity();
+    ledger.close();
+    ledger = await Ledger.open(name);
+    const again = await (await opened()).identity();
+    expect(again).toEqual(first);
+    expect(first.id).toMatch(/^[0-9a-f]{32}$/);
+    expect(first.proof).toMatch(/^[0-9a-f]{64}$/);
+    const other = silo();
+    other.federation = "another";
+    expect((await (await opened(other)).identity()).id).not.toBe(first.id);
+    await answered(await opened(), silo(), 3);
+    const { last } = await (await opened()).identity();
+    expect(last).toEqual({ round: 3, digest: toHex((await readPlan(plan(silo(), 3))).hash.subarray(0, 16)) });
+  });
+
+  test("writes two releases of one round for nobody", async () => {
+    const [one, two] = [await opened(), await opened()];
+    for (const room of [one, two]) await room.judge("report", plan(silo(), 1));
+    const results = await Promise.allSettled([one.release(null, 1, null), two.release(null, 1, null)]);
+    expect(results.map(({ status }) => status).sort()).toEqual(["fulfilled", "rejected"]);
+    expect(await ledger.entries()).toHaveLength(1);
+  });
+});
+
+test("a Laplace task counts the number of records once, and sends it ever after", async () => {
+  const task = structuredClone(tasks["webfed-laplace"]);
+  const claimed: Choice = { budget: { limit: 1e9, delta: 1e-4, basis: "proven", adjacency: "client" } };
+  const room = await opened(task, claimed);
+  const counts: number[] = [];
+  for (const round of [1, 2]) {
+    expect((await room.judge("report", plan(task, round))).kind).toBe("train");
+    const { answer } = await room.release(new Float32Array(task.model.size), 100, null);
+    counts.push(new DataView(answer.buffer).getUint32(24, true));
+  }
+  expect(counts[1]).toBe(counts[0]);
+  expect((await ledger.entries()).map(({ releases }) => releases.length)).toEqual([2, 1]);
+  const { loss } = await buildMechanism(golden.counts.mechanism, [{ first: 0, size: 1 }]);
+  expect(loss).toMatchObject({ type: "Pure" });
+  expect(fromHex("00ff")).toEqual(Uint8Array.of(0, 255));
+});

@@ -1,0 +1,262 @@
+/**
+ * The privacy room: nothing leaves a page but what was randomised and written down here.
+ *
+ * A plan is checked against the task, the order of rounds and the budget before any record is touched; what training made
+ * of it is randomised with a fresh key, and release and bytes are recorded before they are given out.
+ */
+import { Keystream, type Words } from "../bits/keystream.ts";
+import { makeBody } from "../bits/report.ts";
+import type { Budget, BudgetState, Choice, LedgerEntry } from "../session/session.ts";
+import { type Plan, hex, readPlan, writeAnswer } from "../wire/frames.ts";
+import { Refused } from "../wire/refusal.ts";
+import { type Strength, type Task, checkPlan, readTask, strengthOf } from "../wire/task.ts";
+import { Account, type OwnRelease } from "./account.ts";
+import { type Entry, Ledger } from "./ledger.ts";
+import { ownReleases } from "./releases.ts";
+
+/** What to do about a plan. */
+export type Ruling =
+  /** train, then ask for `release` */
+  | {
+      kind: "train"; round: number; parameters: Float32Array<ArrayBuffer>; noise: number | null; order: Int32Array | null;
+      /** what is sent where the round is over before the report is made: that there is none */
+      decline: Uint8Array<ArrayBuffer>;
+    }
+  /** the same bytes as before */
+  | { kind: "again"; round: number; answer: Uint8Array<ArrayBuffer> }
+  /** the person's budget does not allow it; the bytes say no more than that */
+  | { kind: "declined"; round: number; answer: Uint8Array<ArrayBuffer>; reason: string }
+  /** the server asked for what was not agreed to; it gets no answer to that plan */
+  | { kind: "refused"; reason: string };
+
+export interface Identity {
+  id: string;
+  proof: string;
+  /** the last plan answered in this federation */
+  last: { round: number; digest: string } | null;
+}
+
+export interface Opening {
+  task: unknown;
+  choice: Choice;
+  /** everything of one's own adds up; a federation's public sample is nobody's secret and counts by itself */
+  own: boolean;
+}
+
+/** Rooms that other tabs must not enter at the same time. */
+export const LOCK = "sordino ledger";
+
+/** In tests the key is given, so that every outgoing byte can be compared with the encoder's. */
+export type FreshWords = () => Promise<Words>;
+
+interface Open {
+  task: Task;
+  choice: Choice;
+  dataset: string;
+  strength: Strength | null;
+}
+
+export class PrivacyRoom {
+  readonly #ledger: Ledger;
+  readonly #fresh: FreshWords;
+  #open: Open | null = null;
+  #pending: { plan: Plan; releases: OwnRelease[] } | null = null;
+
+  constructor(ledger: Ledger, fresh: FreshWords = () => Keystream.fresh()) {
+    this.#ledger = ledger;
+    this.#fresh = fresh;
+  }
+
+  /** Agrees to a task with a budget; every figure in it is checked before. */
+  async open({ task: given, choice, own }: Opening): Promise<void> {
+    const task = readTask(given);
+    checkChoice(task, choice);
+    if (!(await this.#ledger.sound())) {
+      throw new Refused(
+        "the ledger in this browser is not as this page wrote it, so what was spent is not known and nothing is sent: clear " +
+          "this site's data if you want to begin anew, as somebody else",
+      );
+    }
+    for (const strength of task.strengths) {
+      for (const round of new Set(strength.releases.map(({ rounds }) => rounds[0]))) {
+        const releases = await ownReleases(task, strength, round, choice.noise ?? null);
+        checkConsent(releases, choice);
+      }
+    }
+    this.#open = { task, choice, dataset: own ? "own" : `sample of ${task.federation}`, strength: null };
+  }
+
+  /** Who this browser is in a federation (docs/web-protocol.md, Joining). */
+  async identity(): Promise<Identity> {
+    const { federation } = this.#opened.task;
+    const secret = await this.#ledger.secret();
+    const key = await crypto.subtle.importKey("raw", secret, { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
+    const mac = async (what: string) =>
+      hex(new Uint8Array(await crypto.subtle.sign("HMAC", key, new TextEncoder().encode(`${what}\0${federation}`))));
+    const last = await this.#ledger.last(federation);
+    return {
+      id: (await mac("sordino web id 1")).slice(0, 32),
+      proof: await mac("sordino web proof 1"),
+      last: last && { round: last.round, digest: last.plan.slice(0, 32) },
+    };
+  }
+
+  /** The server has given this page a number. */
+  welcome(client: number): void {
+    this.#opened.strength = strengthOf(this.#opened.task, client);
+  }
+
+  /** Judges a plan before any record is touched. */
+  async judge(step: string, payload: Uint8Array<ArrayBuffer>): Promise<Ruling> {
+    this.#pending = null;
+    try {
+      return await this.#judged(step, payload);
+    } catch (error) {
+      if (error instanceof Refused) return { kind: "refused", reason: error.message };
+      throw error;
+    }
+  }
+
+  async #judged(step: string, payload: Uint8Array<ArrayBuffer>): Promise<Ruling> {
+    const { task, choice, strength } = this.#opened;
+    if (!strength) throw new Refused("a plan came before the server said which number this page has");
+    const plan = await readPlan(payload);
+    checkPlan(task, step, plan);
+    const { round } = plan;
+    const before = await this.#ledger.find(task.federation, round);
+    if (before) {
+      if (before.plan !== hex(plan.hash)) throw new Refused(`round ${round} was answered before, and this is another plan for it`);
+      if (before.answer === null) throw new Refused(`round ${round} was answered before, and later ones since`);
+      return { kind: "again", round, answer: before.answer };
+    }
+    const last = await this.#ledger.last(task.federation);
+    if (last && last.round > round) throw new Refused(`round ${round} came after round ${last.round} was answered`);
+    const releases = await ownReleases(task, strength, round, choice.noise ?? null, plan);
+    const account = releases.reduce((sum, release) => sum.after(release), await this.#account());
+    if (!account.permits && !(choice.acceptUnbounded && releases.every(unbounded))) {
+      const reason = "your budget does not allow another report";
+      return { kind: "declined", round, answer: writeAnswer(plan, null), reason };
+    }
+    this.#pending = { plan, releases };
+    const parameters = Float32Array.from(plan.arrays.get("parameters")!.values);
+    const { order } = await this.#ledger.kept(task.federation);
+    return { kind: "train", round, parameters, noise: choice.noise ?? null, order, decline: writeAnswer(plan, null) };
+  }
+
+  /**
+   * Randomises what training made (null: nothing, and then "no change" is reported) and writes it down; the bytes that
+   * come back may be sent. The number of records and the order of taking them up stay here.
+   */
+  async release(trained: Float32Array | null, records: number, order: Int32Array | null): Promise<{ answer: Uint8Array<ArrayBuffer>; index: number }> {
+    const pending = this.#pending;
+    const { task, dataset, strength } = this.#opened;
+    if (!pending || !strength) throw new Error("nothing was asked for: judge a plan first");
+    this.#pending = null;
+    const { plan, releases } = pending;
+    const values = vectorOf(task, plan, trained);
+    const kept = await this.#ledger.kept(task.federation);
+    const { body, announced } = await makeBody(task, strength.mechanism, plan, values, records, kept.announced, await this.#fresh());
+    const answer = writeAnswer(plan, body);
+    const entry = await this.#ledger.record(
+      { dataset, federation: task.federation, round: plan.round, plan: hex(plan.hash), releases, answer, time: Date.now() },
+      { announced: announced ?? kept.announced, order: order ?? kept.order },
+    );
+    return { answer: entry.answer!, index: entry.index };
+  }
+
+  /** The bytes of a round have been handed to the network, or the server says that it has them. */
+  async mark(round: number, sent: "sent" | "received"): Promise<void> {
+    const entry = await this.#ledger.find(this.#opened.task.federation, round);
+    if (entry) await this.#ledger.mark(entry.index, sent);
+  }
+
+  async budget(): Promise<BudgetState> {
+    const { task, choice, strength } = this.#opened;
+    const account = await this.#account();
+    const { limit, delta, basis, adjacency } = choice.budget;
+    const next = ((await this.#ledger.last(task.federation))?.round ?? 0) + 1;
+    let afterNext: number | null = null;
+    if (strength && next <= task.rounds.count) {
+      const releases = await ownReleases(task, strength, next, choice.noise ?? null);
+      afterNext = releases.reduce((sum, release) => sum.after(release), account).spent;
+    }
+    const releases = (await this.#entries()).reduce((sum, entry) => sum + entry.releases.length, 0);
+    return { spent: account.spent, limit, delta, basis, adjacency, adversary: "server", afterNext, releases };
+  }
+
+  async ledger(): Promise<LedgerEntry[]> {
+    const { choice, dataset } = this.#opened;
+    let account = Account.opening(choice.budget);
+    return (await this.#ledger.entries()).map((entry) => {
+      if (entry.dataset === dataset) account = entry.releases.reduce((sum, release) => sum.after(release), account);
+      const { index, federation, round, bytes, time, sent, head, releases } = entry;
+      return { index, federation, round, bytes, time, sent, head, what: releases.map(({ what }) => what), spentAfter: account.spent };
+    });
+  }
+
+  /** Epsilon after 1, 2, .. reports of a task with a choice, on top of what this browser has told already. */
+  async outlook(opening: Opening, client = 0): Promise<{ perRound: number[]; rounds: number; before: number }> {
+    const task = readTask(opening.task);
+    const dataset = opening.own ? "own" : `sample of ${task.federation}`;
+    let account = await this.#account({ choice: opening.choice, dataset });
+    const before = account.spent;
+    const strength = strengthOf(task, client);
+    const perRound: number[] = [];
+    let rounds = 0;
+    for (let round = 1; round <= task.rounds.count; round += 1) {
+      for (const release of await ownReleases(task, strength, round, opening.choice.noise ?? null)) account = account.after(release);
+      perRound.push(account.spent);
+      if (account.permits) rounds = round;
+    }
+    return { perRound, rounds, before };
+  }
+
+  get #opened(): Open {
+    if (!this.#open) throw new Error("no task was agreed to");
+    return this.#open;
+  }
+
+  async #entries(): Promise<Entry[]> {
+    return (await this.#ledger.entries()).filter(({ dataset }) => dataset === this.#opened.dataset);
+  }
+
+  async #account(given?: { choice: Choice; dataset: string }): Promise<Account> {
+    const { choice, dataset } = given ?? this.#opened;
+    const entries = (await this.#ledger.entries()).filter((entry) => entry.dataset === dataset);
+    return entries.flatMap(({ releases }) => releases).reduce((sum, release) => sum.after(release), Account.opening(choice.budget));
+  }
+}
+
+/** The parameters after training, or what they moved by; without training, nothing has changed. */
+function vectorOf(task: Task, plan: Plan, trained: Float32Array | null): Float32Array {
+  const start = plan.arrays.get("parameters")!.values;
+  const after = trained ?? start;
+  if (after.length !== start.length) throw new Refused(`training gave ${after.length} values where ${start.length} were asked for`);
+  return task.upload.what === "weights" ? after : after.map((value, i) => value - start[i]!);
+}
+
+function checkChoice(task: Task, { budget, noise, acceptClaimed }: Choice): void {
+  checkBudget(budget);
+  if (budget.basis === "claimed" && !acceptClaimed) {
+    throw new Refused("this budget counts figures that are claimed and proven by nothing: agree to that, or choose proven ones");
+  }
+  if (noise !== undefined && task.training.kind !== "private") throw new Refused("this federation leaves no choice of noise");
+}
+
+function checkBudget({ limit, delta }: Budget): void {
+  if (!(Number.isFinite(limit) && limit > 0)) throw new Refused(`a budget must be a number above 0, got ${limit}`);
+  if (!(delta >= 0 && delta < 1)) throw new Refused(`a budget's delta must lie in [0, 1), got ${delta}`);
+}
+
+/** What leaves without any bound needs the person's word. */
+function checkConsent(releases: OwnRelease[], choice: Choice): void {
+  for (const release of releases) {
+    if (unbounded(release) && release.claimed === null && !choice.acceptUnbounded) {
+      throw new Refused(`"${release.what}" would leave this page without any protection: agree to that, or choose another federation`);
+    }
+  }
+}
+
+function unbounded({ guarantees }: OwnRelease): boolean {
+  return guarantees.every(({ loss }) => loss.type === "Infinite");
+}

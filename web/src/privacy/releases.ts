@@ -1,0 +1,101 @@
+/** What leaves with a report, by the page's own figures; a server that states less is refused. */
+import { buildMechanism } from "../bits/build.ts";
+import type { ValueLoss } from "../bits/mechanisms.ts";
+import type { Plan } from "../wire/frames.ts";
+import { Refused } from "../wire/refusal.ts";
+import type { Release, StatedLoss, Strength, Task } from "../wire/task.ts";
+import type { OwnRelease } from "./account.ts";
+import { adjacencyOf } from "./account.ts";
+
+/** Of the report on one round's plan. `noise` is the person's own noise multiplier, where the task offers a choice. */
+export async function ownReleases(
+  task: Task, strength: Strength, round: number, noise: number | null, plan?: Plan,
+): Promise<OwnRelease[]> {
+  const stated = strength.releases.filter(({ rounds: [first, last] }) => first <= round && round <= last);
+  const [upload, ...others] = stated;
+  if (!upload) throw new Refused(`this page cannot take part: what leaves in round ${round} is not described`);
+  const own = task.training.kind === "private" ? privately(task, noise) : await through(task, strength, plan);
+  checkStated(upload, task.training.kind === "private" ? privately(task, null) : own);
+  const first: OwnRelease = { what: upload.what, guarantees: own, claimed: noise === null ? upload.claimed : null };
+  return [first, ...(await Promise.all(others.map((other) => beside(task, other))))];
+}
+
+/** Guarantees by adjacency. */
+type Own = OwnRelease["guarantees"];
+
+function privately({ training }: Task, noise: number | null): Own {
+  if (training.kind !== "private") throw new Error("not private training");
+  const loss: StatedLoss = {
+    type: "PoissonGaussian", q: training.rate, sigma: chosenNoise(training.noise, noise), steps: training.steps,
+  };
+  return ["record-add-remove", "record-replace"].map((adjacency) => ({ adversary: "server", adjacency, loss }));
+}
+
+/** The noise multiplier to train with: the person's, which may only be larger than the task's. */
+export function chosenNoise(agreed: number, own: number | null): number {
+  if (own !== null && !(own >= agreed && Number.isFinite(own))) {
+    throw new Refused(`your own noise multiplier must be at least ${agreed}, got ${own}`);
+  }
+  return own ?? agreed;
+}
+
+/** Ranges that travel in plans change no figure but Gaussian's grid, which has one radius: any range stands for all. */
+async function through(task: Task, { mechanism }: Strength, plan?: Plan): Promise<Own> {
+  const layers = task.upload.layers;
+  const needsPlan = "domain" in mechanism && mechanism.domain.kind === "plan" && !plan;
+  const spec = needsPlan ? { ...mechanism, domain: { kind: "box" as const, centre: 0, radius: 1 } } : mechanism;
+  const { loss } = await buildMechanism(spec, layers, plan);
+  return [
+    { adversary: "server", adjacency: "client", loss: ofValues(loss, task.upload.values) },
+    { adversary: "server", adjacency: "coordinate", loss: ofValues(loss, 1) },
+  ];
+}
+
+/** The loss of `count` values that are drawn independently of each other. */
+export function ofValues(loss: ValueLoss, count: number): StatedLoss {
+  switch (loss.type) {
+    case "Pure":
+      return { ...loss, count };
+    case "RandomizedBit":
+      return { ...loss, count };
+    case "Gaussian":
+      return { type: "Gaussian", mu: loss.mu * Math.sqrt(count), eta: count * loss.eta, tau: count * loss.tau };
+    case "Infinite":
+      return loss;
+  }
+}
+
+/** What leaves beside the values: the number of records with noise; anything else as it is stated. */
+async function beside(task: Task, stated: Release): Promise<OwnRelease> {
+  const { samples } = task.upload;
+  if (samples !== null && stated.what === samples.what) {
+    const { loss } = await buildMechanism(samples.mechanism, [{ first: 0, size: 1 }]);
+    const guarantees = [{ adversary: "server", adjacency: "client", loss: ofValues(loss, 1) }];
+    checkStated(stated, guarantees);
+    return { what: stated.what, guarantees, claimed: stated.claimed };
+  }
+  return { what: stated.what, guarantees: stated.guarantees, claimed: stated.claimed };
+}
+
+/** Refuses a task that states another loss than the numbers of its own mechanism have. */
+function checkStated(stated: Release, own: Own): void {
+  for (const guarantee of stated.guarantees) {
+    const computed = own.find(({ adjacency }) => adjacency === adjacencyOf(guarantee.adjacency));
+    if (!computed || guarantee.adversary !== "server" || !alike(guarantee.loss, computed.loss)) {
+      throw new Refused(
+        `this page cannot take part: the server's figures for "${stated.what}" are not those of the noise that it asks for`,
+      );
+    }
+  }
+}
+
+function alike(stated: StatedLoss, own: StatedLoss): boolean {
+  if (stated.type !== own.type) return false;
+  if (stated.type === "Infinite") return true;
+  return Object.entries(own).every(([key, value]) => {
+    const other = (stated as unknown as Record<string, unknown>)[key];
+    if (typeof value !== "number" || typeof other !== "number") return value === other;
+    const slack = key === "eta" || key === "tau" ? 1e-5 : 1e-9;
+    return Math.abs(value - other) <= slack * Math.max(Math.abs(value), Math.abs(other));
+  });
+}

@@ -1,0 +1,128 @@
+/** What a person can know before joining: the federations there are, what the data holds, what the rounds will cost. */
+import { Ledger } from "../privacy/ledger.ts";
+import { PrivacyRoom } from "../privacy/privacy.ts";
+import { Refused } from "../wire/refusal.ts";
+import { readTask } from "../wire/task.ts";
+import { dataRoom } from "./rooms.ts";
+import type { Budget, DataSource, DataSummary } from "./session.ts";
+
+/** One line of GET /api/federations (docs/web-protocol.md, Addresses). */
+export interface FederationSummary {
+  name: string;
+  title: string;
+  summary: string;
+  operator: string;
+  method: string;
+  clients: number;
+  state: "waiting" | "training" | "finished" | "failed";
+  round: number;
+  rounds: number;
+  quorum: number;
+  participants: number;
+  accuracy: number | null;
+  loss: number | null;
+  why: string;
+}
+
+/** GET /api/federations/NAME. */
+export interface FederationDetail extends FederationSummary {
+  history: { round: number; accuracy: number | null; loss: number | null }[];
+  statement: unknown;
+  task: unknown;
+}
+
+/** What a budget allows in a federation, by the page's own arithmetic. */
+export interface Outlook {
+  /** rounds that the budget pays for, at most those of the federation */
+  rounds: number;
+  /** epsilon after all rounds of the federation */
+  all: number;
+  /** epsilon after each round, from round 1 on */
+  perRound: number[];
+  budget: Budget;
+  sentences: string[];
+}
+
+export interface Capabilities {
+  secure: boolean;
+  storage: boolean;
+  locks: boolean;
+  threads: boolean;
+  webgpu: boolean;
+  /** what is missing and what that means, in sentences for the person; empty if nothing is */
+  notes: string[];
+  /** whether taking part is possible at all */
+  able: boolean;
+}
+
+export async function listFederations(server: string): Promise<FederationSummary[]> {
+  return fetched<FederationSummary[]>(`${server}/api/federations`);
+}
+
+export async function describeFederation(server: string, name: string): Promise<FederationDetail> {
+  return fetched<FederationDetail>(`${server}/api/federations/${encodeURIComponent(name)}`);
+}
+
+async function fetched<T>(address: string): Promise<T> {
+  const answer = await fetch(address).catch(() => null);
+  if (!answer) throw new Refused("the server cannot be reached: check your connection and try again");
+  const content = (await answer.json().catch(() => ({}))) as T & { error?: string };
+  if (!answer.ok) throw new Refused(content.error ?? `the server answered with an error (${answer.status})`);
+  return content;
+}
+
+/** Reads the data as a session would, to show what is in it; nothing is kept. */
+export async function checkData(data: DataSource, task: unknown, sampleFrom?: string): Promise<DataSummary> {
+  const agreed = readTask(task);
+  const room = dataRoom();
+  try {
+    const sample = sampleFrom === undefined ? null : { server: sampleFrom, federation: agreed.name ?? agreed.federation, client: 0 };
+    return (await room.remote.load(data, agreed, sample)).summary;
+  } finally {
+    room.close();
+  }
+}
+
+/**
+ * How far a budget reaches, by the page's own arithmetic; includes what this browser has told already of one's own data,
+ * or (with `own` false) of the federation's sample.
+ */
+export async function planFor(task: unknown, budget: Budget, noise?: number, own = true): Promise<Outlook> {
+  const ledger = await Ledger.open();
+  try {
+    const choice = { budget, acceptClaimed: true, acceptUnbounded: true, ...(noise === undefined ? {} : { noise }) };
+    const { perRound, rounds, before } = await new PrivacyRoom(ledger).outlook({ task, choice, own });
+    const sentences = before > 0 ? [`Of this, ${shown(before)} was spent before, on what you have told from this browser.`] : [];
+    return { rounds, all: perRound.at(-1) ?? 0, perRound, budget, sentences };
+  } finally {
+    ledger.close();
+  }
+}
+
+function shown(epsilon: number): string {
+  return Number.isFinite(epsilon) ? epsilon.toPrecision(3) : "everything";
+}
+
+/** The hash over all files of this page, and of each of them; null where the page was not built (in development). */
+export async function pageBuild(): Promise<{ hash: string; files: Record<string, string> } | null> {
+  const answer = await fetch("build.json").catch(() => null);
+  return answer?.ok ? ((await answer.json()) as { hash: string; files: Record<string, string> }) : null;
+}
+
+/** What this browser lets the page do. */
+export async function capabilities(): Promise<Capabilities> {
+  const secure = globalThis.isSecureContext === true && typeof crypto?.subtle !== "undefined";
+  const storage = await Ledger.open().then((ledger) => (ledger.close(), true), () => false);
+  const locks = "locks" in navigator;
+  const workers = typeof Worker !== "undefined";
+  const threads = typeof SharedArrayBuffer !== "undefined" && globalThis.crossOriginIsolated === true;
+  const webgpu = "gpu" in navigator;
+  const missing: string[] = [];
+  if (!secure) missing.push("This page was not opened over HTTPS (or on this very machine), so the browser gives it no safe randomness. Ask for an address that begins with https.");
+  if (!storage) missing.push("This browser lets the page store nothing, so your budget could not be remembered. Allow site data, or leave private browsing.");
+  if (secure && !locks) missing.push("This browser cannot keep two tabs apart. Use a newer one.");
+  if (!workers) missing.push("This browser has no web workers. Use a newer one.");
+  const slower = threads ? [] : ["Training will be slower: this browser or this address does not allow several threads."];
+  const able = missing.length === 0;
+  return { secure, storage, locks, threads, webgpu, able, notes: able ? slower : missing };
+}

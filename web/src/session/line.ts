@@ -1,0 +1,209 @@
+/** The connection to the server: says hello, hears, and comes back by itself (docs/web-protocol.md, The connection). */
+
+export interface Places {
+  about: string;
+  task: string;
+  model: string;
+  socket: string;
+}
+
+export function placesOf(server: string, federation: string): Places {
+  const base = `${server.replace(/\/$/, "")}/api/federations/${encodeURIComponent(federation)}`;
+  return { about: base, task: `${base}/task`, model: `${base}/model.bin`, socket: `${base.replace(/^http/, "ws")}/ws` };
+}
+
+export interface Welcome {
+  client: number;
+  known: boolean;
+  status?: Record<string, unknown> & { round?: number };
+}
+
+export interface Closed {
+  /** the federation is over, as it should be */
+  ended: boolean;
+  reason: string;
+}
+
+export interface LineOptions {
+  url: string;
+  socket: (url: string, protocols: string[]) => WebSocket;
+  /** waiting times are multiplied by this */
+  pace: number;
+  /** milliseconds between two signs of life; after more than twice that without one the line is taken for dead */
+  pulse?: number;
+  hello: () => Promise<Record<string, unknown>>;
+  welcome: (welcome: Welcome) => Promise<void>;
+  message: (message: Record<string, unknown>) => void;
+  request: (bytes: Uint8Array<ArrayBuffer>) => void;
+  away: (retryInSeconds: number, reason: string) => void;
+  closed: (closed: Closed) => void;
+}
+
+/** Refusals after which trying again is of no use without the person. */
+const FINAL: Record<string, string> = {
+  protocol: "this page and the server do not understand each other: reload the page",
+  token: "this invitation is missing, forged or used up: ask for another one",
+  proof: "the server takes this browser for somebody else",
+  terms: "the terms of this federation have changed: reload the page and read them again",
+  full: "all places in this federation are taken: try again later",
+  replaced: "you took part in another place under the same identity, so this page has stopped",
+};
+
+/** What a close says by itself, where the words before it were lost. */
+const CODES: Record<number, string> = { 4401: "token", 4403: "proof", 4408: "replaced", 4409: "terms", 4410: "full", 4411: "finished" };
+
+const PULSE = 20_000;
+const LONGEST = 30;
+
+export class Line {
+  readonly #options: LineOptions;
+  #socket: WebSocket | null = null;
+  #welcomed = false;
+  #attempts = 0;
+  #retry: ReturnType<typeof setTimeout> | null = null;
+  #refused: { code: string; reason: string; retry: number | null } | null = null;
+  #ended = false;
+  #finished = false;
+  #heardAt = 0;
+  /** requests of this connection without a response so far */
+  #asked = 0;
+  readonly #pulse: number;
+  readonly #clock: ReturnType<typeof setInterval>;
+
+  constructor(options: LineOptions) {
+    this.#options = options;
+    this.#pulse = options.pulse ?? PULSE;
+    this.#clock = setInterval(() => this.#tick(), this.#pulse);
+    globalThis.addEventListener?.("online", this.#wake);
+    globalThis.document?.addEventListener("visibilitychange", this.#wake);
+    this.#open();
+  }
+
+  get connected(): boolean {
+    return this.#welcomed;
+  }
+
+  /** Responds to the oldest request of this connection; after a reconnect the server asks again for what it still wants. */
+  respond(bytes: Uint8Array<ArrayBuffer>): boolean {
+    if (!this.#welcomed || this.#asked === 0 || this.#socket?.readyState !== 1) return false;
+    this.#asked -= 1;
+    this.#socket.send(bytes);
+    return true;
+  }
+
+  say(message: Record<string, unknown>): void {
+    if (this.#welcomed && this.#socket?.readyState === 1) this.#socket.send(JSON.stringify(message));
+  }
+
+  close(): void {
+    if (this.#finished) return;
+    this.#finished = true;
+    clearInterval(this.#clock);
+    if (this.#retry) clearTimeout(this.#retry);
+    globalThis.removeEventListener?.("online", this.#wake);
+    globalThis.document?.removeEventListener("visibilitychange", this.#wake);
+    this.#welcomed = false;
+    this.#socket?.close(1000);
+  }
+
+  #open(): void {
+    if (this.#finished) return;
+    this.#retry = null;
+    this.#refused = null;
+    this.#asked = 0;
+    const socket = this.#options.socket(this.#options.url, ["sordino.1"]);
+    socket.binaryType = "arraybuffer";
+    this.#socket = socket;
+    this.#heardAt = Date.now();
+    socket.onopen = async () => {
+      try {
+        const hello = JSON.stringify(await this.#options.hello());
+        if (socket.readyState === 1) socket.send(hello);
+      } catch {
+        socket.close();
+      }
+    };
+    socket.onmessage = ({ data }) => this.#heard(socket, data as string | ArrayBuffer);
+    socket.onclose = ({ code }) => this.#lost(socket, code);
+  }
+
+  #heard(socket: WebSocket, data: string | ArrayBuffer): void {
+    if (socket !== this.#socket) return;
+    this.#heardAt = Date.now();
+    if (typeof data !== "string") {
+      if (!this.#welcomed) return;
+      this.#asked += 1;
+      this.#options.request(new Uint8Array(data));
+      return;
+    }
+    const message = parsed(data);
+    if (message["type"] === "welcome") {
+      this.#welcomed = true;
+      this.#attempts = 0;
+      this.#options.welcome(message as unknown as Welcome).catch((error: unknown) => this.#finish(error instanceof Error ? error.message : String(error)));
+    } else if (message["type"] === "refused") {
+      this.#refused = { code: String(message["code"]), reason: String(message["reason"] ?? ""), retry: Number(message["retry"]) || null };
+    } else if (message["type"] === "ended") {
+      this.#ended = true;
+      this.#options.message(message);
+    } else this.#options.message(message);
+  }
+
+  #lost(socket: WebSocket, code: number): void {
+    if (socket !== this.#socket || this.#finished) return;
+    this.#welcomed = false;
+    const { code: why = CODES[code] ?? "", reason = "", retry = null } = this.#refused ?? {};
+    if (this.#ended || why === "finished") {
+      this.close();
+      return this.#options.closed({ ended: true, reason: "the federation is over" });
+    }
+    if (why in FINAL) return this.#finish(FINAL[why]!, reason);
+    const seconds = retry ?? Math.min(LONGEST, 2 ** this.#attempts) * (0.5 + Math.random() / 2);
+    this.#attempts += 1;
+    this.#retry = setTimeout(() => this.#open(), 1000 * seconds * this.#options.pace);
+    return this.#options.away(seconds, reason || (offline() ? "there is no network" : "the server cannot be reached"));
+  }
+
+  #finish(words: string, said = ""): void {
+    this.close();
+    const detail = said && said !== words ? ` (the server says: ${said})` : "";
+    this.#options.closed({ ended: false, reason: words + detail });
+  }
+
+  /** Keeps the line awake, and notices one that died without a word, as after a phone's sleep. */
+  #tick(): void {
+    if (!this.#welcomed) return;
+    if (Date.now() - this.#heardAt > 2.2 * this.#pulse) this.#drop();
+    else this.say({ type: "ping" });
+  }
+
+  /** The network or the person is back: look at once. */
+  readonly #wake = (): void => {
+    if (this.#finished || globalThis.document?.hidden) return;
+    if (this.#retry) {
+      clearTimeout(this.#retry);
+      this.#open();
+    } else this.#tick();
+  };
+
+  #drop(): void {
+    const socket = this.#socket;
+    if (!socket) return;
+    socket.onclose = null;
+    socket.close();
+    this.#lost(socket, 1006);
+  }
+}
+
+function offline(): boolean {
+  return globalThis.navigator?.onLine === false;
+}
+
+function parsed(text: string): Record<string, unknown> {
+  try {
+    const message: unknown = JSON.parse(text);
+    return typeof message === "object" && message !== null ? (message as Record<string, unknown>) : {};
+  } catch {
+    return {};
+  }
+}

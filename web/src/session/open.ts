@@ -1,0 +1,426 @@
+/** One page's part in one federation: the connection, and the order of things between the three rooms. */
+import type { Job, Outcome } from "../learning/room.ts";
+import type { Ruling } from "../privacy/privacy.ts";
+import { pictureToRecord } from "../workers/data.ts";
+import { WHAT, canonical, hex, readRequest, writeResponse } from "../wire/frames.ts";
+import { Refused, STOPPED } from "../wire/refusal.ts";
+import { type Task, readTask } from "../wire/task.ts";
+import { type Closed, Line, type Places, type Welcome, placesOf } from "./line.ts";
+import { type Rooms, openRooms } from "./rooms.ts";
+import type {
+  BudgetState, LedgerEntry, Prediction, Session, SessionEvent, SessionOptions, SessionState, Statement,
+} from "./session.ts";
+
+/** What a session is made of; tests bring their own. */
+export interface Parts {
+  rooms: (onStep: (step: number, steps: number) => void) => Rooms;
+  fetch: typeof fetch;
+  socket: (url: string, protocols: string[]) => WebSocket;
+  /** waiting times are multiplied by this */
+  pace: number;
+}
+
+const REAL: Parts = {
+  rooms: openRooms, fetch: (...given) => fetch(...given), socket: (url, protocols) => new WebSocket(url, protocols), pace: 1,
+};
+
+export function openSession(options: SessionOptions, parts: Parts = REAL): Session {
+  return new PageSession(options, parts);
+}
+
+/** What the server hears instead of a report: why, in words without figures, since figures would tell of the records. */
+const TOLD = {
+  declined: "the participant's budget does not allow it",
+  refused: "the plan was not agreed to",
+  late: "the round was over",
+  unable: "the participant's page could not train",
+} as const;
+
+/** A page takes part in one federation at a time: its workers hold the ledger's lock. */
+let inThisPage: PageSession | null = null;
+
+const ENDED: readonly SessionState[] = ["ended", "left", "failed"];
+
+class PageSession implements Session {
+  readonly federation: string;
+  readonly #options: SessionOptions;
+  readonly #parts: Parts;
+  readonly #places: Places;
+  readonly #rooms: Rooms;
+  readonly #listeners = new Set<(event: SessionEvent) => void>();
+  #state: SessionState = "new";
+  #task: Task | null = null;
+  #digest = "";
+  #line: Line | null = null;
+  #client: number | null = null;
+  #records = 0;
+  /** the last whole round that the server spoke of */
+  #round = 0;
+  #accuracyOf = -1;
+  #training: number | null = null;
+  #model: { round: number; parameters: Float32Array } | null = null;
+  #plan: Uint8Array<ArrayBuffer> | null = null;
+  #step = "";
+  #turn: Promise<void> = Promise.resolve();
+
+  constructor(options: SessionOptions, parts: Parts) {
+    this.#options = options;
+    this.#parts = parts;
+    this.federation = options.federation;
+    this.#places = placesOf(options.server, options.federation);
+    this.#rooms = parts.rooms((step, steps) => {
+      if (this.#training !== null) this.#tell({ type: "progress", round: this.#training, step, steps });
+    });
+  }
+
+  get state(): SessionState {
+    return this.#state;
+  }
+
+  subscribe(listener: (event: SessionEvent) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  async start(): Promise<void> {
+    if (this.#state === "paused") return this.#resume();
+    if (this.#state !== "new") return undefined;
+    if (inThisPage) inThisPage.#retire();
+    inThisPage = this;
+    this.#become("preparing");
+    try {
+      await this.#prepare();
+      await this.#join();
+    } catch (error) {
+      this.#fail(error);
+      throw error;
+    }
+    return undefined;
+  }
+
+  pause(): void {
+    if (this.#state === "new" || this.#state === "paused" || ENDED.includes(this.#state)) return;
+    this.#become("paused");
+    this.#line?.say({ type: "pause" });
+    void this.#rooms.training.stop();
+  }
+
+  #resume(): void {
+    this.#become(this.#line?.connected ? "waiting" : "offline");
+    this.#line?.say({ type: "resume" });
+    const plan = this.#plan;
+    if (plan) this.#enqueue(this.#step, plan);
+  }
+
+  async leave(): Promise<void> {
+    if (ENDED.includes(this.#state)) return;
+    this.#line?.say({ type: "leave" });
+    this.#end("left", "left");
+  }
+
+  async ledger(): Promise<LedgerEntry[]> {
+    return this.#rooms.privacy.ledger();
+  }
+
+  async budget(): Promise<BudgetState> {
+    return this.#rooms.privacy.budget();
+  }
+
+  async statement(): Promise<Statement> {
+    const answer = await this.#parts.fetch(this.#places.about);
+    const server = answer.ok ? ((await answer.json()) as { statement?: unknown }).statement : null;
+    return { server: server ?? this.#task?.statement ?? null, page: { ...(await this.budget()), sentences: SENTENCES } };
+  }
+
+  async predict(picture: { width: number; height: number; pixels: Uint8Array }): Promise<Prediction> {
+    if (!this.#task) throw new Refused("there is no model yet: start first");
+    const model = await this.#newestModel();
+    const probabilities = await this.#rooms.training.predict(model, pictureToRecord(picture, this.#task));
+    return { probabilities, best: probabilities.indexOf(Math.max(...probabilities)) };
+  }
+
+  /** The model after the last whole round, from the server; else that of the last plan. */
+  async #newestModel(): Promise<Float32Array> {
+    if (this.#model && this.#model.round >= this.#round && !ENDED.includes(this.#state)) return this.#model.parameters;
+    const answer = await this.#parts.fetch(this.#places.model).catch(() => null);
+    if (answer?.ok) {
+      const bytes = await answer.arrayBuffer();
+      if (bytes.byteLength === 4 * this.#task!.model.size) {
+        const view = new DataView(bytes);
+        const parameters = Float32Array.from({ length: this.#task!.model.size }, (_, i) => view.getFloat32(4 * i, true));
+        this.#model = { round: Number(answer.headers.get("X-Sordino-Round") ?? this.#round), parameters };
+      }
+    }
+    if (!this.#model) throw new Refused("there is no model yet: wait for the first round");
+    return this.#model.parameters;
+  }
+
+  // --- getting ready
+
+  async #prepare(): Promise<void> {
+    void globalThis.navigator?.storage?.persist?.().catch(() => false); // browsers clear what is not persistent when space is short
+    const answer = await this.#parts.fetch(this.#places.task).catch(() => null);
+    if (!answer) throw new Refused("the server cannot be reached: check your connection and try again");
+    if (!answer.ok) throw new Refused(`this server has no federation called ${this.federation}`);
+    const bytes = await answer.arrayBuffer();
+    this.#digest = hex(new Uint8Array(await crypto.subtle.digest("SHA-256", bytes)));
+    this.#task = readTask(JSON.parse(new TextDecoder().decode(bytes)));
+    const { choice, data, task: shown } = this.#options;
+    if (shown !== undefined && canonical(shown) !== canonical(this.#task)) {
+      throw new Refused("the terms of this federation have changed since you read them: reload the page and read them again");
+    }
+    await this.#rooms.privacy.open({ task: this.#task, choice, own: data.kind !== "sample" });
+    const device = await this.#rooms.training.open(this.#task);
+    this.#tell({ type: "device", ...device });
+    if (data.kind !== "sample") await this.#load(null);
+  }
+
+  /** A person's own data before joining; the sample once it is known which part of it belongs to this page. */
+  async #load(client: number | null): Promise<void> {
+    const { server, data } = this.#options;
+    const sample = client === null ? null : { server, federation: this.federation, client };
+    const { x, y, summary } = await this.#rooms.data.load(data, this.#task!, sample);
+    this.#records = summary.records;
+    await this.#rooms.training.take(x, y);
+    this.#tell({ type: "data", summary });
+  }
+
+  async #join(): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#line = new Line({
+        url: this.#places.socket, socket: this.#parts.socket, pace: this.#parts.pace,
+        hello: async () => {
+          const { id, proof, last } = await this.#rooms.privacy.identity();
+          return { type: "hello", protocol: 1, id, proof, kind: "page", token: this.#options.token ?? "", task: this.#digest, last };
+        },
+        welcome: (welcome) => this.#welcomed(welcome).then(resolve, reject),
+        message: (message) => this.#heard(message),
+        request: (bytes) => this.#requested(bytes),
+        away: (seconds, reason) => this.#away(seconds, reason),
+        closed: (closed) => {
+          this.#closed(closed);
+          if (!closed.ended) reject(new Refused(closed.reason));
+          else resolve();
+        },
+      });
+    });
+  }
+
+  async #welcomed(welcome: Welcome): Promise<void> {
+    await this.#rooms.privacy.welcome(welcome.client);
+    if (this.#options.data.kind === "sample" && this.#client !== welcome.client) await this.#load(welcome.client);
+    const back = this.#client !== null;
+    this.#client = welcome.client;
+    if (back) this.#tell({ type: "online" });
+    else {
+      const rounds = this.#task!.rounds.count;
+      this.#tell({ type: "joined", client: welcome.client, round: welcome.status?.round ?? 0, rounds, resumed: welcome.known });
+    }
+    if (this.#state === "paused") this.#line?.say({ type: "pause" });
+    else this.#become(this.#training === null ? "waiting" : "training");
+    if (welcome.status) this.#status(welcome.status);
+    this.#tell({ type: "budget", budget: await this.budget() });
+  }
+
+  // --- what the server says
+
+  #heard(message: Record<string, unknown>): void {
+    if (message["type"] === "status") this.#status(message);
+    if (message["type"] === "received") void this.#rooms.privacy.mark(Number(message["round"]), "received").catch(() => undefined);
+    if (message["type"] === "rejected") {
+      this.#tell({ type: "refused", reason: `the server did not count round ${message["round"]}: ${message["reason"]}`, final: false });
+    }
+    if (message["type"] === "ended") this.#end("ended", "finished");
+  }
+
+  #status(status: Record<string, unknown>): void {
+    const { round, participants, needed, accuracy } = status;
+    if (typeof round === "number") this.#round = round;
+    if (typeof participants === "number") {
+      this.#tell({ type: "participants", connected: participants, needed: typeof needed === "number" ? needed : 1 });
+    }
+    if (typeof accuracy === "number" && this.#accuracyOf !== this.#round) {
+      this.#accuracyOf = this.#round;
+      this.#tell({ type: "accuracy", round: this.#round, accuracy, loss: typeof status["loss"] === "number" ? status["loss"] : null });
+    }
+  }
+
+  #away(seconds: number, reason: string): void {
+    // What is being trained goes on: its report is kept until the server is back.
+    if (this.#state !== "paused" && !ENDED.includes(this.#state)) this.#become("offline");
+    this.#tell({ type: "offline", retryInSeconds: seconds, reason });
+  }
+
+  #closed({ ended, reason }: Closed): void {
+    if (ENDED.includes(this.#state)) return;
+    if (ended) return this.#end("ended", "finished");
+    this.#tell({ type: "refused", reason, final: true });
+    this.#shut("failed");
+  }
+
+  // --- a round
+
+  #requested(bytes: Uint8Array<ArrayBuffer>): void {
+    try {
+      const request = readRequest(bytes);
+      if (request.what === WHAT.step) this.#enqueue(request.step, request.payload);
+      else this.#respond({ fine: request.what === WHAT.receipt, reason: request.what === WHAT.receipt ? "" : TOLD.refused });
+    } catch (error) {
+      this.#respond({ fine: false, reason: TOLD.refused });
+      this.#tell({ type: "error", message: wordsOf(error), final: false });
+    }
+  }
+
+  /** Plans are answered one after another; one that comes again finds its answer in the ledger then. */
+  #enqueue(step: string, plan: Uint8Array<ArrayBuffer>): void {
+    this.#plan = plan;
+    this.#step = step;
+    this.#turn = this.#turn.then(async () => {
+      if (this.#interrupted()) return; // what was asked for is answered after the pause
+      try {
+        await this.#answer(step, plan);
+      } catch (error) {
+        if (error instanceof Error && error.message === STOPPED) return; // paused: nothing has left
+        this.#respond({ fine: false, reason: TOLD.unable });
+        this.#tell({ type: "error", message: wordsOf(error), final: false });
+        this.#done(plan, "waiting");
+      }
+    });
+  }
+
+  async #answer(step: string, plan: Uint8Array<ArrayBuffer>): Promise<void> {
+    const ruling = await this.#rooms.privacy.judge(step, plan);
+    if (this.#interrupted()) return;
+    switch (ruling.kind) {
+      case "refused":
+        this.#respond({ fine: false, reason: TOLD.refused });
+        this.#tell({ type: "refused", reason: ruling.reason, final: false });
+        return this.#done(plan, "waiting");
+      case "declined":
+        this.#respond({ fine: false, reason: TOLD.declined, payload: ruling.answer });
+        this.#tell({ type: "declined", round: ruling.round, reason: ruling.reason });
+        return this.#done(plan, "declined");
+      case "again":
+        await this.#send(ruling.round, ruling.answer, "again");
+        return this.#done(plan, "waiting");
+      case "train":
+        return this.#trainAndSend(ruling, plan);
+    }
+  }
+
+  async #trainAndSend(ruling: Extract<Ruling, { kind: "train" }>, plan: Uint8Array<ArrayBuffer>): Promise<void> {
+    const { round, parameters, noise, order } = ruling;
+    if (this.#over(round, plan)) return this.#late(ruling, plan);
+    this.#model = { round: round - 1, parameters };
+    this.#tell({ type: "round", round, rounds: this.#task!.rounds.count });
+    this.#become("training");
+    this.#training = round;
+    const outcome = await this.#trained({ round, parameters, noise, order }).finally(() => (this.#training = null));
+    if (this.#interrupted()) return undefined;
+    const { seconds, seen, loss } = outcome;
+    this.#tell({ type: "trained", round, seconds, samplesPerSecond: seconds > 0 ? seen / seconds : 0, loss });
+    if (this.#over(round, plan)) return this.#late(ruling, plan); // a report that nobody counts would be spent for nothing
+    this.#become("randomising");
+    const { answer } = await this.#rooms.privacy.release(outcome.parameters, this.#records, outcome.order);
+    await this.#send(round, answer, "first");
+    this.#tell({ type: "budget", budget: await this.budget() });
+    return this.#done(plan, "waiting");
+  }
+
+  /** Where training breaks, "no change" goes through the same mechanism: that it broke would tell of the records. */
+  async #trained(job: Job): Promise<Outcome> {
+    try {
+      return await this.#rooms.training.train(job);
+    } catch (error) {
+      const hidden = this.#task!.strengths.every(({ mechanism }) => mechanism.name !== "none");
+      if (!hidden || (error instanceof Error && error.message === STOPPED) || this.#interrupted()) throw error;
+      this.#tell({ type: "error", message: `training failed, and no change was reported: ${wordsOf(error)}`, final: false });
+      return { parameters: null, loss: null, seen: 0, seconds: 0, order: null };
+    }
+  }
+
+  /** Hands recorded bytes to the network; if it is gone, they go when the server asks again. */
+  async #send(round: number, answer: Uint8Array<ArrayBuffer>, turn: "first" | "again"): Promise<void> {
+    if (this.#line?.connected && this.#state !== "paused") this.#become("sending");
+    const sent = this.#respond({ fine: true, payload: answer });
+    if (sent) await this.#rooms.privacy.mark(round, "sent");
+    if (sent || turn === "first") this.#tell({ type: "released", round, bytes: answer.length, replayed: turn === "again" });
+  }
+
+  #late({ decline }: Extract<Ruling, { kind: "train" }>, plan: Uint8Array<ArrayBuffer>): void {
+    this.#respond({ fine: false, reason: TOLD.late, payload: decline });
+    this.#done(plan, "waiting");
+  }
+
+  /** Whether a round has ended without this page: the server said so, or has asked for another one since. */
+  #over(round: number, plan: Uint8Array<ArrayBuffer>): boolean {
+    return this.#round >= round || (this.#plan !== null && !sameBytes(this.#plan, plan));
+  }
+
+  #interrupted(): boolean {
+    return this.#state === "paused" || ENDED.includes(this.#state);
+  }
+
+  #done(plan: Uint8Array<ArrayBuffer>, next: SessionState): void {
+    if (this.#plan === plan) this.#plan = null;
+    if (!this.#interrupted()) this.#become(this.#line?.connected ? next : "offline");
+  }
+
+  #respond(response: Parameters<typeof writeResponse>[0]): boolean {
+    return this.#line?.respond(writeResponse(response)) ?? false;
+  }
+
+  // --- the end
+
+  #end(state: "ended" | "left", reason: "finished" | "left"): void {
+    if (ENDED.includes(this.#state)) return;
+    this.#shut(state);
+    this.#tell({ type: "ended", reason });
+  }
+
+  /** Another session of this page begins: this one ends, and its place in the federation stays. */
+  #retire(): void {
+    if (!ENDED.includes(this.#state)) {
+      this.#shut("left");
+      this.#tell({ type: "ended", reason: "closed" });
+    }
+    this.#rooms.close();
+  }
+
+  #fail(error: unknown): void {
+    if (ENDED.includes(this.#state)) return;
+    this.#tell({ type: "error", message: wordsOf(error), final: true });
+    this.#shut("failed");
+  }
+
+  /** The rooms stay, so that the ledger can be read and the model tried; a failed session needs none. */
+  #shut(state: "ended" | "left" | "failed"): void {
+    this.#become(state);
+    this.#line?.close();
+    void this.#rooms.training.stop().catch(() => undefined);
+    if (state === "failed") this.#rooms.close();
+  }
+
+  #become(state: SessionState): void {
+    if (this.#state === state) return;
+    this.#state = state;
+    this.#tell({ type: "state", state });
+  }
+
+  #tell(event: SessionEvent): void {
+    for (const listener of this.#listeners) listener(event);
+  }
+}
+
+const SENTENCES = [
+  "These figures were computed in this page, from what it sent, and not taken from the server.",
+  "A page trusts whoever serves it: its code could be changed on the way. The fingerprint of this page's files is shown so that it can be compared.",
+];
+
+function sameBytes(a: Uint8Array, b: Uint8Array): boolean {
+  return a.length === b.length && a.every((byte, i) => byte === b[i]);
+}
+
+function wordsOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,36 @@
+/** The three workers of a page, as the session calls them. */
+import type { TrainingRoom } from "../learning/room.ts";
+import type { PrivacyRoom } from "../privacy/privacy.ts";
+import type { DataRoom } from "../workers/data.ts";
+import { type Connection, type Remote, connect } from "../workers/rpc.ts";
+
+type Data = Pick<DataRoom, "load">;
+type Training = Pick<TrainingRoom, "open" | "take" | "train" | "stop" | "predict">;
+type Privacy = Pick<PrivacyRoom, "open" | "identity" | "welcome" | "judge" | "release" | "mark" | "budget" | "ledger">;
+
+export interface Rooms {
+  data: Remote<Data>;
+  training: Remote<Training>;
+  privacy: Remote<Privacy>;
+  close(): void;
+}
+
+/** Workers of this page's own; `onStep` hears how far training is. */
+export function openRooms(onStep: (step: number, steps: number) => void): Rooms {
+  const data = dataRoom();
+  const training: Connection<Training> = connect(
+    new Worker(new URL("../workers/training.worker.ts", import.meta.url), { type: "module", name: "training" }),
+    ({ step, steps }: { step: number; steps: number }) => onStep(step, steps),
+  );
+  const privacy: Connection<Privacy> = connect(
+    new Worker(new URL("../workers/privacy.worker.ts", import.meta.url), { type: "module", name: "privacy" }),
+  );
+  return {
+    data: data.remote, training: training.remote, privacy: privacy.remote,
+    close: () => [data, training, privacy].forEach((connection) => connection.close()),
+  };
+}
+
+export function dataRoom(): Connection<Data> {
+  return connect(new Worker(new URL("../workers/data.worker.ts", import.meta.url), { type: "module", name: "data" }));
+}

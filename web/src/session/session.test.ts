@@ -1,0 +1,370 @@
+import "fake-indexeddb/auto";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { tasks, toHex } from "../golden.ts";
+import { TrainingRoom } from "../learning/room.ts";
+import { Ledger } from "../privacy/ledger.ts";
+import { PrivacyRoom } from "../privacy/privacy.ts";
+import { canonical } from "../wire/frames.ts";
+import { DataRoom } from "../workers/data.ts";
+import { Line } from "./line.ts";
+import { type Parts, openSession } from "./open.ts";
+import type { Rooms } from "./rooms.ts";
+import type { Choice, Session, SessionEvent } from "./session.ts";
+
+const task = tasks["webfed-digits"];
+const choice: Choice = { budget: { limit: 4, delta: 1e-4, basis: "proven", adjacency: "record-add-remove" } };
+const drawings = Array.from({ length: 30 }, (_, i) => ({
+  label: i % 10, width: 8, height: 8, pixels: Uint8Array.from({ length: 64 }, (_, p) => ((p * (i + 3)) % 17) * 15),
+}));
+
+/** A server's end of connections, under the test's hand. */
+class Server {
+  sockets: Socket[] = [];
+  answer: Record<string, unknown> = { type: "welcome", protocol: 1, client: 2, known: false, status: { round: 0, participants: 1, needed: 1 } };
+  reachable = true;
+
+  open = (url: string, protocols: string[]): WebSocket => {
+    const socket = new Socket(this, url, protocols);
+    this.sockets.push(socket);
+    queueMicrotask(() => (this.reachable ? socket.opened() : socket.lose(1006)));
+    return socket as unknown as WebSocket;
+  };
+
+  get now(): Socket {
+    return this.sockets.at(-1)!;
+  }
+}
+
+class Socket {
+  binaryType = "";
+  readyState = 0;
+  onopen: (() => void) | null = null;
+  onmessage: ((event: { data: string | ArrayBuffer }) => void) | null = null;
+  onclose: ((event: { code: number }) => void) | null = null;
+  texts: Record<string, any>[] = [];
+  frames: Uint8Array[] = [];
+
+  constructor(readonly server: Server, readonly url: string, readonly protocols: string[]) {}
+
+  opened(): void {
+    this.readyState = 1;
+    this.onopen?.();
+  }
+
+  send(data: string | Uint8Array): void {
+    if (typeof data !== "string") this.frames.push(data.slice());
+    else {
+      this.texts.push(JSON.parse(data));
+      if (this.texts.at(-1)!["type"] === "hello") queueMicrotask(() => this.say(this.server.answer));
+    }
+  }
+
+  say(message: Record<string, unknown>): void {
+    this.onmessage?.({ data: JSON.stringify(message) });
+    if (message["type"] === "refused") this.lose(Number(message["close"] ?? 4400));
+  }
+
+  ask(round: number, fill = 0): void {
+    this.onmessage?.({ data: request(round, fill).buffer });
+  }
+
+  lose(code: number): void {
+    this.readyState = 3;
+    this.onclose?.({ code });
+  }
+
+  close(): void {
+    this.readyState = 3;
+  }
+}
+
+function request(round: number, fill: number): Uint8Array<ArrayBuffer> {
+  const header = new TextEncoder().encode(canonical({ arrays: { parameters: [650] }, federation: task.federation, round, settings: {} }));
+  const bytes = new Uint8Array(11 + 8 + header.length + 2600);
+  bytes.set([0x53, 0x51, 1, 3, 6, ...new TextEncoder().encode("report"), 0x53, 0x50, 1, 0]);
+  const view = new DataView(bytes.buffer);
+  view.setUint32(15, header.length, true);
+  bytes.set(header, 19);
+  for (let i = 0; i < 650; i += 1) view.setFloat32(19 + header.length + 4 * i, fill, true);
+  return bytes;
+}
+
+let count = 0;
+let name = "";
+let server: Server;
+let events: SessionEvent[];
+let session: Session;
+
+/** The real rooms, without workers around them. */
+function roomsOn(database: string): Parts["rooms"] {
+  return (onStep) => {
+    const opened = Ledger.open(database).then((ledger) => new PrivacyRoom(ledger));
+    const away = <T extends object>(room: Promise<T> | T) =>
+      new Proxy({}, { get: (_, key) => async (...given: any[]) => (await room as any)[key](...given) });
+    return {
+      data: away(new DataRoom()), training: away(new TrainingRoom(onStep)), privacy: away(opened), close: () => {},
+    } as unknown as Rooms;
+  };
+}
+
+const served = (async (address: RequestInfo | URL) => {
+  const place = String(address);
+  if (place.endsWith("/task")) return new Response(JSON.stringify(task));
+  if (place.endsWith("/model.bin")) return new Response(new Float32Array(650), { headers: { "X-Sordino-Round": "20" } });
+  return Response.json({ statement: { text: "the server's words" } });
+}) as typeof fetch;
+
+function begin(given: Partial<Parameters<typeof openSession>[0]> = {}, parts: Partial<Parts> = {}): Session {
+  const made = openSession(
+    { server: "http://here", federation: "webfed-digits", data: { kind: "drawings", drawings }, choice, ...given },
+    { rooms: roomsOn(name), fetch: served, socket: server.open, pace: 0.001, ...parts },
+  );
+  made.subscribe((event) => events.push(event));
+  return made;
+}
+
+const heard = (type: SessionEvent["type"]) => events.filter((event) => event.type === type);
+const until = (condition: () => unknown) => vi.waitFor(() => { if (!condition()) throw new Error("not yet"); }, { timeout: 15_000, interval: 5 });
+
+beforeEach(() => {
+  (globalThis as any).navigator ??= { hardwareConcurrency: 1 };
+  name = `session ${(count += 1)}`;
+  server = new Server();
+  events = [];
+  session = begin();
+});
+afterEach(() => session.leave());
+
+describe("taking part", () => {
+  test("joins, trains, and sends what the ledger has", async () => {
+    await session.start();
+    expect(session.state).toBe("waiting");
+    expect(server.now.url).toBe("ws://here/api/federations/webfed-digits/ws");
+    expect(server.now.protocols).toEqual(["sordino.1"]);
+    expect(Object.keys(server.now.texts[0]!).sort()).toEqual(["id", "kind", "last", "proof", "protocol", "task", "token", "type"]);
+    expect(heard("joined")).toEqual([{ type: "joined", client: 2, round: 0, rounds: 20, resumed: false }]);
+    expect(heard("data")).toMatchObject([{ summary: { records: 30 } }]);
+    server.now.ask(1);
+    await until(() => server.now.frames.length);
+    const [frame] = server.now.frames;
+    expect([...frame!.subarray(0, 4)]).toEqual([0x53, 0x41, 1, 1]);
+    expect(frame!.length).toBe(8 + 24 + 4 * 650);
+    await until(() => heard("budget").length === 2);
+    const [line] = await session.ledger();
+    expect(line).toMatchObject({ round: 1, sent: "sent", bytes: 24 + 2600 });
+    server.now.say({ type: "received", round: 1 });
+    await vi.waitFor(async () => expect((await session.ledger())[0]!.sent).toBe("received"));
+    expect(heard("trained")).toHaveLength(1);
+    expect((await session.budget()).spent).toBeCloseTo(line!.spentAfter, 12);
+    expect((await session.statement()).server).toEqual({ text: "the server's words" });
+  });
+
+  test("tells of accuracy once a round, and of who is there", async () => {
+    await session.start();
+    for (const accuracy of [0.5, 0.5]) server.now.say({ type: "status", round: 3, participants: 4, needed: 2, accuracy });
+    expect(heard("accuracy")).toEqual([{ type: "accuracy", round: 3, accuracy: 0.5, loss: null }]);
+    expect(heard("participants").at(-1)).toEqual({ type: "participants", connected: 4, needed: 2 });
+  });
+
+  test("ends when the federation does; the model can be tried then", async () => {
+    await session.start();
+    server.now.say({ type: "ended", why: "all rounds are done" });
+    server.now.lose(1000);
+    expect(session.state).toBe("ended");
+    expect(heard("ended")).toEqual([{ type: "ended", reason: "finished" }]);
+    const { probabilities, best } = await session.predict({ width: 8, height: 8, pixels: new Uint8Array(64) });
+    expect(probabilities.map((p) => p.toFixed(3))).toEqual(Array(10).fill("0.100")); // the model of zeros
+    expect(best).toBe(0);
+  });
+
+  test("in one federation at a time: a session that begins ends the one before, which keeps its place", async () => {
+    await session.start();
+    const { now } = server;
+    const next = begin();
+    await next.start();
+    expect(session.state).toBe("left");
+    expect(now.texts.map(({ type }) => type)).not.toContain("leave");
+    expect(next.state).toBe("waiting");
+    await next.leave();
+  });
+
+  test("leaves when the person does, and says so", async () => {
+    await session.start();
+    const { now } = server;
+    await session.leave();
+    expect(now.texts.at(-1)).toEqual({ type: "leave" });
+    expect(session.state).toBe("left");
+    now.ask(1);
+    await new Promise((resolve) => setTimeout(resolve, 30));
+    expect(now.frames).toHaveLength(0);
+  });
+});
+
+describe("a line that breaks", () => {
+  test("is taken up again with the same identity, and the same bytes are sent again", async () => {
+    await session.start();
+    server.now.ask(1);
+    await until(() => server.now.frames.length);
+    const [first] = server.now.frames;
+    const { id } = server.now.texts[0]!;
+    server.now.lose(1006);
+    expect(session.state).toBe("offline");
+    await until(() => session.state === "waiting");
+    expect(server.sockets).toHaveLength(2);
+    expect(server.now.texts[0]).toMatchObject({ id, last: { round: 1 } });
+    server.now.ask(1);
+    await until(() => server.now.frames.length);
+    expect(toHex(server.now.frames[0]!)).toBe(toHex(first!));
+    await until(() => heard("released").length === 2);
+    expect(heard("released")).toMatchObject([{ replayed: false }, { replayed: true }]);
+    expect(await session.ledger()).toHaveLength(1);
+  });
+
+  test("during training loses nothing: the report goes when the server asks again", async () => {
+    await session.start();
+    server.now.ask(1);
+    server.now.lose(1006);
+    await until(() => heard("released").length);
+    await until(() => server.sockets.length === 2 && server.now.texts.length);
+    expect(server.now.frames).toHaveLength(0); // nobody has asked on this line yet
+    server.now.ask(1);
+    await until(() => server.now.frames.length);
+    expect(await session.ledger()).toHaveLength(1);
+  });
+
+  test("for a minute is waited for, longer each time", async () => {
+    await session.start();
+    server.reachable = false;
+    server.now.lose(1006);
+    await until(() => heard("offline").length >= 5);
+    const waits = heard("offline").map((event) => (event as any).retryInSeconds);
+    waits.forEach((wait, k) => {
+      expect(wait).toBeLessThanOrEqual(2 ** k);
+      expect(wait).toBeGreaterThanOrEqual(2 ** k / 2);
+    });
+    server.reachable = true;
+    await until(() => session.state === "waiting");
+    expect(heard("online").length).toBeGreaterThan(0);
+  });
+
+  test("survives a reload of the page: ledger, identity and bytes are there", async () => {
+    await session.start();
+    server.now.ask(1);
+    await until(() => server.now.frames.length);
+    const [first] = server.now.frames;
+    const { id } = server.now.texts[0]!;
+    const again = begin();
+    await again.start();
+    expect(server.now.texts[0]!["id"]).toBe(id);
+    server.now.ask(1);
+    await until(() => server.now.frames.length);
+    expect(toHex(server.now.frames[0]!)).toBe(toHex(first!));
+    await again.leave();
+  });
+});
+
+test("a line that died without a word, as when a phone sleeps, is noticed and taken up again", async () => {
+  const nothing = () => {};
+  const away = vi.fn();
+  const line = new Line({
+    url: "ws://here", socket: server.open, pace: 0.001, pulse: 20, hello: async () => ({ type: "hello" }), welcome: async () => {},
+    message: nothing, request: nothing, away, closed: nothing,
+  });
+  await until(() => server.now.texts.some(({ type }) => type === "ping"));
+  await until(() => server.sockets.length > 1); // the test's server never answers a ping
+  expect(away).toHaveBeenCalled();
+  line.close();
+});
+
+describe("a pause", () => {
+  test("stops answers, and what was asked for is answered after it", async () => {
+    await session.start();
+    server.now.ask(1);
+    session.pause();
+    expect(session.state).toBe("paused");
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    expect(server.now.frames).toHaveLength(0);
+    expect(await session.ledger()).toHaveLength(0);
+    await session.start();
+    await until(() => server.now.frames.length);
+    expect(server.now.texts.map(({ type }) => type)).toEqual(["hello", "pause", "resume"]);
+    expect(await session.ledger()).toHaveLength(1);
+  });
+
+  test("that outlasts its round costs nothing", async () => {
+    await session.start();
+    server.now.ask(1);
+    session.pause();
+    server.now.say({ type: "status", round: 1, participants: 1, needed: 1 });
+    await session.start();
+    await until(() => server.now.frames.length);
+    const [frame] = server.now.frames;
+    expect(frame![3]).toBe(0); // no report, but that there is none
+    expect(frame!.at(-24 + 3)).toBe(2);
+    expect(await session.ledger()).toHaveLength(0);
+  });
+});
+
+describe("what a page does not do", () => {
+  test("declines with a spent budget, in words without figures", async () => {
+    session = begin({ choice: { budget: { ...choice.budget, limit: 0.01 } } });
+    await session.start();
+    server.now.ask(1);
+    await until(() => server.now.frames.length);
+    const [frame] = server.now.frames;
+    expect(frame![3]).toBe(0);
+    expect(new TextDecoder().decode(frame!.subarray(8, -24))).toBe("the participant's budget does not allow it");
+    await until(() => session.state === "declined");
+    await until(() => heard("declined").length);
+    expect(await session.ledger()).toHaveLength(0);
+  });
+
+  test("answers a plan that it has not agreed to", async () => {
+    await session.start();
+    server.now.ask(99);
+    await until(() => server.now.frames.length);
+    expect(new TextDecoder().decode(server.now.frames[0]!.subarray(8))).toBe("the plan was not agreed to");
+    expect(heard("refused")).toMatchObject([{ final: false }]);
+    expect(session.state).toBe("waiting");
+  });
+
+  test.each([
+    ["token", 4401, /ask for another one/], ["terms", 4409, /read them again/], ["full", 4410, /try again later/],
+    ["replaced", 4408, /this page has stopped/],
+  ])("goes on after the refusal %s", async (code, close, words) => {
+    server.answer = { type: "refused", code, reason: "so it is", close };
+    await expect(session.start()).rejects.toThrow(words);
+    expect(session.state).toBe("failed");
+    expect(heard("refused")).toMatchObject([{ final: true }]);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    expect(server.sockets).toHaveLength(1);
+  });
+
+  test("gives up where the server is busy or restarts", async () => {
+    server.answer = { type: "refused", code: "busy", reason: "too many", retry: 2, close: 4429 };
+    const joined = session.start();
+    await until(() => heard("offline").length);
+    expect(heard("offline")[0]).toMatchObject({ retryInSeconds: 2, reason: "too many" });
+    server.answer = new Server().answer;
+    await joined;
+    expect(session.state).toBe("waiting");
+  });
+
+  test("begins with other terms than those that were shown", async () => {
+    session = begin({ task: { ...task, rounds: { ...task.rounds, count: 5 } } });
+    await expect(session.start()).rejects.toThrow(/have changed since you read them/);
+    const same = begin({ task: structuredClone(task) });
+    await same.start();
+    expect(same.state).toBe("waiting");
+    await same.leave();
+  });
+
+  test("starts without a server, or with data that cannot be read, and says why", async () => {
+    const lost = begin({}, { fetch: async () => { throw new TypeError("no network"); } });
+    await expect(lost.start()).rejects.toThrow(/cannot be reached/);
+    expect(lost.state).toBe("failed");
+    const empty = begin({ data: { kind: "drawings", drawings: [] } });
+    await expect(empty.start()).rejects.toThrow(/not one record/);
+    expect(heard("error")).toMatchObject([{ final: true }, { final: true }]);
+  });
+});

@@ -1,0 +1,203 @@
+/** What the server says about its federations, as far as the pages show it. The protocol is docs/web-protocol.md. */
+
+export type Figure = number | "infinite" | "infinity" | null;
+
+export interface Summary {
+  name: string;
+  title: string;
+  summary: string;
+  operator: string;
+  method: string;
+  clients: number;
+  state: "waiting" | "training" | "finished" | "failed";
+  round: number;
+  rounds: number;
+  quorum: number;
+  participants: number;
+  accuracy: number | null;
+  loss: number | null;
+  budget: SuggestedBudget | null;
+  why: string;
+  by_invitation: boolean;
+  /** whether the server has public examples for those who only want to try */
+  sample: boolean;
+}
+
+export interface SuggestedBudget {
+  limit: number;
+  delta: number;
+  basis: "proven" | "claimed";
+  adjacency: string;
+  adversary: string;
+}
+
+export interface RoundEntry {
+  round: number;
+  accuracy: number | null;
+  loss: number | null;
+  asked: number;
+  reported: number;
+  declined: number;
+  refused: number;
+  late: number;
+  /** whether the round counted: enough reports came */
+  counted: boolean;
+  seconds: number;
+}
+
+export interface StatementRow {
+  clients: string[];
+  adversary: string;
+  adjacency: string;
+  basis: string[];
+  claimed: { epsilon: Figure; delta: number; formula?: string; adjacency?: string } | null;
+  proven: { epsilon: Figure; delta: number; unproven: string[] };
+  audited: { epsilon: Figure; delta: number; confidence?: number; attack?: string } | null;
+  verdict: string;
+}
+
+export interface ServerStatement {
+  title: string;
+  text?: string;
+  sentences: string[];
+  rows?: StatementRow[];
+  delta?: number;
+  scope?: "schedule" | "run";
+}
+
+export interface Spending {
+  basis: "proven" | "claimed";
+  adjacency: string;
+  adversary: string;
+  delta: number;
+  epsilon: Figure[];
+}
+
+export interface Guaranteed {
+  adversary: string;
+  adjacency: string;
+  basis: string;
+  epsilon: Figure;
+  delta: number;
+}
+
+export interface ReleaseLine {
+  rounds: [number, number];
+  what: string;
+  claimed: { epsilon: Figure; delta: number; formula: string; adjacency: string; adversary: string } | null;
+  guarantees: Guaranteed[];
+}
+
+export interface Strength {
+  clients: number[];
+  epsilon: number | null;
+  mechanism: { name: string };
+  releases: ReleaseLine[];
+  spending: Spending[];
+}
+
+export interface StrongerChoice {
+  noise: number;
+  spending: Spending;
+  accuracy: number | null;
+}
+
+export interface Task {
+  federation: string;
+  title: string;
+  summary: string;
+  paper?: string | null;
+  method: string;
+  clients: number;
+  rounds: { count: number; quorum: number; deadline: number | null };
+  input: { shape: number[]; kind: "image" | "features" };
+  classes: string[];
+  model: { name: string; size: number };
+  training: { kind: "plain" | "private" };
+  upload: { what: "weights" | "update"; values: number; samples: object | null };
+  strengths: Strength[];
+  budget: SuggestedBudget | null;
+  choices: StrongerChoice[];
+}
+
+export interface Participant {
+  client: number;
+  kind: "page" | "native";
+  connected: boolean;
+  since: number | string | null;
+  last_round: number;
+  reports: number;
+  declined: number;
+  refused: number;
+  late: number;
+}
+
+export interface Live {
+  participants: Participant[];
+  refused: { client: number; round: number; reason: string }[];
+  strays: Record<string, number>;
+  waiting_for: number[];
+  uptime: number;
+  bytes_up: number;
+  bytes_down: number;
+}
+
+export interface Detail extends Summary {
+  history: RoundEntry[];
+  statement: ServerStatement | null;
+  task: Task;
+  live: Live;
+}
+
+/** An answer that is no answer, with a sentence for the person. */
+export class Unreachable extends Error {}
+
+async function get<T>(path: string): Promise<T> {
+  let response: Response;
+  try {
+    response = await fetch(path, { headers: { Accept: "application/json" } });
+  } catch {
+    throw new Unreachable(
+      "The server cannot be reached. Check your connection; this page tries again when you reload it.",
+    );
+  }
+  const body: unknown = await response.json().catch(() => null);
+  if (!response.ok) {
+    const said = body !== null && typeof body === "object" && "error" in body ? String(body.error) : "";
+    throw new Unreachable(said || `The server answered ${response.status}. Try again in a moment.`);
+  }
+  return body as T;
+}
+
+const at = (name: string): string => `/api/federations/${encodeURIComponent(name)}`;
+
+export const federations = (): Promise<Summary[]> => get("/api/federations");
+export const federation = (name: string): Promise<Detail> => get(at(name));
+export const address = at;
+
+/** What happens to a federation, as the server tells it; the browser connects again by itself. */
+export function follow(
+  name: string,
+  listeners: {
+    summary?: (summary: Summary) => void;
+    round?: (entry: RoundEntry) => void;
+    live?: (live: Live) => void;
+    connection?: (there: boolean) => void;
+  },
+): () => void {
+  const source = new EventSource(`${at(name)}/events`);
+  const on = <T>(event: string, listener: ((value: T) => void) | undefined): void =>
+    source.addEventListener(event, (message) => listener?.(JSON.parse((message as MessageEvent<string>).data) as T));
+  on("summary", listeners.summary);
+  on("ended", listeners.summary);
+  on("round", listeners.round);
+  on("live", listeners.live);
+  source.onopen = () => listeners.connection?.(true);
+  source.onerror = () => listeners.connection?.(false);
+  return () => source.close();
+}
+
+/** The number behind a figure; infinity is written as a word in JSON. */
+export function figure(value: Figure | undefined): number {
+  return typeof value === "number" ? value : Infinity;
+}

@@ -1,0 +1,356 @@
+/** Choosing examples: the sample, drawings, pictures by class, or a table. What is chosen is read here and stays here. */
+
+import { checkData, type DataSource, type DataSummary, type Drawing } from "../session/session.ts";
+import type { Task } from "./api.ts";
+import { fill, h, say, type Child } from "./dom.ts";
+import { sentence } from "./front.ts";
+import { Pad, thumbnail } from "./pad.ts";
+import { counted, listed } from "./words.ts";
+
+type Kind = DataSource["kind"];
+
+interface Option {
+  kind: Kind;
+  name: string;
+  hint: string;
+}
+
+export class DataChoice {
+  readonly element: HTMLElement;
+  /** What a session gets; null until there is something. */
+  data: DataSource | null = null;
+  private readonly task: Task;
+  private readonly changed: () => void;
+  private readonly panel = h("div", { class: "panel" });
+  private readonly found = h("div", { role: "status", class: "found" });
+  private readonly drawings: Drawing[] = [];
+  private readonly pictures = new Map<number, File[]>();
+  private checks = 0;
+
+  constructor(task: Task, sample: boolean, changed: () => void) {
+    const offered = options(task).filter(({ kind }) => sample || kind !== "sample");
+    this.task = task;
+    this.changed = changed;
+    this.element = h(
+      "fieldset",
+      {},
+      h("legend", { class: "unseen" }, "Which examples do you take part with?"),
+      h("div", { class: "choices" }, ...offered.map((option, k) => this.radio(option, k === 0))),
+      this.panel,
+      this.found,
+    );
+    this.show(offered[0]?.kind ?? "csv");
+  }
+
+  private radio(option: Option, checked: boolean): HTMLElement {
+    const input = h("input", {
+      type: "radio",
+      name: "data",
+      value: option.kind,
+      checked,
+      onchange: () => this.show(option.kind),
+    });
+    return h(
+      "label",
+      { class: "choice" },
+      input,
+      h("span", {}, h("b", {}, option.name), h("span", { class: "hint" }, option.hint)),
+    );
+  }
+
+  private show(kind: Kind): void {
+    const panels: Record<Kind, () => Child[]> = {
+      sample: () => this.samplePanel(),
+      drawings: () => this.drawingPanel(),
+      images: () => this.imagePanel(),
+      csv: () => this.tablePanel(),
+    };
+    fill(this.panel, ...panels[kind]());
+    const kept: Record<Kind, DataSource | null> = {
+      sample: { kind: "sample" },
+      drawings: this.drawnData(),
+      images: this.pictureData(),
+      csv: null,
+    };
+    this.take(kept[kind]);
+  }
+
+  /** Reads the data as the session will, and says what was found. */
+  private take(data: DataSource | null): void {
+    this.data = data;
+    this.checks += 1;
+    const check = this.checks;
+    this.changed();
+    if (data === null || data.kind === "sample") return fill(this.found);
+    fill(this.found, h("p", { class: "quiet" }, "Looking at your examples…"));
+    checkData(data, this.task).then(
+      (summary) => check === this.checks && fill(this.found, ...this.summaryWords(summary)),
+      (problem: unknown) => check === this.checks && this.refuse(problem),
+    );
+  }
+
+  private refuse(problem: unknown): void {
+    this.data = null;
+    this.changed();
+    const text = problem instanceof Error ? problem.message : String(problem);
+    fill(
+      this.found,
+      h(
+        "div",
+        { class: "note bad", role: "alert" },
+        h("p", {}, h("b", {}, "These examples cannot be used. "), sentence(text)),
+      ),
+    );
+  }
+
+  private summaryWords(summary: DataSummary): Child[] {
+    const parts = summary.perClass
+      .map((number, k) => ({ number, name: this.task.classes[k] ?? String(k) }))
+      .filter(({ number }) => number > 0)
+      .map(({ number, name }) => `${number} of “${name}”`);
+    return [
+      h(
+        "div",
+        { class: "note good" },
+        h(
+          "p",
+          {},
+          h("b", {}, `${counted(summary.records, "example")} can be used: `),
+          `${listed(parts)}. Only you see these figures.`,
+        ),
+      ),
+      summary.notes.length > 0 &&
+        h("div", { class: "note warn" }, h("ul", {}, ...summary.notes.map((note) => h("li", {}, note)))),
+    ];
+  }
+
+  private samplePanel(): Child[] {
+    return [
+      h(
+        "p",
+        {},
+        "The server gives this page some public examples that come with the federation. They are nobody's secret: this is the way to see how it works before you bring data of your own.",
+      ),
+    ];
+  }
+
+  private drawingPanel(): Child[] {
+    const classes = this.task.classes;
+    let label = 0;
+    const list = h("ul", { class: "thumbs", "aria-label": "Your drawings" });
+    const told = h("p", { role: "status", class: "small quiet" });
+    const pad = new Pad("Draw an example here", () => undefined);
+    const buttons = classes.map((name, k) =>
+      h("button", { type: "button", "aria-pressed": String(k === label), onclick: () => choose(k) }, name),
+    );
+    const choose = (k: number): void => {
+      label = k;
+      buttons.forEach((button, j) => button.setAttribute("aria-pressed", String(j === k)));
+    };
+    const refresh = (): void => {
+      list.replaceChildren(...this.drawings.map((drawing, k) => this.drawn(drawing, k, refresh)));
+      this.take(this.drawnData());
+    };
+    const keep = (): void => {
+      if (pad.isEmpty) return say(told, "Draw something first.");
+      const [height, width] = pictureSize(this.task);
+      this.drawings.push({ label, ...pad.picture(width, height) });
+      say(told, `Added a “${classes[label]}”. You have ${counted(this.drawings.length, "drawing")}.`);
+      pad.clear();
+      choose((label + 1) % classes.length);
+      refresh();
+    };
+    list.replaceChildren(...this.drawings.map((drawing, k) => this.drawn(drawing, k, refresh)));
+    return [
+      h("p", {}, "Choose what you are going to draw, draw it large, and add it. Some of each kind help most."),
+      h(
+        "div",
+        { class: "pad-and-side" },
+        h(
+          "div",
+          { class: "beside", role: "group", "aria-label": "What I am drawing" },
+          h("p", { class: "small quiet" }, "I am drawing a"),
+          h("div", { class: "digits" }, ...buttons),
+        ),
+        h(
+          "div",
+          { class: "pad-box" },
+          pad.canvas,
+          h(
+            "div",
+            { class: "row" },
+            h("button", { type: "button", class: "main", onclick: keep }, "Add this drawing"),
+            h("button", { type: "button", onclick: () => pad.clear() }, "Clear"),
+          ),
+        ),
+        h("div", { class: "beside" }, told, list),
+      ),
+    ];
+  }
+
+  private drawn(drawing: Drawing, k: number, refresh: () => void): HTMLElement {
+    const name = this.task.classes[drawing.label] ?? String(drawing.label);
+    const remove = (): void => {
+      this.drawings.splice(k, 1);
+      refresh();
+    };
+    return h(
+      "li",
+      {},
+      thumbnail(drawing, `drawing of ${name}`),
+      h("span", { class: "mark" }, name),
+      h(
+        "button",
+        { type: "button", class: "plain small", "aria-label": `Remove drawing ${k + 1}, a ${name}`, onclick: remove },
+        "✕",
+      ),
+    );
+  }
+
+  private drawnData(): DataSource | null {
+    return this.drawings.length === 0 ? null : { kind: "drawings", drawings: [...this.drawings] };
+  }
+
+  private imagePanel(): Child[] {
+    const select = h(
+      "select",
+      { id: "picture-class" },
+      ...this.task.classes.map((name, k) => h("option", { value: k }, name)),
+    );
+    const told = h("p", { role: "status", class: "small" });
+    const have = h("p", { class: "quiet small" });
+    const refresh = (): void => {
+      const parts = [...this.pictures].filter(([, files]) => files.length > 0).sort(([a], [b]) => a - b);
+      say(
+        have,
+        parts.length === 0
+          ? "Nothing chosen yet."
+          : `Chosen: ${listed(parts.map(([label, files]) => `${files.length} of “${this.task.classes[label]}”`))}.`,
+      );
+      this.take(this.pictureData());
+    };
+    const addFiles = (label: number, files: Iterable<File>): void => {
+      this.pictures.set(label, [...(this.pictures.get(label) ?? []), ...files]);
+    };
+    const files = h("input", {
+      type: "file",
+      id: "picture-files",
+      accept: "image/*",
+      multiple: true,
+      onchange: () => {
+        addFiles(Number(select.value), files.files ?? []);
+        files.value = "";
+        refresh();
+      },
+    });
+    const folder = h("input", {
+      type: "file",
+      id: "picture-folder",
+      webkitdirectory: true,
+      multiple: true,
+      onchange: () => {
+        const strangers = new Set<string>();
+        for (const file of folder.files ?? []) {
+          const parent = file.webkitRelativePath.split("/").at(-2) ?? "";
+          const label = this.task.classes.indexOf(parent);
+          if (label < 0) strangers.add(parent);
+          else addFiles(label, [file]);
+        }
+        say(
+          told,
+          strangers.size > 0
+            ? `Left out, because no class has that name: ${listed([...strangers].slice(0, 5).map((name) => `“${name}”`))}. Name each folder after what its pictures show.`
+            : "",
+        );
+        folder.value = "";
+        refresh();
+      },
+    });
+    const forget = (): void => {
+      this.pictures.clear();
+      refresh();
+    };
+    say(have, "Nothing chosen yet.");
+    if (this.pictures.size > 0) refresh();
+    return [
+      h(
+        "p",
+        {},
+        "Choose pictures for one kind at a time, or a folder that holds one folder of pictures for each kind. They are made grey and small in this page; they are not uploaded.",
+      ),
+      h(
+        "div",
+        { class: "row" },
+        h("div", { class: "field" }, h("label", { for: "picture-class" }, "They show"), select),
+        h("div", { class: "field" }, h("label", { for: "picture-files" }, "Pictures"), files),
+      ),
+      h(
+        "div",
+        { class: "field" },
+        h("label", { for: "picture-folder" }, "Or a whole folder ", h("span", { class: "hint" }, "(on a computer)")),
+        folder,
+      ),
+      have,
+      told,
+      h("button", { type: "button", onclick: forget }, "Forget these pictures"),
+    ];
+  }
+
+  private pictureData(): DataSource | null {
+    const classes = [...this.pictures]
+      .filter(([, files]) => files.length > 0)
+      .map(([label, files]) => ({ label, files }));
+    return classes.length === 0 ? null : { kind: "images", classes };
+  }
+
+  private tablePanel(): Child[] {
+    const column = h("input", {
+      type: "text",
+      id: "table-label",
+      placeholder: "the last one",
+      autocomplete: "off",
+      onchange: () => take(),
+    });
+    const file = h("input", {
+      type: "file",
+      id: "table-file",
+      accept: ".csv,text/csv,text/plain",
+      onchange: () => take(),
+    });
+    const take = (): void => {
+      const chosen = file.files?.[0];
+      if (chosen === undefined) return;
+      const name = column.value.trim();
+      this.take(name === "" ? { kind: "csv", file: chosen } : { kind: "csv", file: chosen, labelColumn: name });
+    };
+    const values = this.task.input.shape.reduce((product, side) => product * side, 1);
+    return [
+      h(
+        "p",
+        {},
+        `A table saved as CSV: a first line with names, then one example a line, with ${counted(values, "number")} and what it is (one of ${listed(this.task.classes.map((name) => `“${name}”`))}).`,
+      ),
+      h("div", { class: "field" }, h("label", { for: "table-file" }, "Table"), file),
+      h("div", { class: "field" }, h("label", { for: "table-label" }, "Column that says what it is"), column),
+    ];
+  }
+}
+
+function options(task: Task): Option[] {
+  const all: Option[] = [
+    { kind: "sample", name: "The sample", hint: "Public examples from the server. To try it out." },
+    { kind: "drawings", name: "Draw here", hint: "With a finger, a mouse or the keyboard." },
+    { kind: "images", name: "My pictures", hint: "Files on this device, sorted by what they show." },
+    { kind: "csv", name: "My table", hint: "A CSV file on this device." },
+  ];
+  const grey = task.input.kind === "image" && (task.input.shape[0] === 1 || task.input.shape.length === 2);
+  return all.filter(({ kind }) =>
+    kind === "drawings" ? grey : kind === "images" ? task.input.kind === "image" : true,
+  );
+}
+
+/** Height and width of the model's pictures. */
+export function pictureSize(task: Task): [number, number] {
+  const [height, width] = task.input.shape.slice(-2);
+  return [height ?? 1, width ?? 1];
+}

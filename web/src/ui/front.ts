@@ -1,0 +1,129 @@
+/** The first view: what this is, and the federations there are. */
+
+import { figure, type Summary, type Task } from "./api.ts";
+import { h, type Child } from "./dom.ts";
+import { change, counted, epsilon, percent, strength, titled } from "./words.ts";
+
+export function frontView(found: readonly Summary[]): HTMLElement {
+  return h(
+    "div",
+    {},
+    h("h1", {}, "Learn together. Keep your data."),
+    h(
+      "p",
+      { class: "lead" },
+      "Here you can help to train a model without handing over your data. Your examples stay in this page. What leaves is a summary with noise in it, added on your device, and the page writes down every one for you.",
+    ),
+    h("h2", { class: "list-title" }, "Open to join"),
+    found.length === 0
+      ? h("p", {}, "This server has no federation at the moment. Ask whoever sent you here.")
+      : h("ul", { class: "federations" }, ...found.map((one) => h("li", {}, card(one)))),
+  );
+}
+
+function card(one: Summary): HTMLElement {
+  return h(
+    "article",
+    { class: "card" },
+    h("h3", {}, h("a", { href: `#/${encodeURIComponent(one.name)}` }, titled(one.title))),
+    h(
+      "p",
+      {},
+      `Up to ${counted(one.clients, "participant")} train one model together, in ${counted(one.rounds, "round")}.`,
+    ),
+    h("p", { class: "small quiet" }, `In its makers' words: ${sentence(one.summary)}`),
+    h("p", { class: "small quiet" }, `Run by ${one.operator || "somebody who is not named"}. ${stateWords(one)}`),
+    h("p", { class: "small" }, protectionWords(one)),
+    h(
+      "div",
+      { class: "row" },
+      stateBadge(one),
+      one.accuracy !== null &&
+        h("span", { class: "small quiet" }, `the model is right ${percent(one.accuracy)} of the time`),
+    ),
+  );
+}
+
+/** In one line, what is behind the protection of a federation. */
+function protectionWords({ budget }: Summary): string {
+  if (budget === null) return "Protection: see its privacy statement before you join.";
+  const terms = `epsilon ${epsilon(budget.limit)} for ${change(budget.adjacency)}, against the server`;
+  return budget.basis === "proven"
+    ? `Protection: proven, at most ${terms}. ${capital(strength(budget.limit).word)}.`
+    : `Protection: only claimed (${terms}), not proven.`;
+}
+
+export function stateBadge(one: Pick<Summary, "state">): HTMLElement {
+  const kinds: Record<Summary["state"], [string, string]> = {
+    waiting: ["waiting for participants", "badge"],
+    training: ["training now", "badge live"],
+    finished: ["finished", "badge good"],
+    failed: ["stopped", "badge bad"],
+  };
+  const [text, kind] = kinds[one.state] ?? [one.state, "badge"];
+  return h("span", { class: kind }, text);
+}
+
+export function stateWords(one: Summary): string {
+  const here = `${counted(one.participants, "participant")} here now`;
+  if (one.state === "waiting" && one.participants >= one.quorum) return `${capital(here)}; it begins in a moment.`;
+  if (one.state === "waiting")
+    return `${capital(here)}; it begins with ${one.quorum === 1 ? "the first" : one.quorum}.`;
+  if (one.state === "training") return `Round ${Math.min(one.round + 1, one.rounds)} of ${one.rounds}, ${here}.`;
+  if (one.state === "finished") return `All ${one.rounds} rounds are done.`;
+  return one.why;
+}
+
+/** What leaves the page and what stays, in plain words. */
+export function leavesView(task: Task): HTMLElement {
+  const strengths = task.strengths[0];
+  const noisy = task.training.kind === "private" || (strengths !== undefined && strengths.mechanism.name !== "none");
+  const thing = task.upload.what === "update" ? "how the model should change" : "how its model looks after learning";
+  const open = (strengths?.releases ?? []).every(({ guarantees }) =>
+    guarantees.every((one) => !Number.isFinite(figure(one.epsilon))),
+  );
+  const how: Child = noisy
+    ? `in each round, ${counted(task.upload.values, "number")} that say ${thing}, with random noise added on this device before they leave`
+    : `in each round, ${counted(task.upload.values, "number")} that say ${thing}, with no noise at all`;
+  return h(
+    "div",
+    { class: "leaves" },
+    h(
+      "div",
+      {},
+      h("h3", {}, "Stays in this page"),
+      h(
+        "ul",
+        {},
+        h("li", {}, "your examples and what they show"),
+        task.upload.samples === null && h("li", {}, "how many you have"),
+        h("li", {}, "how well the model fits them"),
+        h("li", {}, "your budget, and the record of what has left"),
+      ),
+    ),
+    h(
+      "div",
+      { class: "out" },
+      h("h3", {}, "Leaves this page"),
+      h(
+        "ul",
+        {},
+        h("li", {}, how),
+        task.upload.samples !== null && h("li", {}, "once, the number of your examples, with noise added"),
+        h("li", {}, "that this page takes part, and when; as with any website, your network address"),
+        h("li", {}, "a random name that this page made up, so that the server knows it again"),
+      ),
+      open &&
+        h("p", { class: "note bad" }, "Nothing is proven about what leaves. Take part with public examples only."),
+    ),
+  );
+}
+
+export function sentence(text: string): string {
+  const begun = capital(text.trim());
+  return /[.!?]$/.test(begun) ? begun : `${begun}.`;
+}
+
+function capital(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}

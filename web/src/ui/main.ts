@@ -1,0 +1,178 @@
+/** The page of a participant: which view is shown, and what this browser can do. */
+
+import { capabilities, openSession, pageBuild, type Capabilities, type Session } from "../session/session.ts";
+import { federation, federations, follow } from "./api.ts";
+import { fill, h, say, type Child } from "./dom.ts";
+import { federationView, type Begin } from "./federation.ts";
+import { frontView, sentence } from "./front.ts";
+import { read } from "./place.ts";
+import { forget, remembered, remember } from "./remembering.ts";
+import type { Build } from "./statement_view.ts";
+import { TrainingView } from "./training.ts";
+import { keepAwake } from "./waking.ts";
+import { titled } from "./words.ts";
+
+const view = document.getElementById("view") as HTMLElement;
+const main = document.getElementById("main") as HTMLElement;
+const announcements = document.getElementById("announcements") as HTMLElement;
+
+let session: Session | null = null;
+let stopFollowing: () => void = () => undefined;
+let shown = 0;
+
+/** Which federation is meant, and the invitation that may come with it: /#/NAME, or the link of an invitation. */
+function place(): { name: string; token: string } {
+  return read(location.hash);
+}
+
+/** A view that was just put up is read, and seen, from its beginning. */
+function fromTheTop(): void {
+  main.focus({ preventScroll: true });
+  window.scrollTo(0, 0);
+}
+
+function announce(text: string): void {
+  say(announcements, text);
+}
+
+async function show(): Promise<void> {
+  const turn = ++shown;
+  const { name, token } = place();
+  stopFollowing();
+  try {
+    const able = await capabilities();
+    const content = name === "" ? await front() : await one(name, token, able);
+    if (turn !== shown) return;
+    fill(view, ...ableWords(able), content);
+    document.title = `${view.querySelector("h1")?.textContent ?? "Sordino"} · Sordino`;
+  } catch (problem) {
+    if (turn === shown) fill(view, failure(problem));
+  }
+}
+
+async function front(): Promise<HTMLElement> {
+  return frontView(await federations());
+}
+
+async function one(name: string, token: string, able: Capabilities): Promise<HTMLElement> {
+  const [detail, build] = await Promise.all([federation(name), built()]);
+  const begin = (what: Begin): void => void take(name, what);
+  const kept = remembered(name);
+  const over = detail.state === "finished" || detail.state === "failed";
+  if (kept !== null && kept.data === "sample" && able.able && !over) {
+    queueMicrotask(() => void take(name, { data: { kind: "sample" }, choice: kept.choice, token: kept.token }));
+  }
+  const element = federationView(detail, {
+    build,
+    token: token || (kept?.token ?? ""),
+    able: able.able,
+    begin,
+  });
+  if (kept !== null && kept.data === "own" && !over) {
+    element.prepend(
+      h(
+        "p",
+        { class: "note" },
+        "You were taking part when this page was closed. Your examples were only in its memory: choose them again to go on. What you have spent is remembered.",
+      ),
+    );
+  }
+  return element;
+}
+
+async function take(name: string, what: Begin): Promise<void> {
+  const turn = ++shown;
+  stopFollowing();
+  const [detail, build] = await Promise.all([federation(name), built()]);
+  if (turn !== shown) return;
+  remember(name, what);
+  const running = openSession({
+    server: location.origin,
+    federation: name,
+    data: what.data,
+    choice: what.choice,
+    ...(what.token === "" ? {} : { token: what.token }),
+  });
+  session = running;
+  const awake = keepAwake();
+  const training = new TrainingView(running, { detail, build, announce, left: () => leave() });
+  const leave = (): void => {
+    forget();
+    awake();
+    session = null;
+    void show().then(fromTheTop);
+  };
+  running.subscribe((event) => {
+    if (
+      event.type === "ended" ||
+      (event.type === "error" && event.final) ||
+      (event.type === "refused" && event.final)
+    ) {
+      forget();
+      awake();
+    }
+  });
+  stopFollowing = follow(name, { round: (entry) => training.noteRound(entry) });
+  fill(view, training.element);
+  document.title = `Taking part · ${titled(detail.title)} · Sordino`;
+  fromTheTop();
+  await running.start().catch(() => undefined); // the view has heard of it as an event
+}
+
+async function built(): Promise<Build | null> {
+  return pageBuild().catch(() => null);
+}
+
+function ableWords(able: Capabilities): Child[] {
+  if (able.able && able.notes.length === 0) return [];
+  const kind = able.able ? "note" : "note bad";
+  return [
+    h(
+      "div",
+      { class: kind, role: able.able ? "note" : "alert", id: "able" },
+      !able.able && h("p", {}, h("b", {}, "This browser cannot take part as it is.")),
+      h("ul", {}, ...able.notes.map((note) => h("li", {}, note))),
+    ),
+  ];
+}
+
+function failure(problem: unknown): HTMLElement {
+  const text = problem instanceof Error ? problem.message : String(problem);
+  return h(
+    "div",
+    { class: "card", role: "alert" },
+    h("h1", {}, "That did not work"),
+    h("p", {}, sentence(text)),
+    h(
+      "p",
+      { class: "row" },
+      h("button", { type: "button", class: "main", onclick: () => void show() }, "Try again"),
+      h("a", { href: "#/" }, "All federations"),
+    ),
+  );
+}
+
+async function foot(): Promise<void> {
+  const build = await built();
+  const element = document.getElementById("foot") as HTMLElement;
+  fill(
+    element,
+    h(
+      "p",
+      {},
+      "Sordino trains one model across many parties that do not trust the server. This page loads nothing from elsewhere and sets no cookies. It keeps your budget and your record in this browser only.",
+    ),
+    build !== null && h("p", {}, "Fingerprint of this page: ", h("code", {}, build.hash.slice(0, 16)), "…"),
+  );
+}
+
+window.addEventListener("hashchange", () => {
+  if (location.hash === "#main") return main.focus();
+  if (session !== null && !["ended", "left", "failed"].includes(session.state)) session.pause();
+  session = null;
+  forget();
+  void show().then(fromTheTop);
+});
+
+void show();
+void foot();

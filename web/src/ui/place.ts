@@ -1,0 +1,19 @@
+/**
+ * What the address says: /#/NAME, /#/NAME?token=TOKEN, or the link of an invitation, /#federation=NAME&token=TOKEN.
+ * Behind the # nothing is sent to a server or left in its logs.
+ */
+export function read(hash: string): { name: string; token: string } {
+  const text = hash.replace(/^#\/?/, "");
+  if (text === "main") return { name: "", token: "" };
+  const [path = "", query = ""] = text.includes("?") || !text.includes("=") ? text.split("?") : ["", text];
+  const given = new URLSearchParams(query);
+  return { name: decoded(path) || (given.get("federation") ?? ""), token: given.get("token") ?? "" };
+}
+
+function decoded(path: string): string {
+  try {
+    return decodeURIComponent(path);
+  } catch {
+    return path;
+  }
+}

@@ -1,0 +1,45 @@
+/** That this tab takes part, so that a reload goes on. Never the examples: those are in memory only. */
+
+import type { Choice } from "../session/session.ts";
+import type { Begin } from "./federation.ts";
+
+const KEY = "sordino:taking-part";
+
+export interface Kept {
+  federation: string;
+  data: "sample" | "own";
+  choice: Choice;
+  token: string;
+}
+
+export function remember(federation: string, what: Begin): void {
+  const kept: Kept = {
+    federation,
+    data: what.data.kind === "sample" ? "sample" : "own",
+    choice: what.choice,
+    token: what.token,
+  };
+  store()?.setItem(KEY, JSON.stringify(kept));
+}
+
+export function remembered(federation: string): Kept | null {
+  try {
+    const kept = JSON.parse(store()?.getItem(KEY) ?? "null") as Kept | null;
+    return kept !== null && kept.federation === federation ? kept : null;
+  } catch {
+    return null;
+  }
+}
+
+export function forget(): void {
+  store()?.removeItem(KEY);
+}
+
+/** Browsers that keep nothing throw where others have the store. */
+function store(): Storage | null {
+  try {
+    return sessionStorage;
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,87 @@
+import { describe, expect, it } from "vitest";
+import type { Spending, Task } from "./api.ts";
+import { provenAfter, stopsOf, termsOf, unbounded, up } from "./stops.ts";
+
+const spending = (...epsilon: Spending["epsilon"]): Spending => ({
+  basis: "proven",
+  adjacency: "record-add-remove",
+  adversary: "server",
+  delta: 1e-5,
+  epsilon,
+});
+
+function task(changes: Partial<Task>): Task {
+  const strengths = [
+    { clients: [0], epsilon: null, mechanism: { name: "none" }, releases: [], spending: [spending(1, 1.5, 2.0004)] },
+  ];
+  return { budget: null, choices: [], strengths, ...changes } as unknown as Task;
+}
+
+describe("the slider's places", () => {
+  it("are the rounds that a budget pays for, where noise is the federation's own", () => {
+    const known = [{ round: 2, accuracy: 0.8 }] as never;
+    expect(stopsOf(task({}), known)).toEqual([
+      { limit: 1, noise: null, rounds: 1, accuracy: null },
+      { limit: 1.5, noise: null, rounds: 2, accuracy: 0.8 },
+      { limit: 2.01, noise: null, rounds: 3, accuracy: null },
+    ]);
+  });
+
+  it("are the noises to choose from, the strongest protection first, where there are any", () => {
+    const choices = [
+      { noise: 3, spending: spending(1, 3), accuracy: 0.9 },
+      { noise: 6, spending: spending(0.5, 1.3), accuracy: null },
+    ];
+    expect(stopsOf(task({ choices }))).toEqual([
+      { limit: 1.3, noise: 6, rounds: 2, accuracy: null },
+      { limit: 3, noise: 3, rounds: 2, accuracy: 0.9 },
+    ]);
+  });
+
+  it("are at most about forty, the last round always among them", () => {
+    const many = Array.from({ length: 200 }, (_, k) => (k + 1) / 10);
+    const stops = stopsOf(task({ strengths: [{ ...task({}).strengths[0]!, spending: [spending(...many)] }] }));
+    expect(stops.length).toBeLessThanOrEqual(41);
+    expect(stops.at(-1)?.rounds).toBe(200);
+  });
+
+  it("never pay for less than they are shown to pay for", () => {
+    for (const value of [0.12345, 1.2341, 12.341, 1234.1, 5.653e8]) {
+      expect(up(value)).toBeGreaterThanOrEqual(value);
+      expect(up(value)).toBeLessThan(value * 1.011);
+    }
+    expect(up(Infinity)).toBe(Infinity);
+  });
+
+  it("speak in the terms of the budget that the federation suggests", () => {
+    const budget = { limit: 3, delta: 0, basis: "claimed" as const, adjacency: "client", adversary: "server" };
+    expect(termsOf(task({ budget }))).toEqual({ basis: "claimed", adjacency: "client", delta: 0 });
+    expect(termsOf(task({})).adjacency).toBe("record-add-remove");
+  });
+});
+
+describe("what is proven beside a claim", () => {
+  it("is about the same change, or nothing", () => {
+    const proven = [
+      { ...spending(45, 90), adjacency: "coordinate" },
+      { ...spending(3e4, 6e4), adjacency: "client" },
+    ];
+    const strengths = [{ ...task({}).strengths[0]!, spending: proven }];
+    expect(provenAfter(task({ strengths }), "client", 2)).toBe(6e4);
+    expect(provenAfter(task({ strengths }), "record-replace", 2)).toBe(Infinity);
+  });
+});
+
+describe("what leaves without a proof", () => {
+  const line = (what: string, ...epsilon: Spending["epsilon"]) => ({
+    rounds: [1, 2],
+    what,
+    claimed: null,
+    guarantees: epsilon.map((one) => ({ adversary: "server", adjacency: "client", basis: "", epsilon: one, delta: 0 })),
+  });
+  it("is named, and what has one proof at least is not", () => {
+    const releases = [line("weights", "infinite"), line("label", 3, "infinite")];
+    const strengths = [{ ...task({}).strengths[0]!, releases }] as unknown as Task["strengths"];
+    expect(unbounded(task({ strengths }))).toEqual(["weights"]);
+  });
+});

@@ -1,0 +1,73 @@
+/** The places of the slider for one's own protection, from what the federation says about itself. */
+
+import { figure, type RoundEntry, type Spending, type Strength, type Task } from "./api.ts";
+
+/** One place of the slider. */
+export interface Stop {
+  limit: number;
+  /** the noise that the page adds, where the federation leaves that to its participants */
+  noise: number | null;
+  rounds: number;
+  accuracy: number | null;
+}
+
+export interface Terms {
+  basis: "proven" | "claimed";
+  adjacency: string;
+  delta: number;
+}
+
+/** In which terms this federation counts. */
+export function termsOf(task: Task): Terms {
+  const spending = firstSpending(task);
+  const terms = task.budget ?? spending;
+  return terms === null
+    ? { basis: "proven", adjacency: "client", delta: 0 }
+    : { basis: terms.basis, adjacency: terms.adjacency, delta: terms.delta };
+}
+
+function firstSpending(task: Task): Spending | null {
+  return task.strengths[0]?.spending[0] ?? null;
+}
+
+/** The places of the slider, the strongest protection first. */
+export function stopsOf(task: Task, known: readonly RoundEntry[] = []): Stop[] {
+  if (task.choices.length > 1) {
+    return task.choices
+      .map(({ noise, spending, accuracy }) => ({
+        limit: up(figure(spending.epsilon.at(-1))),
+        noise,
+        rounds: spending.epsilon.length,
+        accuracy,
+      }))
+      .sort((a, b) => a.limit - b.limit);
+  }
+  const totals = (firstSpending(task)?.epsilon ?? []).map(figure);
+  const step = Math.max(1, Math.ceil(totals.length / 40));
+  const after = (rounds: number): number | null => known.find(({ round }) => round === rounds)?.accuracy ?? null;
+  return totals
+    .map((limit, k) => ({ limit: up(limit), noise: null, rounds: k + 1, accuracy: after(k + 1) }))
+    .filter(({ rounds }) => rounds % step === 0 || rounds === totals.length);
+}
+
+/** Rounded up to three digits, so that the limit pays for what it is shown to pay for. */
+export function up(value: number): number {
+  if (!Number.isFinite(value) || value <= 0) return value;
+  const unit = 10 ** (Math.floor(Math.log10(value)) - 2);
+  return Number((Math.ceil(value / unit - 1e-9) * unit).toPrecision(6));
+}
+
+/** Whether something leaves of which nothing is proven. */
+export function unbounded(task: Task): string[] {
+  const open = (strengths: Strength): string[] =>
+    strengths.releases
+      .filter(({ guarantees }) => guarantees.every((one) => !Number.isFinite(figure(one.epsilon))))
+      .map(({ what }) => what);
+  return [...new Set(task.strengths.flatMap(open))];
+}
+
+/** What is proven after so many rounds, for the same change that a claim is about. */
+export function provenAfter(task: Task, adjacency: string, rounds: number): number {
+  const found = task.strengths[0]?.spending.find((one) => one.basis === "proven" && one.adjacency === adjacency);
+  return figure(found?.epsilon[rounds - 1]);
+}

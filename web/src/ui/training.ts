@@ -1,0 +1,390 @@
+/** Taking part: what is happening now, the charts, what has left, and the end. */
+
+import type { BudgetState, LedgerEntry, Session, SessionEvent, SessionState } from "../session/session.ts";
+import type { Detail, RoundEntry } from "./api.ts";
+import { Chart, type Point } from "./chart.ts";
+import { fill, h, say } from "./dom.ts";
+import { statementCard } from "./federation.ts";
+import { sentence } from "./front.ts";
+import type { Build } from "./statement_view.ts";
+import { tryView } from "./try_model.ts";
+import { change, clock, counted, delta, duration, epsilon, percent, size, titled } from "./words.ts";
+
+interface Setting {
+  detail: Detail;
+  build: Build | null;
+  announce: (text: string) => void;
+  left: () => void;
+}
+
+const STOPPED: readonly SessionState[] = ["ended", "left", "failed"];
+
+export class TrainingView {
+  readonly element: HTMLElement;
+  private readonly session: Session;
+  private readonly setting: Setting;
+  private readonly now = h("p", { class: "now" });
+  private readonly more = h("p", { class: "now-more" });
+  private readonly progress = h("progress", { max: 1, value: 0, "aria-label": "Rounds done" });
+  private readonly troubles = h("div", { role: "alert", class: "troubles" });
+  private readonly notes = h("div", { class: "notes" });
+  private readonly pauseButton = h("button", { type: "button", class: "main" }, "Pause");
+  private readonly leaveButton = h("button", { type: "button" }, "Leave…");
+  private readonly device = h("p", { class: "small quiet" });
+  private readonly accuracyChart: Chart;
+  private readonly budgetChart: Chart;
+  private readonly sentBody = h("tbody");
+  private readonly sentWords = h("p", { class: "quiet" });
+  private readonly trying = h("section", { class: "card", "aria-labelledby": "try", hidden: true });
+  private readonly accuracies = new Map<number, number>();
+  private budget: BudgetState | null = null;
+  private round = 0;
+  private rounds: number;
+  private needed = 0;
+  private declinedSince: number | null = null;
+  private connected = 0;
+
+  constructor(session: Session, setting: Setting) {
+    this.session = session;
+    this.setting = setting;
+    this.rounds = setting.detail.rounds;
+    this.round = setting.detail.round;
+    for (const entry of setting.detail.history) this.noteAccuracy(entry);
+    this.accuracyChart = new Chart({
+      title: "How good the model is",
+      note: "Share of unseen test examples that the shared model gets right, measured by the server after each round.",
+      x: "round",
+      y: (value) => percent(value, value === 0 || value === 1 ? 0 : 1).replace(".0 %", " %"),
+    });
+    this.budgetChart = new Chart({
+      title: "What you have told so far",
+      note: "Epsilon spent, as this page's own record counts it.",
+      x: "round",
+      y: (value) => (value === 0 ? "0" : epsilon(value)),
+    });
+    this.element = this.layout();
+    this.pauseButton.addEventListener("click", () => this.togglePause());
+    this.leaveButton.addEventListener("click", () => this.askToLeave());
+    this.draw();
+    this.showState(session.state);
+    session.subscribe((event) => this.on(event));
+    void this.refreshLedger();
+  }
+
+  noteRound(entry: RoundEntry): void {
+    this.noteAccuracy(entry);
+    this.draw();
+  }
+
+  private noteAccuracy(entry: Pick<RoundEntry, "round" | "accuracy">): void {
+    if (entry.accuracy !== null && entry.accuracy !== undefined) this.accuracies.set(entry.round, entry.accuracy);
+  }
+
+  private layout(): HTMLElement {
+    const { detail, build } = this.setting;
+    const head = ["time", "round", "what", "size", "epsilon after", "state"];
+    fill(this.trying, h("h2", { id: "try" }, "Try the model"), tryView(detail.task, this.session));
+    return h(
+      "div",
+      {},
+      h("h1", {}, titled(detail.title)),
+      h(
+        "section",
+        { class: "card", "aria-labelledby": "now" },
+        h("h2", { id: "now", class: "unseen" }, "What is happening"),
+        this.now,
+        this.more,
+        this.progress,
+        h("div", { class: "row actions" }, this.pauseButton, this.leaveButton),
+        this.device,
+      ),
+      this.troubles,
+      this.notes,
+      h(
+        "div",
+        { class: "two" },
+        h("div", { class: "card" }, this.accuracyChart.element),
+        h("div", { class: "card" }, this.budgetChart.element),
+      ),
+      this.trying,
+      h(
+        "section",
+        { class: "card", "aria-labelledby": "sent" },
+        h("h2", { id: "sent" }, "What has left this page"),
+        this.sentWords,
+        h(
+          "div",
+          { class: "scroll sent", tabindex: 0, role: "region", "aria-label": "Record of everything that left" },
+          h(
+            "table",
+            {},
+            h("thead", {}, h("tr", {}, ...head.map((name) => h("th", { scope: "col" }, name)))),
+            this.sentBody,
+          ),
+        ),
+      ),
+      statementCard(detail, build),
+    );
+  }
+
+  private on(event: SessionEvent): void {
+    switch (event.type) {
+      case "state":
+        return this.showState(event.state);
+      case "device":
+        return this.showDevice(event.device, event.threads, event.notes);
+      case "joined":
+        this.rounds = event.rounds;
+        this.round = event.round;
+        if (event.resumed)
+          this.note("good", "Welcome back. The server knows this page again, and your record is as it was.");
+        return this.setting.announce(event.resumed ? "Joined again." : "Joined.");
+      case "participants":
+        this.connected = event.connected;
+        this.needed = event.needed;
+        return this.showState(this.session.state);
+      case "round":
+        this.round = event.round;
+        this.rounds = event.rounds;
+        return this.draw();
+      case "progress":
+        return say(
+          this.more,
+          `Learning from your examples: step ${event.step} of ${event.steps}. Nothing has left in this round yet.`,
+        );
+      case "released":
+        this.trying.hidden = false;
+        void this.refreshLedger();
+        return this.setting.announce(`Round ${event.round} of ${this.rounds}: your part is done.`);
+      case "accuracy":
+        this.noteAccuracy(event);
+        this.trying.hidden = false;
+        return this.draw();
+      case "budget":
+        this.budget = event.budget;
+        return this.draw();
+      case "declined":
+        this.declinedSince ??= event.round;
+        return this.note("warn", `From round ${this.declinedSince} on your page declines: ${event.reason}.`);
+      case "refused":
+        return this.trouble(event.reason, event.final);
+      case "offline":
+        return say(
+          this.more,
+          `${sentence(event.reason)} Trying again in ${duration(event.retryInSeconds)}. Nothing is lost: what was written down is sent when the connection is back.`,
+        );
+      case "online":
+        fill(this.troubles);
+        return;
+      case "error":
+        return this.trouble(event.message, event.final);
+      case "ended":
+        return this.end(event.reason);
+    }
+  }
+
+  private showState(state: SessionState): void {
+    const round = `Round ${Math.max(1, this.round)} of ${this.rounds}`;
+    const words: Record<SessionState, [string, string]> = {
+      new: ["Ready", "Nothing has left this page."],
+      preparing: ["Getting ready", "Reading your examples and setting up the model. Nothing has left this page."],
+      waiting: this.waitingWords(),
+      training: [`${round}: learning from your examples`, "Nothing has left in this round yet."],
+      randomising: [`${round}: adding noise`, "The result is being mixed with noise and written into your record."],
+      sending: [`${round}: sending the noisy summary`, "It is in your record; the server gets exactly those bytes."],
+      paused: ["Paused", "The federation goes on without you. Nothing leaves while you pause."],
+      offline: ["No connection", "Trying to reach the server again. Nothing is lost."],
+      declined: [
+        "Your budget is used up",
+        "You are still connected and see how it goes on, but nothing leaves this page any more.",
+      ],
+      ended: ["Done. Thank you.", "This federation is over. The model is below: try it."],
+      left: ["You have left", "Nothing more leaves. Your record stays in this browser."],
+      failed: ["Stopped", "Nothing more leaves this page."],
+    };
+    const [head, rest] = words[state];
+    say(this.now, head);
+    say(this.more, rest);
+    this.element.dataset["state"] = state;
+    say(this.pauseButton, state === "paused" ? "Continue" : "Pause");
+    const stopped = STOPPED.includes(state);
+    this.pauseButton.hidden = stopped || state === "declined";
+    this.leaveButton.hidden = stopped;
+    if (state === "declined" || state === "paused" || stopped) this.setting.announce(`${head}. ${rest}`);
+    if (stopped) void this.refreshLedger();
+  }
+
+  private waitingWords(): [string, string] {
+    if (this.connected < this.needed) {
+      return [
+        "Waiting for others",
+        `${counted(this.connected, "participant")} here, ${this.needed} are needed. It begins by itself.`,
+      ];
+    }
+    return [
+      this.round === 0 ? "You are in" : `Round ${this.round} of ${this.rounds}: your part is done`,
+      "Waiting for the server and the other participants.",
+    ];
+  }
+
+  private showDevice(device: string, threads: number, notes: readonly string[]): void {
+    const means =
+      device === "webgpu"
+        ? "the graphics processor"
+        : threads > 1
+          ? `${threads} threads of the processor`
+          : "one thread of the processor";
+    say(this.device, `Computing on ${means} of this device.`);
+    for (const note of notes) this.note("plain", note);
+  }
+
+  private note(kind: "good" | "warn" | "plain", text: string): void {
+    const known = [...this.notes.children].find((child) => child.textContent === text);
+    if (known === undefined) this.notes.append(h("p", { class: `note ${kind}` }, text));
+    while (this.notes.children.length > 4) this.notes.firstElementChild?.remove();
+  }
+
+  private trouble(text: string, final: boolean): void {
+    const back = h("button", { type: "button", onclick: () => this.setting.left() }, "Back to the federation");
+    fill(
+      this.troubles,
+      h(
+        "div",
+        { class: final ? "note bad" : "note warn" },
+        h("p", {}, h("b", {}, final ? "This page cannot go on. " : "There is a difficulty. "), sentence(text)),
+        final && h("p", {}, back),
+      ),
+    );
+  }
+
+  private end(reason: "finished" | "left" | "closed"): void {
+    this.trying.hidden = false;
+    if (reason === "closed")
+      this.trouble("The server closed the connection. Reload the page to take part again; your record is kept.", true);
+    void this.refreshLedger();
+  }
+
+  private togglePause(): void {
+    if (this.session.state === "paused") void this.session.start();
+    else this.session.pause();
+  }
+
+  private askToLeave(): void {
+    const dialog = h(
+      "dialog",
+      { "aria-labelledby": "leave-title", class: "card" },
+      h("h2", { id: "leave-title" }, "Leave this federation?"),
+      h(
+        "p",
+        {},
+        "Nothing more will leave this page. What was sent before cannot be taken back; your record of it stays in this browser, so that your budget counts on if you come back.",
+      ),
+      h(
+        "div",
+        { class: "row" },
+        h("button", { type: "button", class: "main", onclick: () => leave() }, "Leave"),
+        h("button", { type: "button", onclick: () => dialog.close() }, "Stay"),
+      ),
+    );
+    const leave = (): void => {
+      dialog.close();
+      void this.session.leave().then(() => this.setting.left());
+    };
+    dialog.addEventListener("close", () => dialog.remove());
+    this.element.append(dialog);
+    dialog.showModal();
+  }
+
+  /** What the server calls this federation, and what its plans and the record call it. */
+  private get names(): string[] {
+    return [this.session.federation, this.setting.detail.task.federation];
+  }
+
+  private async refreshLedger(): Promise<void> {
+    try {
+      const entries = (await this.session.ledger()).filter(({ federation }) => this.names.includes(federation));
+      this.budget = await this.session.budget();
+      this.showLedger(entries);
+      this.draw();
+    } catch {
+      // The record opens with the session; before that there is nothing to show.
+    }
+  }
+
+  private showLedger(entries: readonly LedgerEntry[]): void {
+    const states = { kept: "kept, not sent yet", sent: "sent", received: "arrived" };
+    const total = entries.reduce((sum, { bytes }) => sum + bytes, 0);
+    say(
+      this.sentWords,
+      entries.length === 0
+        ? "Nothing yet. Every line will be written here before anything is sent."
+        : `${counted(entries.length, "report")}, ${size(total)} in all. Each was written down here before it was sent; this record survives closing the page.`,
+    );
+    this.sentBody.replaceChildren(
+      ...[...entries]
+        .reverse()
+        .map((entry) =>
+          h(
+            "tr",
+            { "data-round": entry.round, "data-head": entry.head },
+            h("td", {}, clock(entry.time)),
+            h("td", {}, entry.round),
+            h("td", {}, entry.what.join(", ")),
+            h("td", {}, size(entry.bytes)),
+            h("td", {}, epsilon(entry.spentAfter)),
+            h("td", {}, states[entry.sent]),
+          ),
+        ),
+    );
+    this.spent = entries.map(({ round, spentAfter }) => ({ x: round, y: spentAfter }));
+  }
+
+  private spent: Point[] = [];
+
+  private draw(): void {
+    this.progress.max = this.rounds;
+    const done = Math.max(0, ...this.accuracies.keys(), this.spent.at(-1)?.x ?? 0);
+    this.progress.value = Math.min(done, this.rounds);
+    const points = [...this.accuracies].sort(([a], [b]) => a - b).map(([x, y]) => ({ x, y }));
+    const last = points.at(-1);
+    this.accuracyChart.draw({
+      series: [{ name: "the shared model", points, colour: 0, area: true }],
+      last: this.rounds,
+      top: 1,
+      summary:
+        last === undefined
+          ? "No accuracy was measured yet."
+          : `After round ${last.x} the model gets ${percent(last.y)} right; after round ${points[0]?.x} it was ${percent(points[0]?.y)}.`,
+    });
+    this.drawBudget();
+  }
+
+  private drawBudget(): void {
+    const budget = this.budget;
+    const limit =
+      budget !== null && Number.isFinite(budget.limit)
+        ? { limit: { y: budget.limit, name: `your limit: ${epsilon(budget.limit)}` } }
+        : {};
+    const points = this.spent.filter(({ y }) => Number.isFinite(y));
+    const terms =
+      budget === null
+        ? ""
+        : `Epsilon ${epsilon(budget.spent)} of ${epsilon(budget.limit)} is spent (${budget.basis}, for ${change(budget.adjacency)}, against the server, at delta ${delta(budget.delta)}).`;
+    this.budgetChart.draw({
+      series: [
+        {
+          name: "spent",
+          points: points.length > 0 ? [{ x: points[0]!.x - 1, y: 0 }, ...points] : [],
+          colour: 1,
+          area: true,
+        },
+      ],
+      last: this.rounds,
+      top: budget !== null && Number.isFinite(budget.limit) ? budget.limit * 1.12 : 1,
+      ...limit,
+      summary: terms || "Nothing is spent yet.",
+    });
+    const note = this.budgetChart.element.querySelector("figcaption p");
+    if (note !== null && terms !== "") say(note, terms);
+  }
+}

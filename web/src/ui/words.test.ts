@@ -1,0 +1,61 @@
+import { describe, expect, it } from "vitest";
+import {
+  count,
+  delta,
+  duration,
+  epsilon,
+  inHundred,
+  listed,
+  meaning,
+  percent,
+  size,
+  strength,
+  surest,
+} from "./words.ts";
+
+describe("figures", () => {
+  it("says how often a guess can be right: e^eps / (1 + e^eps), and delta on top", () => {
+    expect(surest(0)).toBe(0.5);
+    expect(surest(Math.log(3))).toBeCloseTo(0.75, 12);
+    expect(surest(Math.log(3), 0.1)).toBeCloseTo((3 + 0.1) / 4, 12);
+    expect(surest(1000, 0.5)).toBe(1);
+  });
+
+  it("rounds a bound up, and never to a certainty", () => {
+    expect(inHundred(0.5)).toBe("50 times in 100");
+    expect(inHundred(0.7311)).toBe("74 times in 100");
+    expect(inHundred(surest(3))).toBe("95.3 times in 100");
+    expect(inHundred(surest(9.29))).toBe("99.991 times in 100");
+    expect(inHundred(1)).toBe("practically 100 times in 100");
+  });
+
+  it("calls what protects nobody by that name", () => {
+    expect(strength(20.1)).toEqual({ word: "no meaningful protection", kind: "bad" });
+    expect(strength(Number.NaN).kind).toBe("bad");
+    expect(meaning(5e8, "client")).toMatch(/^No meaningful protection/);
+    expect(meaning(3, "record-add-remove")).toContain("at most 95.3 times in 100");
+  });
+
+  it("prints numbers as people read them", () => {
+    expect([epsilon(4.3844), epsilon(1992.4), epsilon(5.653e8), epsilon(Infinity)]).toEqual([
+      "4.38",
+      "1,992",
+      "5.65e8",
+      "infinite",
+    ]);
+    expect([delta(1e-5), delta(0), delta(0.002)]).toEqual(["1e-5", "0", "0.002"]);
+    expect([size(999), size(2624), size(61_706), size(2_400_000)]).toEqual(["999 bytes", "2.6 kB", "62 kB", "2.4 MB"]);
+    expect([duration(0.4), duration(1), duration(431), duration(1e6)]).toEqual([
+      "less than a second",
+      "1 second",
+      "7 minutes",
+      "12 days",
+    ]);
+    expect([percent(0.8837), percent(null), count(1e6), listed(["a", "b", "c"])]).toEqual([
+      "88.4 %",
+      "not measured",
+      "1,000,000",
+      "a, b and c",
+    ]);
+  });
+});

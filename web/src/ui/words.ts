@@ -1,0 +1,134 @@
+/** Figures and guarantees in words that need no training. */
+
+/** Above this, e^epsilon is half a billion: the same line as on the Python side. */
+export const NO_MEANINGFUL_PROTECTION = 20;
+
+export function percent(share: number | null | undefined, digits = 1): string {
+  return share === null || share === undefined || !Number.isFinite(share)
+    ? "not measured"
+    : `${(100 * share).toFixed(digits)} %`;
+}
+
+export function count(number: number): string {
+  return Math.round(number).toLocaleString("en-GB");
+}
+
+export function counted(number: number, one: string, many = `${one}s`): string {
+  return `${count(number)} ${number === 1 ? one : many}`;
+}
+
+export function size(bytes: number): string {
+  if (bytes < 1000) return `${bytes} bytes`;
+  const kilo = bytes / 1000;
+  return kilo < 1000 ? `${kilo < 10 ? kilo.toFixed(1) : Math.round(kilo)} kB` : `${(kilo / 1000).toFixed(1)} MB`;
+}
+
+export function duration(seconds: number): string {
+  if (seconds < 1) return "less than a second";
+  if (seconds < 90) return counted(Math.round(seconds), "second");
+  const minutes = Math.round(seconds / 60);
+  if (minutes < 90) return counted(minutes, "minute");
+  const hours = Math.round(minutes / 60);
+  return hours < 48 ? counted(hours, "hour") : counted(Math.round(hours / 24), "day");
+}
+
+/** An epsilon as it is printed everywhere: few digits, and a word for what is not finite. */
+export function epsilon(value: number | null | undefined): string {
+  if (value === null || value === undefined || !Number.isFinite(value)) return "infinite";
+  if (value >= 1e7) return value.toExponential(2).replace("e+", "e");
+  if (value >= 1000) return count(value);
+  return String(Number(value.toPrecision(3)));
+}
+
+export function delta(value: number): string {
+  if (value === 0) return "0";
+  return value >= 1e-3 ? String(value) : value.toExponential(0).replace("e-0", "e-");
+}
+
+/** How often the best guess between two equally likely cases can be right: (e^eps + delta) / (e^eps + 1). */
+export function surest(value: number, slack = 0): number {
+  return Math.min(1, (1 + slack * Math.exp(-value)) / (1 + Math.exp(-value)));
+}
+
+/** `99.3 times in 100`: rounded up, since it is a bound, with as many digits as keep it below a certainty. */
+export function inHundred(share: number): string {
+  const figure = 100 * share;
+  if (figure >= 99.9999) return "practically 100 times in 100";
+  const digits = figure < 95 ? 0 : Math.max(1, -Math.floor(Math.log10(100 - figure)));
+  return `${(Math.ceil(figure * 10 ** digits - 1e-6) / 10 ** digits).toFixed(digits)} times in 100`;
+}
+
+const CASES: Record<string, [string, string]> = {
+  "record-add-remove": ["one particular example is among yours or not", "one particular example"],
+  "record-replace": ["one of your examples is this one or another", "one of your examples"],
+  label: ["one of your examples has this label or another", "the label of one example"],
+  client: ["your data are these or any others", "all of your data"],
+  coordinate: ["one single number of one upload was this or another", "one single number of one upload"],
+};
+
+/** What a limit on epsilon means, for somebody who has never heard of it. */
+export function meaning(value: number, adjacency: string, slack = 0): string {
+  const [question, thing] = CASES[adjacency] ?? CASES["client"]!;
+  if (!(value <= NO_MEANINGFUL_PROTECTION)) {
+    return `No meaningful protection: whoever sees everything this page sends may become certain about ${thing}.`;
+  }
+  return (
+    `Somebody who wants to know whether ${question}, and has no idea, is right 50 times in 100. After seeing ` +
+    `everything this page ever sends, they can be right at most ${inHundred(surest(value, slack))}.`
+  );
+}
+
+/** How strong that is, in a word. */
+export function strength(value: number): { word: string; kind: "good" | "warn" | "bad" } {
+  if (!(value <= NO_MEANINGFUL_PROTECTION)) return { word: "no meaningful protection", kind: "bad" };
+  if (value <= 1) return { word: "strong protection", kind: "good" };
+  if (value <= 3) return { word: "good protection", kind: "good" };
+  if (value <= 6) return { word: "moderate protection", kind: "warn" };
+  return { word: "weak protection", kind: "warn" };
+}
+
+/** Whose data are spoken of: those of the reader, or of any participant. */
+export type Whose = "yours" | "theirs";
+
+/** What may change, in words. */
+export function change(adjacency: string, whose: Whose = "yours"): string {
+  const example = whose === "yours" ? "one of your examples" : "one example of a participant";
+  const all = whose === "yours" ? "everything you send" : "everything that a participant sends";
+  const words: Record<string, string> = {
+    client: all,
+    "record-replace": `${example} exchanged for another`,
+    "record (replace)": `${example} exchanged for another`,
+    "record-add-remove": `${example} added or removed`,
+    "record (add/remove)": `${example} added or removed`,
+    label: `the label of ${example}`,
+    coordinate: "one single number of one upload",
+  };
+  return words[adjacency] ?? adjacency;
+}
+
+/** Who is looking, in words. */
+export function onlooker(adversary: string, whose: Whose = "yours"): string {
+  const sender = whose === "yours" ? "you send" : "they send";
+  const words: Record<string, string> = {
+    server: `the server, which sees everything ${sender} and may be curious`,
+    "model reader": "somebody who only reads the published model",
+  };
+  return words[adversary] ?? adversary;
+}
+
+/** A name such as `webfed-digits` as a title; what is a title already stays as it is. */
+export function titled(name: string): string {
+  if (name.includes(" ")) return name;
+  const words = name.split("-").map((word) => (word === "webfed" ? "WebFed" : word === "mnist" ? "MNIST" : word));
+  const text = words.join(" ");
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+export function listed(words: readonly string[]): string {
+  if (words.length < 2) return words[0] ?? "";
+  return `${words.slice(0, -1).join(", ")} and ${words[words.length - 1]}`;
+}
+
+export function clock(time: number): string {
+  return new Date(time).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+}

@@ -1,0 +1,122 @@
+import { afterEach, describe, expect, test, vi } from "vitest";
+import { tasks } from "../golden.ts";
+import type { Task } from "../wire/task.ts";
+import { DataRoom, pictureToRecord } from "./data.ts";
+import { hasBrightEdge, resized } from "./pictures.ts";
+
+const digits: Task = { ...tasks["webfed-digits"], input: { ...tasks["webfed-digits"].input, largest: 16 } };
+const table: Task = { ...digits, input: { shape: [2], mean: [1, 10], std: [2, 5], kind: "features" }, classes: ["no", "yes"] };
+const room = new DataRoom();
+const csv = (text: string, name = "mine.csv") => new File([text], name);
+const load = (text: string, task = table, labelColumn?: string) =>
+  room.load({ kind: "csv", file: csv(text), ...(labelColumn === undefined ? {} : { labelColumn }) }, task, null);
+
+afterEach(() => vi.unstubAllGlobals());
+
+describe("a table", () => {
+  test("is read with or without a header, and normalised by the task's constants", async () => {
+    for (const text of ["a,b,class\n3,20,yes\n-1,0,no\n", "3;20;yes\r\n-1;0;no", "\ufeff3\t20\tYES\n\n-1\t0\t0\n"]) {
+      const { x, y, summary } = await load(text);
+      expect([...x]).toEqual([1, 2, -1, -2]);
+      expect([...y]).toEqual([1, 0]);
+      expect(summary).toMatchObject({ records: 2, perClass: [1, 1] });
+    }
+  });
+
+  test("may have its class in any column", async () => {
+    expect([...(await load('"class",a,b\n"yes",3,20\n')).y]).toEqual([1]);
+    expect([...(await load("a,kind,b\n3,yes,20\n", table, "kind")).x]).toEqual([1, 2]);
+    expect([...(await load("3,yes,20\n4,no,2\n", table, "2")).y]).toEqual([1, 0]);
+  });
+
+  test.each([
+    ["text where a number belongs", "a,b,class\n3,20,yes\n3,oops,no\n", /line 3, b: "oops" is not a number/],
+    ["a class that there is not", "3,20,maybe\n", /line 1: the class "maybe" is none of no, yes/],
+    ["a class beyond the last", "3,20,2\n", /the class "2" is none/],
+    ["too few columns", "3,20,yes\n3,no\n", /line 2 has 2 columns; this federation takes 2 numbers and a class, 3 in all/],
+    ["an empty cell", "3,20,yes\n3,,no\n", /line 2, column 2: "" is not a number/],
+    ["nothing", "\n\n", /is empty/],
+    ["a header alone", "a,b,class\n", /has a header and no records/],
+  ])("with %s is refused, and the line is named", async (_, text, reason) => {
+    await expect(load(text)).rejects.toThrow(reason);
+  });
+
+  test("names a few bad lines and counts the others", async () => {
+    const bad = Array.from({ length: 50 }, () => "x,1,yes").join("\n");
+    await expect(load(`1,1,yes\n${bad}`)).rejects.toThrow(/line 2.*line 3.*line 4.*and 47 more lines/);
+  });
+
+  test("of pictures keeps to the brightness that there is", async () => {
+    const line = (value: number) => `${Array(64).fill(value).join(",")},7\n`;
+    expect([...(await load(line(16), digits)).x.slice(0, 2)]).toEqual([1, 1]);
+    await expect(load(line(200), digits)).rejects.toThrow(/they go from 0 to 16 here/);
+  });
+
+  test("without such a column for the class says which there are", async () => {
+    await expect(load("a,b,c\n1,2,yes\n", table, "colour")).rejects.toThrow(/no column "colour".*a, b, c/);
+  });
+
+  test("of 2 GB is refused before it is read", async () => {
+    const huge = { name: "huge.csv", size: 2 * 2 ** 30, arrayBuffer: () => { throw new Error("it was read"); } };
+    await expect(room.load({ kind: "csv", file: huge as unknown as File }, table, null)).rejects.toThrow(/"huge.csv" has 2.0 GB; 200 MB are the most/);
+  });
+
+  test("that is no text is refused", async () => {
+    const file = new File([Uint8Array.of(0xff, 0xfe, 0x00, 0xd8)], "picture.jpg");
+    await expect(room.load({ kind: "csv", file }, table, null)).rejects.toThrow(/not a table of text/);
+  });
+});
+
+describe("pictures", () => {
+  const files = (...names: string[]) => names.map((name) => new File(["?"], name));
+
+  test("that cannot be read are left out and named; if none can, that is said", async () => {
+    vi.stubGlobal("createImageBitmap", async () => { throw new Error("damaged"); });
+    await expect(room.load({ kind: "images", classes: [{ label: 1, files: files("a.png", "b.png") }] }, digits, null))
+      .rejects.toThrow(/none of these files can be read as a picture \(a.png, b.png\)/);
+  });
+
+  test("need a federation that learns from pictures, and a class that there is", async () => {
+    await expect(room.load({ kind: "images", classes: [] }, table, null)).rejects.toThrow(/learns from tables/);
+    await expect(room.load({ kind: "images", classes: [{ label: 10, files: files("a.png") }] }, digits, null)).rejects.toThrow(/class 10 is none/);
+  });
+
+  test("drawn in the page come at the task's size and in its brightness", async () => {
+    const pixels = new Uint8Array(16 * 16);
+    pixels.fill(255, 0, 8 * 16); // the upper half
+    const { x, y } = await room.load({ kind: "drawings", drawings: [{ label: 3, width: 16, height: 16, pixels }] }, digits, null);
+    expect([...y]).toEqual([3]);
+    expect([...x]).toEqual([...Array(32).fill(1), ...Array(32).fill(0)]);
+    expect([...pictureToRecord({ width: 16, height: 16, pixels }, digits)]).toEqual([...x]);
+    await expect(room.load({ kind: "drawings", drawings: [] }, digits, null)).rejects.toThrow(/not one record/);
+  });
+
+  test("change their size without changing their mean", () => {
+    const pixels = Float32Array.from({ length: 15 }, (_, i) => i);
+    const small = resized({ channels: 1, width: 5, height: 3, pixels }, 2, 2);
+    expect(small.reduce((sum, v) => sum + v, 0) / 4).toBeCloseTo(7, 5);
+    expect([...resized({ channels: 1, width: 2, height: 1, pixels: [0, 100] }, 4, 2)]).toEqual([0, 0, 100, 100, 0, 0, 100, 100]);
+    expect(hasBrightEdge([255, 255, 255, 255, 0, 255, 255, 255, 255], 3, 3)).toBe(true);
+    expect(hasBrightEdge([0, 0, 0, 0, 255, 0, 0, 0, 0], 3, 3)).toBe(false);
+  });
+});
+
+describe("the federation's sample", () => {
+  const given = { client: 2, count: 1, shape: [1, 8, 8], dtype: "u8", x: Buffer.alloc(64, 8).toString("base64"), y: "Bw==", about: "Public." };
+  const place = { server: "http://here", federation: "webfed-digits", client: 2 };
+
+  test("is fetched for the slot, and normalised", async () => {
+    const fetched = vi.fn(async () => Response.json(given));
+    vi.stubGlobal("fetch", fetched);
+    const { x, y, summary } = await room.load({ kind: "sample" }, digits, place);
+    expect(fetched).toHaveBeenCalledWith("http://here/api/federations/webfed-digits/sample?client=2");
+    expect([x[0], y[0], summary.notes]).toEqual([0.5, 7, ["Public."]]);
+  });
+
+  test("that does not fit the task is refused, and so is one that is not there", async () => {
+    vi.stubGlobal("fetch", async () => Response.json({ ...given, shape: [1, 28, 28] }));
+    await expect(room.load({ kind: "sample" }, digits, place)).rejects.toThrow(/does not fit its own task/);
+    vi.stubGlobal("fetch", async () => Response.json({ error: "bring your own" }, { status: 404 }));
+    await expect(room.load({ kind: "sample" }, digits, place)).rejects.toThrow("bring your own");
+  });
+});

@@ -1,0 +1,48 @@
+import { MessageChannel } from "node:worker_threads";
+import { afterEach, expect, test } from "vitest";
+import { Refused } from "../wire/refusal.ts";
+import { connect, serve } from "./rpc.ts";
+
+const open: MessageChannel[] = [];
+afterEach(() => open.splice(0).forEach(({ port1, port2 }) => [port1, port2].forEach((port) => port.close())));
+
+/** Two ends of a channel in the place of a page and its worker. */
+function pair(methods: Parameters<typeof serve>[0], onNews?: (news: any) => void) {
+  const channel = new MessageChannel();
+  open.push(channel);
+  const wrapped = (port: any) => {
+    const end: any = { postMessage: (message: unknown) => port.postMessage(message), onmessage: null, terminate: () => port.close() };
+    port.on("message", (data: unknown) => end.onmessage?.({ data }));
+    return end;
+  };
+  const tell = serve(methods, wrapped(channel.port2));
+  const { remote, close } = connect(wrapped(channel.port1), onNews);
+  return { tell, remote: remote as any, close };
+}
+
+test("calls are answered each by itself, in whatever order they end", async () => {
+  const { remote } = pair({ wait: async (ms: number) => (await new Promise((r) => setTimeout(r, ms)), ms) });
+  expect(await Promise.all([remote.wait(20), remote.wait(1)])).toEqual([20, 1]);
+});
+
+test("errors keep their words, and refusals stay refusals", async () => {
+  const { remote } = pair({
+    refuse: () => { throw new Refused("not agreed to"); },
+    fail: () => { throw new RangeError("too large"); },
+  });
+  await expect(remote.refuse()).rejects.toBeInstanceOf(Refused);
+  await expect(remote.refuse()).rejects.toThrow("not agreed to");
+  await expect(remote.fail()).rejects.toThrow("too large");
+  await expect(remote.other()).rejects.toThrow("there is no other");
+});
+
+test("news come between, and a worker that was ended fails the calls that wait", async () => {
+  const news: unknown[] = [];
+  const { remote, tell, close } = pair({ never: () => new Promise(() => {}) }, (each) => news.push(each));
+  tell({ step: 1 });
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  expect(news).toEqual([{ step: 1 }]);
+  const waiting = remote.never();
+  close();
+  await expect(waiting).rejects.toThrow("was ended");
+});

@@ -1,0 +1,76 @@
+/** Calls between the page and its workers: every call is answered once, errors keep their words, and news come in between. */
+import { Refused } from "../wire/refusal.ts";
+
+// Methods of any arguments: what they are is written where they are defined.
+export type Methods = Record<string, (...given: any[]) => unknown>;
+type Result<F> = F extends (...given: any[]) => infer R ? Promise<Awaited<R>> : never;
+
+/** What the other side offers, with every result awaited. */
+export type Remote<T> = { [K in keyof T]: T[K] extends (...given: infer A) => unknown ? (...given: A) => Result<T[K]> : never };
+
+interface Port {
+  postMessage(message: unknown, transfer?: Transferable[]): void;
+  onmessage: ((event: MessageEvent) => void) | null;
+}
+
+type Message =
+  | { call: number; method: string; given: unknown[] }
+  | { answer: number; value: unknown }
+  | { answer: number; error: string; refused: boolean }
+  | { news: unknown };
+
+/** In a worker: answers calls with these methods. The result sends news to the page. */
+export function serve(methods: Methods, port: Port = self as unknown as Port): (news: unknown) => void {
+  port.onmessage = async ({ data }: MessageEvent<Message>) => {
+    if (!("call" in data)) return;
+    try {
+      const method = methods[data.method];
+      if (!method) throw new Error(`there is no ${data.method}`);
+      port.postMessage({ answer: data.call, value: await method(...data.given) });
+    } catch (error) {
+      const text = error instanceof Error ? error.message : String(error);
+      port.postMessage({ answer: data.call, error: text, refused: error instanceof Refused });
+    }
+  };
+  return (news) => port.postMessage({ news });
+}
+
+export interface Connection<T> {
+  remote: Remote<T>;
+  /** Ends the worker; calls that wait fail. */
+  close(): void;
+}
+
+/** In the page: calls into a worker. */
+export function connect<T>(worker: Worker, onNews: (news: any) => void = () => {}): Connection<T> {
+  const waiting = new Map<number, { resolve: (value: unknown) => void; reject: (error: Error) => void }>();
+  let last = 0;
+  const failAll = (error: Error) => {
+    for (const { reject } of waiting.values()) reject(error);
+    waiting.clear();
+  };
+  worker.onmessage = ({ data }: MessageEvent<Message>) => {
+    if ("news" in data) return onNews(data.news);
+    if (!("answer" in data)) return undefined;
+    const call = waiting.get(data.answer);
+    waiting.delete(data.answer);
+    if ("error" in data) return call?.reject(data.refused ? new Refused(data.error) : new Error(data.error));
+    return call?.resolve(data.value);
+  };
+  worker.onerror = (event) => failAll(new Error(event.message || "a worker of this page could not be started: reload the page"));
+  const remote = new Proxy({}, {
+    get: (_, method) => (typeof method === "string" && method !== "then")
+      ? (...given: unknown[]) => new Promise((resolve, reject) => {
+          waiting.set((last += 1), { resolve, reject });
+          worker.postMessage({ call: last, method, given });
+        })
+      : undefined,
+  }) as Remote<T>;
+  return {
+    remote,
+    close: () => {
+      worker.terminate();
+      failAll(new Error("this worker was ended"));
+    },
+  };
+}

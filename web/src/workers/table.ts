@@ -1,0 +1,134 @@
+/** Tables of numbers: one record a line, its class in one of the columns. */
+import { Refused } from "../wire/refusal.ts";
+import type { Task } from "../wire/task.ts";
+
+export interface RawRecords {
+  /** raw values, record after record, as the task's input has them */
+  x: Float32Array;
+  y: Int32Array;
+  notes: string[];
+}
+
+const MOST_PROBLEMS = 3;
+
+/** Reads a table; every line that cannot be read is named, and then nothing is taken. */
+export function readTable(text: string, task: Task, labelColumn?: string): RawRecords {
+  const lines = rowsOf(text.replace(/^\ufeff/, ""));
+  if (lines.length === 0) throw new Refused("this table is empty: choose a file with one record a line");
+  const width = task.input.shape.reduce((product, side) => product * side, 1);
+  const header = looksLikeHeader(lines[0]!) ? lines.shift()!.cells : null;
+  if (lines.length === 0) throw new Refused("this table has a header and no records: choose a file with one record a line");
+  const label = labelIndex(header, lines[0]!.cells.length, labelColumn);
+  const x = new Float32Array(lines.length * width);
+  const y = new Int32Array(lines.length);
+  const problems: string[] = [];
+  let bad = 0;
+  lines.forEach(({ cells, line }, i) => {
+    const problem = readLine(cells, line, header, label, task, width, x.subarray(i * width, (i + 1) * width), (k) => (y[i] = k));
+    if (problem === null) return;
+    bad += 1;
+    if (problems.length < MOST_PROBLEMS) problems.push(problem);
+  });
+  if (bad) {
+    const more = bad > problems.length ? ` (and ${bad - problems.length} more lines)` : "";
+    throw new Refused(`${problems.join("; ")}${more}. Correct these lines and choose the file again`);
+  }
+  return { x, y, notes: header ? [] : ["The first line was read as a record, since it has no words in it."] };
+}
+
+function readLine(
+  cells: string[], line: number, header: string[] | null, label: number, task: Task, width: number, into: Float32Array,
+  setLabel: (k: number) => void,
+): string | null {
+  if (cells.length !== width + 1) {
+    return `line ${line} has ${cells.length} columns; this federation takes ${width} numbers and a class, ${width + 1} in all`;
+  }
+  const largest = task.input.kind === "image" ? largestOf(task) : Infinity;
+  let at = 0;
+  for (const [column, cell] of cells.entries()) {
+    if (column === label) continue;
+    const name = header?.[column] ?? `column ${column + 1}`;
+    if (!isNumber(cell)) return `line ${line}, ${name}: "${cell.slice(0, 30)}" is not a number`;
+    const value = Number(cell);
+    if (task.input.kind === "image" && (value < 0 || value > largest)) {
+      return `line ${line}, ${name}: ${cell} is no brightness; they go from 0 to ${largest} here`;
+    }
+    into[at] = value;
+    at += 1;
+  }
+  const k = classOf(cells[label]!, task.classes);
+  if (k === null) return `line ${line}: the class "${cells[label]!.slice(0, 30)}" is none of ${listed(task.classes)}`;
+  setLabel(k);
+  return null;
+}
+
+/** The brightest value of a pixel. */
+export function largestOf({ input }: Task): number {
+  return input.largest ?? 255;
+}
+
+/** The class by its name, else by its number from 0 on. */
+export function classOf(given: string, classes: readonly string[]): number | null {
+  const named = classes.findIndex((name) => name.toLowerCase() === given.trim().toLowerCase());
+  if (named >= 0) return named;
+  const number = isNumber(given) ? Number(given) : NaN;
+  const byName = classes.findIndex((name) => isNumber(name) && Number(name) === number);
+  if (byName >= 0) return byName;
+  return Number.isInteger(number) && number >= 0 && number < classes.length && !classes.every(isNumber) ? number : null;
+}
+
+function listed(classes: readonly string[]): string {
+  return classes.length <= 12 ? classes.join(", ") : `${classes.slice(0, 10).join(", ")}, .. (${classes.length} classes)`;
+}
+
+function isNumber(cell: string): boolean {
+  return /^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$/.test(cell);
+}
+
+/** A record has one word at most, its class; a header has words in most columns. */
+function looksLikeHeader({ cells }: { cells: string[] }): boolean {
+  return 2 * cells.filter((cell) => !isNumber(cell)).length > cells.length;
+}
+
+function labelIndex(header: string[] | null, columns: number, wanted?: string): number {
+  if (wanted === undefined || wanted.trim() === "") {
+    const usual = header?.findIndex((name) => /^(class|label|target|y)$/i.test(name.trim())) ?? -1;
+    return usual >= 0 ? usual : columns - 1;
+  }
+  const named = header?.findIndex((name) => name.trim().toLowerCase() === wanted.trim().toLowerCase()) ?? -1;
+  if (named >= 0) return named;
+  const number = Number(wanted);
+  if (Number.isInteger(number) && number >= 1 && number <= columns) return number - 1;
+  const known = header ? `the columns are ${listed(header)}` : `the table has no header: give a number from 1 to ${columns}`;
+  throw new Refused(`there is no column "${wanted.slice(0, 40)}" for the class; ${known}`);
+}
+
+/** Lines with their cells; commas, semicolons or tabs, whichever the first line has most of. Quotes may hold any of them. */
+function rowsOf(text: string): { cells: string[]; line: number }[] {
+  const first = text.slice(0, text.search(/[\r\n]|$/));
+  const counts = [",", ";", "\t"].map((mark) => first.split(mark).length);
+  const mark = [",", ";", "\t"][counts.indexOf(Math.max(...counts))]!;
+  const rows: { cells: string[]; line: number }[] = [];
+  text.split(/\r\n|\n|\r/).forEach((line, i) => {
+    if (line.trim() !== "") rows.push({ cells: cellsOf(line, mark), line: i + 1 });
+  });
+  return rows;
+}
+
+function cellsOf(line: string, mark: string): string[] {
+  if (!line.includes('"')) return line.split(mark);
+  const cells: string[] = [];
+  let [cell, quoted] = ["", false];
+  for (let i = 0; i < line.length; i += 1) {
+    const c = line[i]!;
+    if (c === '"' && quoted && line[i + 1] === '"') {
+      cell += '"';
+      i += 1;
+    } else if (c === '"') quoted = !quoted;
+    else if (c === mark && !quoted) {
+      cells.push(cell);
+      cell = "";
+    } else cell += c;
+  }
+  return [...cells, cell];
+}
