@@ -4,8 +4,8 @@
 
 Five pages in one Chromium, each with a hundred images of MNIST, train LeNet: without noise, and with the noise of
 epsilon 6 and 3 on the weights. The server is `sordino serve`, the native clients are those of `sordino run`. Records go
-to `docs/papers/records/webfed-browser.jsonl`, one line for each federation that came to its end, and the tables of
-`docs/papers/webfed-browser.md` are made from them (with `--quick`: two rounds, and nothing is written).
+to `docs/papers/records/webfed-browser.jsonl`, one line for each federation, as far as it came in its `--minutes`;
+the tables of `docs/papers/webfed-browser.md` are made of them (with `--quick`: two rounds, nothing is written).
 
 It needs what the browser tests need: Node, the packages of `web/`, the built page, a Chromium.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import tempfile
@@ -30,6 +31,7 @@ from tests.browser.stage import Browser, browsers, missing, play, served
 
 from benchmarks.simulation import Rows, insert
 from sordino import Recipe
+from sordino.privacy.statement import figure
 from sordino.runs import run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,7 +39,7 @@ PAGE = ROOT / "docs" / "papers" / "webfed-browser.md"
 RECORDS = ROOT / "docs" / "papers" / "records" / "webfed-browser.jsonl"
 RECIPE = "webfed-mnist"
 PAGES = 5
-SHOWN = (10, 20, 50, 100, 150, 200)  #: rounds of the table
+SHOWN = (10, 20, 50, 80, 100, 150, 200)  #: rounds of the table
 STATED = {"no noise": (80.0, 92.0), "epsilon 6": (80.0, 90.0), "epsilon 3": (72.0, 87.0)}  #: after 50 and 200 rounds
 NOISE_FREE = ('method.mechanism={ name = "none" }', "method.range=", "clients.epsilon=")
 Curve = list[tuple[int, float, float, float]]  #: round, accuracy, loss, seconds since the first round began
@@ -45,7 +47,7 @@ Curve = list[tuple[int, float, float, float]]  #: round, accuracy, loss, seconds
 
 @dataclass(frozen=True)
 class Record:
-    """A federation from the first round to the last."""
+    """A federation, as far as it came."""
 
     setting: str
     where: str  #: "pages" or "native"
@@ -101,7 +103,7 @@ def in_pages(setting: str, overrides: Sequence[str], browser: Browser, seconds: 
             told = play("experiment", browser, server, seconds + 60, federation=RECIPE, pages=PAGES, patience=seconds)
             taken = time.perf_counter() - began
     end, pages = told["end"], told["pages"]
-    if end["state"] != "finished" or pages["problems"]:
+    if end["state"] == "failed" or pages["problems"]:
         raise SystemExit(f"the pages did not come to the end: {end['why']} {pages['problems']}")
     names = ("round", "accuracy", "loss", "seconds")
     points = curve(tuple(entry[name] for name in names) for entry in end["history"])
@@ -128,7 +130,7 @@ def record(
     claimed = whole["claimed"]["epsilon"] if whole["claimed"] else "none"
     machine = {"processor": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version(), **more}
     return Record(
-        setting, where, recipe.data.train_limit // PAGES, recipe.rounds.count, recipe.fingerprint, points,
+        setting, where, recipe.data.train_limit // PAGES, points[-1][0], recipe.fingerprint, points,
         round_off(seconds), str(whole["proven"]["epsilon"]), str(claimed), machine,
     )  # fmt: skip
 
@@ -156,7 +158,7 @@ def tables(known: dict[tuple[str, str], Record]) -> dict[str, Rows]:
             if found is None:
                 continue
             points = [found.after(round) for round in SHOWN]
-            figures = [f"{figure:g}" for figure in stated]
+            figures = [f"{each:g}" for each in stated]
             over_rounds.append([setting, where, *("" if p is None else f"{p:.1f}" for p in points), *figures])
             last = found.curve[-1]
             pace = f"{last[3] / last[0]:.2f}"
@@ -167,8 +169,8 @@ def tables(known: dict[tuple[str, str], Record]) -> dict[str, Rows]:
 
 
 def shown(epsilon: str) -> str:
-    """An epsilon in few digits."""
-    return epsilon if not epsilon.replace(".", "").isdigit() else f"{float(epsilon):.3g}"
+    """An epsilon as statements print it."""
+    return figure(math.inf) if epsilon == "infinity" else epsilon if epsilon == "none" else figure(float(epsilon))
 
 
 def main() -> None:

@@ -36,6 +36,22 @@ function buildHash(): Plugin {
   };
 }
 
+/** Writes licences.txt: those of the packages whose code is in the page. */
+function licences(): Plugin {
+  return {
+    name: "licences",
+    apply: "build",
+    closeBundle() {
+      const { dependencies } = JSON.parse(readFileSync(join(here, "package.json"), "utf8")) as { dependencies: Record<string, string> };
+      const texts = Object.entries(dependencies).map(([name, version]) => {
+        const text = readFileSync(join(here, "node_modules", name, "LICENSE"), "utf8").trim();
+        return `${name} ${version}\n\n${text}\n`;
+      });
+      writeFileSync(join(target, "licences.txt"), texts.join("\n"));
+    },
+  };
+}
+
 const isolated = {
   "Cross-Origin-Opener-Policy": "same-origin",
   "Cross-Origin-Embedder-Policy": "require-corp",
@@ -43,7 +59,7 @@ const isolated = {
 
 export default defineConfig({
   base: "./",
-  plugins: [buildHash()],
+  plugins: [licences(), buildHash()],
   server: { headers: isolated, proxy: { "/api": { target: "http://127.0.0.1:8000", ws: true } } },
   worker: { format: "es" },
   build: {

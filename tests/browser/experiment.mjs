@@ -1,5 +1,5 @@
 // Pages that take part from the first round to the last; what the server measured is told at the end.
-import { follow, join_, launch, participant, tell, until, wanted } from "./pages.mjs";
+import { federation, join_, launch, participant, tell, until, wanted } from "./pages.mjs";
 
 const browser = await launch();
 try {
@@ -14,7 +14,7 @@ try {
   }
   await people[0].page.waitForSelector(".sent tbody tr", { timeout: 600_000 });
   const first = (Date.now() - opened) / 1000;
-  const end = await follow(({ state }) => state === "finished" || state === "failed", wanted.patience);
+  const end = await watched();
   tell({ what: "end", state: end.state, why: end.why, history: end.history, statement: end.statement.rows });
   tell({
     what: "pages",
@@ -26,6 +26,16 @@ try {
   });
 } finally {
   await browser.close();
+}
+
+/** The federation when it is over, or when the time that was given is. */
+async function watched() {
+  const last = Date.now() + 1000 * wanted.patience;
+  for (;;) {
+    const found = await federation();
+    if (found.state === "finished" || found.state === "failed" || Date.now() > last) return found;
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+  }
 }
 
 /** Ticks what a federation without a proof asks for. */

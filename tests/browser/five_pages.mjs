@@ -1,5 +1,6 @@
 // Five people with five browsers; one goes away in the middle of a round, another reloads. An operator watches.
 import {
+  drawSome,
   faults,
   federation,
   follow,
@@ -10,6 +11,7 @@ import {
   picture,
   record,
   state,
+  stroke,
   tell,
   throttle,
   until,
@@ -50,7 +52,9 @@ try {
     before: async (page) => picture(people[2], "join", { clip: await upTo(page, "#step-start") }),
   });
   tell({ what: "keyboard", ...(await joinByKeyboard(people[3])) });
-  await join_(people[4]);
+  await join_(people[4], {
+    before: async (page) => tell({ what: "drawn", text: await drawSome(page, 3) }),
+  });
 
   await follow(({ round }) => round >= 2);
   const before = await record(people[2]);
@@ -138,13 +142,7 @@ async function closeInRound({ context, page }) {
 
 /** Draws a vertical stroke. Whatever the model makes of it, it answers. */
 async function tryModel({ page }) {
-  const pad = page.locator(".pad").last();
-  await pad.scrollIntoViewIfNeeded();
-  const box = await pad.boundingBox();
-  await page.mouse.move(box.x + box.width / 2, box.y + box.height * 0.15);
-  await page.mouse.down();
-  await page.mouse.move(box.x + box.width / 2, box.y + box.height * 0.85, { steps: 12 });
-  await page.mouse.up();
+  await stroke(page);
   await page.waitForSelector(".answers li");
   return { verdict: await page.textContent(".verdict"), answers: await page.locator(".answers li").count() };
 }

@@ -19,7 +19,13 @@ export function tell(what) {
 
 export async function launch() {
   const kind = wanted.browser ?? "chromium";
-  const flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--mute-audio"];
+  const flags = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--mute-audio",
+    "--host-resolver-rules=MAP elsewhere.test 127.0.0.1",
+  ];
   return playwright[kind].launch({
     executablePath: wanted.executable,
     ...(kind === "chromium" ? { args: flags } : {}),
@@ -67,6 +73,28 @@ export async function join_(one, { invite = "", server = wanted.server, before =
   await one.page.check("#agree");
   await one.page.click("text=Start taking part");
   await one.page.waitForSelector("[data-state]");
+}
+
+/** Draws a stroke from top to bottom on the last pad of the page. */
+export async function stroke(page) {
+  const pad = page.locator(".pad").last();
+  await pad.scrollIntoViewIfNeeded();
+  const box = await pad.boundingBox();
+  await page.mouse.move(box.x + box.width / 2, box.y + box.height * 0.15);
+  await page.mouse.down();
+  await page.mouse.move(box.x + box.width / 2, box.y + box.height * 0.85, { steps: 12 });
+  await page.mouse.up();
+}
+
+/** Takes part with drawings: so many of the class that the page proposes each time. */
+export async function drawSome(page, count) {
+  await page.check("input[value=drawings]");
+  for (let k = 0; k < count; k++) {
+    await stroke(page);
+    await page.click("text=Add this drawing");
+  }
+  await page.waitForSelector(".found .good");
+  return (await page.textContent(".found")).trim();
 }
 
 /** A network that can be cut: what goes through it ends, and nothing new gets through until it is mended. */

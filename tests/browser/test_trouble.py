@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,18 @@ import pytest
 from tests.browser.stage import Browser, play, served
 
 GIGABYTES = 2
+
+
+def picture() -> bytes:
+    """A PNG of 20 x 20 grey pixels, dark on light."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    rows = b"".join(b"\0" + bytes(30 if 8 <= column < 12 else 250 for column in range(20)) for _ in range(20))
+    head = struct.pack(">IIBBBBB", 20, 20, 8, 0, 0, 0, 0)
+    parts = ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*part) for part in parts)
 
 
 def write_files(folder: Path) -> dict[str, dict[str, str]]:
@@ -25,6 +39,7 @@ def write_files(folder: Path) -> dict[str, dict[str, str]]:
     with huge.open("wb") as file:
         file.truncate(GIGABYTES * 10**9)  # it takes no space: nothing is written
     (folder / "torn.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(40))
+    (folder / "fine.png").write_bytes(picture())
     return {
         "tables": {
             "text": table("text.csv", f"{numbers},1", f"{numbers.replace('3', 'abc', 1)},2"),
@@ -33,7 +48,7 @@ def write_files(folder: Path) -> dict[str, dict[str, str]]:
             "huge": str(huge),
             "good": table("good.csv", f"{numbers},1", f"{numbers},2", f"{numbers},2"),
         },
-        "images": {"torn": str(folder / "torn.png")},
+        "images": {"torn": str(folder / "torn.png"), "fine": str(folder / "fine.png")},
     }
 
 
@@ -59,6 +74,15 @@ def test_trouble_is_handled_and_said_plainly(browser: Browser, tmp_path: Path, s
     with subtests.test("a good table is counted, for the person alone"):
         assert told["good"]["text"].startswith("3 examples can be used: 1 of “1” and 2 of “2”.")
 
+    with subtests.test("a good picture is taken beside one that cannot be read"):
+        assert told["fine"]["text"].startswith("1 example can be used: 1 of “0”.")
+        assert "torn.png" in told["fine"]["text"]
+
+    with subtests.test("a page that came without HTTPS from another machine says so and does not start"):
+        assert "https" in told["without https"]["text"]
+        assert "cannot take part" in told["without https"]["why"]
+        assert told["without https"]["sent"] == 0
+
     with subtests.test("a forged invitation is turned away before anything is released"):
         assert "invitation is missing, forged or used up" in told["forged"]["text"]
         assert told["forged"]["records"] == 0
@@ -76,6 +100,10 @@ def test_trouble_is_handled_and_said_plainly(browser: Browser, tmp_path: Path, s
     with subtests.test("a second tab says why it does not take part, and the first goes on"):
         assert "another tab" in told["second tab"]["text"]
         assert told["second tab"]["first"] not in ("failed", "left")
+
+    with subtests.test("whoever pauses is told that nothing leaves, and whoever comes back finds what was spent"):
+        assert "Nothing leaves while you pause" in told["left"]["paused"]
+        assert "was spent before" in told["left"]["budget"]
 
     with subtests.test("a page without network says so, and goes on when it is back"):
         assert "Nothing is lost" in told["network"]["away"]

@@ -29,6 +29,20 @@ try {
   tell({ what: "nothing left", sent: clumsy.sent.length });
   await clumsy.context.close();
 
+  const faraway = await participant(browser);
+  await faraway.page.goto(`http://elsewhere.test:${new URL(wanted.server).port}/#/${wanted.federation}`);
+  await faraway.page.waitForSelector("#able");
+  await faraway.page.waitForSelector("#agree");
+  await faraway.page.check("#agree");
+  await faraway.page.click("text=Start taking part");
+  tell({
+    what: "without https",
+    text: await faraway.page.textContent("#able"),
+    why: await faraway.page.textContent("#why-not"),
+    sent: faraway.sent.length,
+  });
+  await faraway.context.close();
+
   const stranger = await participant(browser);
   await join_(stranger, { invite: "forged" });
   await until(stranger, ["failed"], 20);
@@ -90,6 +104,15 @@ try {
   });
   tell({ what: "network", away, rounds: (await record(honest)).map(({ round }) => round) });
 
+  await honest.page.click("text=Pause");
+  await until(honest, ["paused"]);
+  const paused = await honest.page.textContent(".now-more");
+  await honest.page.click("text=Continue");
+  await until(honest, ["waiting", "training", "randomising", "sending"]);
+  await honest.page.click("text=Leave…");
+  await honest.page.click("dialog button.main");
+  await honest.page.waitForSelector("#agree");
+  tell({ what: "left", paused, budget: await remaining(honest) });
   network.close();
   await until(poor, ["declined"], 30);
   tell({
@@ -112,6 +135,12 @@ try {
   tell({ what: "end", refused: now.live.refused, participants: now.live.participants, history: now.history });
 } finally {
   await browser.close();
+}
+
+/** What the page says about the budget of somebody who was here before. */
+async function remaining({ page }) {
+  await page.waitForFunction(() => document.querySelector(".slider-value + p")?.textContent);
+  return page.textContent(".slider-value + p");
 }
 
 /** What the page says about a file, and how long it took. */

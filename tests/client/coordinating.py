@@ -54,7 +54,8 @@ def live(given: dict[str, Any], life: int) -> None:
 
 def main(given: dict[str, Any]) -> None:
     datasets.load = read_once
-    wire(Recipe.from_toml(given["recipe"]))  # loads what all lives need
+    recipe = Recipe.from_toml(given["recipe"])
+    channels.build(recipe, wire(recipe).method)  # loads what all lives need
     for life in range(len(given["deaths"]) + 1):
         child = os.fork()
         if child == 0:

@@ -3,9 +3,9 @@
     python -m tests.client.lives SPECIFICATION
 
 The specification is JSON: a list of clients, each with `folder`, `socket`, `number`, `seed` (a simulation's randomness;
-null for the operating system's), `deadly` (a file without which nobody dies) and `deaths`: pairs of a step and "before" (the request is not even looked at) or
-"after" (the answer is durable, and not sent). Each life ends at the first request of its death's step; the life after
-the last death ends with this process, or with its standard input.
+null for the operating system's), `deadly` (a file without which nobody dies) and `deaths`: pairs of a step and "before"
+(the request is not even looked at) or "after" (the answer is durable, and not sent). Each life ends at the first
+request of its death's step; the life after the last death ends with this process, or with its standard input.
 """
 
 import json

@@ -2,7 +2,6 @@
 
 import itertools
 import shutil
-import signal
 import stat
 import subprocess
 import sys
@@ -26,12 +25,9 @@ from sordino.errors import InvalidInput
 from sordino.fleets.local_clients import SocketFleet
 from sordino.messages import Answer
 from sordino.methods.interface import State
-from sordino.privacy.history import ranges
-from sordino.privacy.ledger import Ledger, Released
 from tests.client import people
+from tests.client.mortals import Mortals
 from tests.client.people import COST, NAME, body, invitation, plans
-
-ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture
@@ -40,44 +36,6 @@ def place() -> Iterator[Path]:
     found = Path(tempfile.mkdtemp(prefix="sdo-"))
     yield found
     shutil.rmtree(found)
-
-
-class Processes:
-    """Clients' processes by their number."""
-
-    def __init__(self, place: Path) -> None:
-        self._place, self.running = place, dict[int, subprocess.Popen[bytes]]()
-
-    def serve(self, number: int) -> None:
-        self._start(number, "sordino", "client", "serve", self.folder(number), "--socket", self.socket(number))
-
-    def serve_and_die(self, number: int) -> None:
-        self._start(number, "tests.client.dying", self.folder(number), self.socket(number))
-
-    def _start(self, number: int, *command: Any) -> None:
-        self.running[number] = subprocess.Popen(
-            [sys.executable, "-m", *map(str, command)], cwd=ROOT, stdout=subprocess.DEVNULL
-        )
-
-    def folder(self, number: int) -> Path:
-        return self._place / f"client{number}"
-
-    def socket(self, number: int) -> Path:
-        return self._place / f"{number}.sock"
-
-    def stop(self) -> list[int]:
-        for process in self.running.values():
-            process.terminate()
-        return [process.wait(60) for process in self.running.values()]
-
-
-@pytest.fixture
-def processes(place: Path) -> Iterator[Processes]:
-    found = Processes(place)
-    yield found
-    for process in found.running.values():
-        process.kill()
-        process.wait()
 
 
 class Recording(SocketFleet):
@@ -93,48 +51,24 @@ class Recording(SocketFleet):
             yield client, answer
 
 
-def recorded(folder: Path) -> dict[int, bytes]:
-    """The reports in a client's ledger, by round; every round once."""
-    with Ledger.open(folder / "ledger.sqlite") as ledger:
-        keys = [entry.event.key for entry in ledger.entries() if isinstance(entry.event, Released)]
-        assert len({key.round for key in keys}) == len(keys)
-        return {key.round: ledger.replay(key) or b"" for key in keys}
-
-
-def test_three_processes_run_a_federation_and_one_is_killed_between_recording_and_sending(place, processes):
+def test_three_processes_run_a_federation_and_one_is_killed_between_recording_and_sending(place):
     federation = people.wire(people.recipe())
-    for number, part in enumerate(federation.parts):
-        people.client(processes.folder(number), people.settings(ranges(part), federations=[NAME])).close()
-    processes.serve(0)
-    processes.serve(1)
-    processes.serve_and_die(2)
-    fleet = Recording({number: processes.socket(number) for number in range(3)}, patience=60.0)
-    invitations = {number: invitation(federation.recipe, number).encode() for number in range(3)}
-    assert fleet.invite(invitations) == {}
-    dead = processes.running[2]
-    left: dict[int, bytes] = {}
-
-    def start_again() -> None:
-        assert dead.wait(60) == -signal.SIGKILL
-        left.update(recorded(processes.folder(2)))
-        processes.serve(2)
-
-    watcher = threading.Thread(target=start_again)
-    watcher.start()
-    coordinator = people.coordinator(federation, fleet)
-    states: list[State] = [federation.method.init()]
-    for _ in range(3):
-        after, held = coordinator.round(states[-1])
-        assert sorted(held.attendance.reported) == [0, 1, 2]
-        states.append(after)
-    watcher.join()
-    assert list(left) == [1]  # recorded, and not sent
-    assert fleet.came[2, 1] == left[1]
-    assert processes.stop() == [0, 0, 0]
+    mortals = Mortals(place, federation, {2: [("report", "after")]}, federations=[NAME])
+    mortals.let_die()
+    with mortals:
+        fleet = Recording(mortals.sockets, patience=120.0)
+        invitations = {number: invitation(federation.recipe, number).encode() for number in range(3)}
+        assert fleet.invite(invitations) == {}
+        coordinator = people.coordinator(federation, fleet)
+        states: list[State] = [federation.method.init()]
+        for _ in range(3):
+            after, held = coordinator.round(states[-1])
+            assert sorted(held.attendance.reported) == [0, 1, 2]
+            states.append(after)
+    assert mortals.died == [(2, 0)]
     for number in range(3):
-        reports = recorded(processes.folder(number))
-        assert reports == {round: fleet.came[number, round] for round in (1, 2, 3)}
-        with Client.open(processes.folder(number)) as client:
+        assert mortals.reports(number) == {round: fleet.came[number, round] for round in (1, 2, 3)}
+        with Client.open(mortals.folder(number)) as client:
             assert client.standing.spent == pytest.approx(3 * COST)
             assert not client.stopped  # the receipts are in the ledger
             client.join(replace(invitation(federation.recipe, number), receipt=fleet.receipts[number].hex()).encode())

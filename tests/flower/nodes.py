@@ -3,19 +3,21 @@
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
-from flwr.clientapp import ClientApp
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from sordino.client.core import Client
+from sordino.client.frames import Request, Response
 from sordino.client.service import Service
 from sordino.flower.client_app import app as relay
+
+ONE_AT_A_TIME = threading.Lock()  #: clients of one process share PyTorch's generator, and training notices
 
 
 class Served:
@@ -25,6 +27,13 @@ class Served:
         self.client, self.path = client, path
         self._service = Service(client, path)
         self._service._listening.settimeout(0.05)
+        plain = self._service.respond
+
+        def respond(request: Request) -> Response:
+            with ONE_AT_A_TIME:
+                return plain(request)
+
+        self._service.respond = respond
         self._thread = threading.Thread(target=self._service.serve, daemon=True)
         self._thread.start()
 
@@ -37,7 +46,9 @@ class Served:
 class LocalGrid(Grid):
     """Hands each message to the relay in a thread; nodes can vanish, come back and keep silent."""
 
-    def __init__(self, settings: Mapping[int, Mapping[str, str | int]], app: ClientApp = relay) -> None:
+    def __init__(
+        self, settings: Mapping[int, Mapping[str, str | int]], app: Callable[[Message, Context], Message] = relay
+    ) -> None:
         TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1  # as in a ServerApp's process
         self._app = app
         self.nodes = {node: dict(own) for node, own in settings.items()}  #: the settings of each

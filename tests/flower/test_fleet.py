@@ -27,7 +27,7 @@ from sordino.fleets.simulated import Population, SimulatedFleet, Work
 from sordino.flower import bundles
 from sordino.flower.client_app import SOCKET
 from sordino.flower.server_app import RunConfig, coordinate, members_file
-from sordino.learning import models
+from sordino.learning import datasets, models
 from sordino.messages import Plan
 from sordino.methods.interface import Bench
 from sordino.privacy.history import ranges
@@ -45,7 +45,8 @@ from tests.shuffler.test_channel import Shuffler
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No network is waited for."""
+    """No network is waited for, and digits are read once."""
+    monkeypatch.setattr(datasets, "load", people.read_once)
     monkeypatch.setattr(flower, "REFRESH", 0.02)
     monkeypatch.setattr(flower, "SOONEST", 0.005)
     monkeypatch.setattr(flower, "SLOWEST", 0.02)
@@ -147,7 +148,9 @@ def own_settings(name: str) -> dict[str, Any]:
 
 
 PAPERS: dict[str, Callable[[str], Recipe]] = {
-    **{name: people.method_recipe for name in people.METHODS if name not in ("silo-dp", "ldpfl-privunit")},
+    **{
+        name: people.method_recipe for name in people.METHODS if name not in ("silo-dp", "ldpfl-privunit", "local-only")
+    },
     "ldp-fl, summed": summed,
 }
 

@@ -7,16 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from flwr.app import Context, Message
 
 from sordino.errors import InvalidInput
 from sordino.fleets import flower
 from sordino.flower import FlowerMissing, simulate, simulation
 from sordino.flower.server_app import RunConfig, coordinate
+from sordino.learning import datasets
 from sordino.privacy.ledger import Ledger
 from sordino.recipe import Recipe
 from sordino.runs import run
 from tests.client import people
-from tests.flower.nodes import LocalGrid
+from tests.flower.nodes import ONE_AT_A_TIME, LocalGrid
 
 ROOT = Path(__file__).parent.parent.parent
 WITHOUT_RAY = "Ray is not installed, which Flower's simulation needs: pip install 'flwr[simulation]'"
@@ -25,9 +27,16 @@ WITHOUT_RAY = "Ray is not installed, which Flower's simulation needs: pip instal
 def virtual(recipe: Recipe, place: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[LocalGrid, RunConfig]:
     """The nodes as Flower's simulation makes them, without its processes."""
     monkeypatch.setattr(flower, "SOONEST", 0.005)
+    monkeypatch.setattr(datasets, "load", people.read_once)
     simulation._make_clients(recipe, place / "clients")
     nodes = {100 + number: {"partition-id": number} for number in range(recipe.number_of_clients)}
-    grid = LocalGrid(nodes, simulation.client_app(place / "clients", recipe.seed))
+    app = simulation.client_app(place / "clients", recipe.seed)
+
+    def alone(message: Message, context: Context) -> Message:
+        with ONE_AT_A_TIME:
+            return app(message, context)
+
+    grid = LocalGrid(nodes, alone)
     return grid, RunConfig("virtual", place / "runs", simulation._names(recipe), wait=20.0)
 
 

@@ -13,6 +13,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from sordino.client.frames import Response
+from sordino.durable import InUse
 from sordino.web.headers import POLICY
 from sordino.web.limits import Limits
 from tests.web.visitors import BITS, fetch, get, hello, hosted, server, visit
@@ -102,6 +103,14 @@ def test_a_server_that_restarts_goes_on_with_the_same_plan(tmp_path):
     assert [entry["reported"] for entry in told["history"]] == [1, 2]
     # Who was asked before a crash is not known for sure: the second round counts for all three places.
     assert {row["members"] for row in told["statement"]["rows"]} == {"0", "1-2"}
+
+
+def test_two_servers_do_not_share_a_folder(tmp_path):
+    found = hosted(tmp_path)
+    with pytest.raises(InUse):
+        hosted(tmp_path)
+    found.stop()
+    hosted(tmp_path).stop()
 
 
 def test_extra_bits_are_refused_told_and_shown(tmp_path):

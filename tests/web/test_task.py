@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from sordino.errors import InvalidInput
-from sordino.privacy.guarantee import Budget
+from sordino.privacy.guarantee import Adjacency, Budget
 from sordino.privacy.ledger import Consents, MemoryLedger, admit
 from sordino.recipe import Recipe
 from sordino.runs import run
-from sordino.web.task import check, compile_task
+from sordino.web.task import check, compile_task, spending
 from sordino.wiring import wire
 from tests.client import people
 from tests.web import visitors
@@ -52,34 +52,37 @@ def test_the_digest_is_that_of_the_bytes_and_the_largest_report_is_one_bit_a_val
 
 
 def test_spending_is_what_a_ledger_counts():
-    recipe = people.method_recipe("silo-dp").with_(
-        {"clients.budget": {"limit": 50.0, "delta": 1e-5, "adjacency": "record-add-remove"}}
-    )
-    parts = wire(recipe)
-    told = compile_task(parts, "demo-1").content["strengths"][0]["spending"][0]
-    standing = MemoryLedger([Budget(50.0, 1e-5, "proven", parts.budgets[0].adjacency)], Consents()).standing(0)
-    for number, epsilon in enumerate(told["epsilon"], 1):
-        state = replace(parts.method.init(), round=number - 1)
-        for release in parts.method.releases(parts.method.plan(state, "demo-1"))[0]:
+    parts = wire(people.method_recipe("silo-dp"))
+    budget = Budget(50.0, 1e-5, "proven", Adjacency.RECORD_ADD_REMOVE)
+    plans = [parts.method.plan(replace(parts.method.init(), round=number), "demo-1") for number in range(3)]
+    told = spending(budget, [parts.method.releases(plan)[0] for plan in plans])
+    assert {key: told[key] for key in ("basis", "adjacency", "adversary", "delta")} == {
+        "basis": "proven", "adjacency": "record-add-remove", "adversary": "server", "delta": 1e-5
+    }  # fmt: skip
+    standing = MemoryLedger([budget], Consents()).standing(0)
+    for plan, epsilon in zip(plans, told["epsilon"], strict=True):
+        for release in parts.method.releases(plan)[0]:
             standing = admit(standing, release)
         assert epsilon == pytest.approx(standing.spent, rel=1e-12)
-    assert told["epsilon"] == sorted(told["epsilon"])
 
 
-def test_choices_are_stronger_and_the_first_is_the_recipes_own():
-    recipe = Recipe.load("webfed-digits", ["rounds.count=2", "method.steps=2"])
-    content = task_of(recipe).content
+def test_what_has_no_proof_costs_without_end():
+    recipe = visitors.recipe({"method": {"name": "fedavg"}, "clients": {}})
+    (first, *_) = task_of(recipe).content["strengths"][0]["spending"]
+    assert first["epsilon"] == ["infinite"] * 2
+
+
+def test_choices_are_stronger_measured_and_the_first_is_the_recipes_own():
+    content = task_of(Recipe.load("webfed-digits")).content
     first, *others = content["choices"]
     assert first["noise"] == content["training"]["noise"]
     last = first["spending"]["epsilon"][-1]
     for choice, share in zip(others, (0.5, 0.25, 0.125), strict=True):
         assert choice["noise"] > first["noise"]
         assert choice["spending"]["epsilon"][-1] == pytest.approx(share * last, rel=0.02)
-
-
-def test_the_measured_accuracies_are_those_of_the_shipped_recipes_own_choices():
-    for choice in task_of(Recipe.load("webfed-digits")).content["choices"]:
-        assert choice["accuracy"] is not None, "measure again: python -m benchmarks.pages --choices webfed-digits"
+    measured = [choice["accuracy"] for choice in content["choices"]]
+    assert None not in measured, "measure again: python -m benchmarks.pages --choices webfed-digits"
+    assert measured == sorted(measured, reverse=True)
 
 
 def test_the_proven_federation_for_pages_learns_digits():

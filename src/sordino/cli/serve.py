@@ -72,7 +72,7 @@ def serve(
         place = Place(host, port, tls_cert, tls_key)
         limits = Limits(connections=connections)
         loaded = _loaded(recipes, overrides or [])
-        options = {"operator": operator, "by_invitation": invite, "limits": limits}
+        options = {"operator": operator, "by_invitation": invite, "limits": limits, "say": typer.echo}
         if gateway is not None:
             hosted = {name: _behind(recipe, folder, federation, slots, options) for name, recipe in loaded.items()}
         else:

@@ -51,9 +51,9 @@ def simulate(
     whose machines must all see `runs`. Called again after an interruption it goes on.
     """
     require("ray")
+    _check(recipe)
     from flwr.simulation import run_simulation
 
-    _check(recipe)
     name = federation or recipe.name
     config = RunConfig(name, Path(runs).expanduser().absolute(), _names(recipe), wait=WAIT)
     clients = config.runs / f"{name}.clients"

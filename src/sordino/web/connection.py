@@ -141,6 +141,8 @@ class Connection:
         hello = _hello(message.get("text"), self._limits.text)
         if self._hosted.state == "finished":
             raise Turned("finished", f"{self._hosted.name} is over: its model and its report can be downloaded")
+        if self._hosted.state == "failed":
+            raise Turned("busy", f"{self._hosted.name} was stopped by an error: its operator must look", retry=60.0)
         if hello["kind"] == "page" and hello["task"] != self._hosted.task.digest:
             raise Turned(
                 "terms", "what this federation asks for is not what was agreed to: read it again and agree anew"

@@ -12,7 +12,8 @@ import threading
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from sordino import serving
 from sordino.client.invitation import Invitation
 from sordino.course import came_to
-from sordino.durable import write_whole
+from sordino.durable import held, write_whole
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.web import PATIENCE, Stopped, WebFleet
 from sordino.journal import exists, journal
@@ -37,7 +38,7 @@ from sordino.report.folder import RunFolder
 from sordino.report.records import Round
 from sordino.web.limits import Limits
 from sordino.web.roster import Invitations, Kind, Roster
-from sordino.web.task import Task, compile_task
+from sordino.web.task import Task, check, compile_task
 from sordino.wiring import Federation, wire
 
 Json = dict[str, Any]
@@ -87,10 +88,14 @@ class Hosted(Observer):
         gather: float = 0.0,
         federation: str = "",
         slots: range | None = None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.recipe, self.folder, self.operator = recipe, folder, operator
+        self.recipe, self.folder, self.operator, self._say = recipe, folder, operator, say
+        check(recipe)  # before anything is made
         self.parts: Federation = wire(recipe)
         folder.mkdir(parents=True, exist_ok=True)
+        self._alone = ExitStack()  # one server at a time: two would give out the same places
+        self._alone.enter_context(held(folder / ".serving", f"the federation in {folder}"))
         self.federation = federation or _named(folder, recipe)
         self.slots = slots if slots is not None else range(self.parts.clients)  #: those that are given out here
         self.task: Task = compile_task(self.parts, self.federation)
@@ -136,6 +141,7 @@ class Hosted(Observer):
         self.roster.settle()
         if self._thread is not None:
             self._thread.join(timeout=30)
+        self._alone.close()
 
     def _carry_out(self) -> None:
         try:
@@ -167,6 +173,7 @@ class Hosted(Observer):
     def _end(self, state: State, why: str) -> None:
         self._why = why
         self._change(state)
+        self._say(f"{self.name} {'is over' if state == 'finished' else 'FAILED'}: {why}")
 
     def _change(self, state: State | None = None) -> None:
         self._state = state or self._state
@@ -184,6 +191,7 @@ class Hosted(Observer):
         self._seen.history.append(record)
         self._note_answers()
         self._change()
+        self._say(f"{self.name}: {_said(record, self.recipe.rounds.count)}")
         if record.round < self.recipe.rounds.count:
             self._await()
 
@@ -398,6 +406,15 @@ class Hosted(Observer):
             "accuracy": graded[-1] if graded else None,
             "deadline": self.recipe.rounds.deadline or None,
         }
+
+
+def _said(record: Round, rounds: int) -> str:
+    """A round in one line, for the operator."""
+    counts = {"declined": record.declined, "refused": record.refused, "late": record.late}
+    others = "".join(f", {count} {what}" for what, count in counts.items() if count)
+    graded = "" if record.accuracy is None else f"; accuracy {record.accuracy:.1%}"
+    lost = "" if record.counted else "; it does not count"
+    return f"round {record.round} of {rounds}: {record.reported} reported{others}{graded}{lost}"
 
 
 def _shown(record: Round) -> Json:

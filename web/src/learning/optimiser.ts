@@ -33,6 +33,10 @@ export class Descent {
 
   #sgd(gradient: Float64Array, lr: number, momentum: number, nesterov: boolean): void {
     const velocity = this.#first;
+    if (momentum === 0) {
+      for (let i = 0; i < gradient.length; i += 1) this.parameters[i]! -= lr * gradient[i]!;
+      return;
+    }
     for (let i = 0; i < gradient.length; i += 1) {
       velocity[i] = momentum * velocity[i]! + gradient[i]!;
       this.parameters[i]! -= lr * (nesterov ? gradient[i]! + momentum * velocity[i]! : velocity[i]!);

@@ -361,7 +361,7 @@ function picker(all: readonly Summary[], name: string): HTMLElement {
   const select = h(
     "select",
     { id: "federation", onchange: () => (location.hash = `#/${encodeURIComponent(select.value)}`) },
-    ...all.map((one) => h("option", { value: one.name, selected: one.name === name }, one.title)),
+    ...all.map((one) => h("option", { value: one.name, selected: one.name === name }, titled(one.title))),
   );
   return h("p", { class: "pick row" }, h("label", { for: "federation" }, "Federation"), select);
 }
