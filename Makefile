@@ -37,7 +37,8 @@ page: ## build the web page, where Node.js is found and its sources have changed
 	  echo "Without Node.js (20.19 or newer) and npm the web page is not built: 'sordino serve' says what to do."; fi
 
 $(NODE): web/package-lock.json web/package.json
-	npm --prefix web ci --no-audit --no-fund --loglevel=error
+	npm --prefix web install --no-audit --no-fund --loglevel=error
+	@touch $@
 
 $(PAGE): $(NODE) web/vite.config.ts $(wildcard web/*.html) $(shell find web/src web/styles web/public -type f 2>/dev/null)
 	npm --prefix web run --silent build -- --logLevel warn

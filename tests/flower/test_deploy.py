@@ -202,7 +202,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def setup(original: Path) -> Iterator[Path]:
     """A copy, in a place with a short name: paths of sockets have about a hundred letters."""
-    place = Path(tempfile.mkdtemp(prefix="sdo-"))
+    place = Path(tempfile.mkdtemp(prefix="sfl-"))
     shutil.copytree(original, place / "demo")
     yield place / "demo"
     shutil.rmtree(place)
@@ -607,3 +607,15 @@ def test_a_recipe_with_a_shuffler_tells_owners_to_allow_it_and_the_server_where_
     assert allow == "sordino client shuffler client demo https://mix.example.org:8470 --token shuffler.token"
     run = commands.steps(made.deployment, "server")[-1].command
     assert "shuffler-token='$PWD/shuffler.token' shuffler-key='$PWD/shuffler.key'" in run
+
+
+def test_the_page_shows_the_commands_that_are_written(tmp_path, monkeypatch):
+    page = (Path(__file__).parent.parent.parent / "docs/deploy.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    (init,) = [line for line in page.splitlines() if line.startswith("$ sordino deploy init")]
+    made = sordino(*shlex.split(init)[2:])
+    without_date = [line for line in made.stdout.splitlines() if "certificate ends" not in line]
+    assert without_date and all(line in page for line in without_date)
+    deployment = Deployment.read(tmp_path / "demo")
+    for step in (*commands.steps(deployment, "server"), *commands.steps(deployment, "client-1")):
+        assert all(f"$ {line}\n" in page for line in step.command.splitlines()), step.command

@@ -32,7 +32,7 @@ every_method = pytest.mark.skipif(not os.environ.get("SORDINO_ALL_METHODS"), rea
 @pytest.fixture
 def machines() -> Iterator[Machines]:
     """A place with a short name: paths of sockets have about a hundred letters. Nothing is left running."""
-    place = Path(tempfile.mkdtemp(prefix="sdo-"))
+    place = Path(tempfile.mkdtemp(prefix="sfl-"))
     made = Machines(place / "demo")
     try:
         yield made
