@@ -19,7 +19,6 @@ from sordino.messages import Answer, Kind, Plan
 from sordino.methods.interface import Method, State
 from sordino.methods.upload import ROWS, Lost, Sum, Tally
 
-REASONS_KEPT = 20  #: refused reports whose reason is kept in the record of a round
 BATCH_BYTES = 2**25  #: reports waiting to be added, at most
 
 

@@ -39,6 +39,8 @@ from sordino.report.folder import RunFolder, alone
 from sordino.report.records import Round, from_json, to_line
 from sordino.wiring import Federation, wire
 
+LONGEST_REASON = 500  #: letters of a client's reason that are kept
+
 
 @runtime_checkable
 class Inviting(Protocol):
@@ -182,7 +184,7 @@ def _invited(parts: Federation, fleet: Fleet, name: str, book: Journal) -> dict[
     """Hand out invitations, where the fleet can: who does not take part, and why. Too few at the start are refused."""
     if not isinstance(fleet, Inviting):
         return {}
-    absent = dict(fleet.invite(invitations(parts, name, book.receipts())))
+    absent = {c: _plain(why) for c, why in fleet.invite(invitations(parts, name, book.receipts())).items()}
     quorum = parts.recipe.rounds.quorum
     if book.last() is None and parts.clients - len(absent) < quorum:
         reasons = "; ".join(f"client {client}: {reason}" for client, reason in sorted(absent.items())[:5])
@@ -192,6 +194,11 @@ def _invited(parts: Federation, fleet: Fleet, name: str, book: Journal) -> dict[
             "join FOLDER FOLDER/invitations/NAME.invitation. Then start again"
         )
     return absent
+
+
+def _plain(reason: object) -> str:
+    """A client's own words, for the journal and for terminals: one line, cut short, of what can be printed."""
+    return "".join(letter if letter.isprintable() else " " for letter in str(reason)[:LONGEST_REASON])
 
 
 def invitations(parts: Federation, name: str, receipts: Mapping[int, bytes] | None = None) -> dict[int, bytes]:
@@ -345,17 +352,20 @@ class _Served:
         it never saw it; nor does it know who is behind a relay's numbers.
         """
         releases = tuple(tuple(own) for own in self._releases(plan))
-        declined = set(attendance.declined)
-        # Of an earlier step, and of what went out before a restart, the fleet's last exchange says nothing.
         one_step = plan.round == 0 or len(getattr(self._channel, "steps", ())) == 1
-        sure = one_step and self._book.sent(plan.round) == 1
-        unreached = set(getattr(self._fleet, "unreached", ())) if sure else set()
+        once = self._book.sent(plan.round) == 1
+        # Who does not sum the same report again after a restart may have sent it before.
+        declined = set(attendance.declined) if one_step or once else set()
+        # Of an earlier step, and of what went out before a restart, the fleet's last exchange says nothing; and whoever
+        # answered was reached, whatever a gateway says.
+        unreached = set(getattr(self._fleet, "unreached", ())) if one_step and once else set()
+        unreached -= {*attendance.reported, *attendance.refused}
         by_class: list[list[int]] = [[] for _ in releases]
         for client in attendance.clients:
             if client not in declined | unreached and releases:
                 by_class[self._method.class_of(client)].append(client)
         reasons = getattr(self._fleet, "reasons", {})
-        said = {client: str(reasons.get(client, "no reason was given")) for client in sorted(declined)}
+        said = {client: _plain(reasons.get(client, "no reason was given")) for client in sorted(attendance.declined)}
         return Spent(plan.round, releases, tuple(by_class), said)
 
     def _record(self, held: Held, restarts: int) -> Round:
@@ -397,7 +407,7 @@ class _Served:
         return self._course.why_over(state)
 
     def _first_reason(self) -> str:
-        reasons = [str(reason) for reason in dict(getattr(self._fleet, "reasons", {})).values() if reason]
+        reasons = [_plain(reason) for reason in dict(getattr(self._fleet, "reasons", {})).values() if reason]
         return f"The first of them says: {reasons[0]}" if reasons else "They gave no reason"
 
     def _finish(self, state: State, stopped: str, expected: Sequence[str]) -> Outcome:

@@ -316,8 +316,23 @@ def test_a_test_on_one_machine_stays_on_it(original, host, listens):
         (["--recipe", "quickstart", "--host", "a.org"], "method.announced_size"),
         (["--recipe", "central-dp-mnist", "--host", "a.org", "--set", "data.source=digits"], "central-dp"),
         (["--recipe", "ldp-fl-digits", "--host", "a.org"], "somebody trusted between clients and server"),
+        (
+            ["--recipe", "ldp-fl-digits", "--host", "a.org", "--nodes", "3", "--set", 'method.channel={kind="summed"}'],
+            "a secure sum needs 4 clients",
+        ),
     ],
-    ids=["host", "port", "days", "recipe", "federation", "members", "refused-by-clients", "central", "simulated-only"],
+    ids=[
+        "host",
+        "port",
+        "days",
+        "recipe",
+        "federation",
+        "members",
+        "refused-by-clients",
+        "central",
+        "simulated-only",
+        "too-few-for-a-sum",
+    ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_written(tmp_path, arguments, said):
     done = sordino("deploy", "init", tmp_path / "new", *arguments)
@@ -529,7 +544,7 @@ def test_a_server_is_fine_and_its_nodes_cannot_be_asked_for_where_it_only_looks_
     with server(setup):
         for what in ("port", "tls", "server", "clock"):
             assert fine(setup / "client-1", "client-1", what), what
-        assert "was not asked" in wrong(setup, "server", "nodes").says
+        assert "was not asked for them" in wrong(setup, "server", "nodes").says
 
 
 @pytest.mark.parametrize(
@@ -592,7 +607,7 @@ def test_a_name_that_nobody_knows_is_named(setup):
 @pytest.mark.parametrize(
     ("version", "state"), [("1.41.0", "ok"), ("1.42.3", "ok"), ("1.43.0", "wrong"), ("1.40.9", "wrong")]
 )
-def test_versions_of_flower_that_were_not_tried_are_named(setup, monkeypatch, version, state):
+def test_versions_of_flower_that_are_not_wanted_are_named(setup, monkeypatch, version, state):
     monkeypatch.setattr(checks.metadata, "version", lambda name: version)
     monkeypatch.setattr(checks.shutil, "which", lambda name: "/somewhere")
     (finding,) = [f for f in found(setup / "client-1") if f.what == "flower"]

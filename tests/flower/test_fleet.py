@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import Message
 
 from sordino.client.core import Client
-from sordino.client.frames import Request, What
+from sordino.client.frames import Request, Response, What
 from sordino.client.refusal import Reason
 from sordino.client.settings import allow_shuffler
 from sordino.coordinator import Coordinator
@@ -281,6 +282,36 @@ def test_numbers_are_kept_in_a_file_and_a_name_belongs_to_the_first(tmp_path):
     path.write_text("[]")
     with pytest.raises(InvalidInput, match="damaged"):
         Roster(3, path)
+
+
+def test_a_node_that_is_registered_under_a_clients_name_speaks_for_no_other():
+    roster = Roster(2, None, ["north", "south"])
+    with pytest.raises(Unknown, match="registered as north"):
+        roster.number_of("i", "south", node="north")
+    assert roster.number_of("i", "south", node="a machine of theirs") == 1
+    with pytest.raises(Unknown, match="registered as north"):
+        roster.number_of("i", "north", node="north")  # another's identity does not help either
+
+
+@pytest.mark.parametrize(("registered", "place"), [("", "0"), ("c2", "2")], ids=["nowhere", "as c2"])
+def test_a_node_takes_one_place_however_many_clients_it_pretends_to_have(tmp_path, registered, place):
+    hellos = itertools.count()
+
+    def pretending(message: Message, context: Any) -> Message:
+        (body,) = bundles.unpack(bundles.bundle_in(message))
+        bodies = []
+        if Request.decode(body).what is What.HELLO:
+            number = next(hellos)
+            known = {"name": f"c{number % 3}", "id": f"identity-{number}"}
+            bodies.append(Response(True, json.dumps(known).encode()).encode())
+        return Message(bundles.content(bundles.array(bodies)), reply_to=message)  # it hangs up when it is invited
+
+    grid = LocalGrid({10: {}}, pretending)
+    grid.names = {10: registered}
+    roster = Roster(3, tmp_path / "members.json", ["c0", "c1", "c2"])
+    absent = FlowerFleet(grid, roster, wait=1.0).invite(invitations(wire(people.recipe()), NAME))
+    assert next(hellos) > 3 and set(absent) == {0, 1, 2}
+    assert list(json.loads((tmp_path / "members.json").read_text())) == [place]
 
 
 def test_a_node_without_a_client_takes_no_part_and_harms_nobody(parties):

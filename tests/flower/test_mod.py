@@ -39,6 +39,7 @@ from sordino.flower import decoded, local_privacy  # noqa: E402
 from sordino.flower.mod import RECORD, Parcel, fingerprint  # noqa: E402
 from sordino.privacy.guarantee import Release  # noqa: E402
 from sordino.privacy.ledger import cost  # noqa: E402
+from tests.flower.nodes import archive  # noqa: E402
 from tests.flower.template import client_app, server_app  # noqa: E402
 
 TEMPLATE = Path(__file__).parent / "template"
@@ -414,7 +415,9 @@ class OneNode(Grid):
         return found
 
 
-def aggregated(replies: list[Message], mechanism: Any, arrays: dict[str, np.ndarray] = WEIGHTS) -> list[dict]:
+def aggregated(
+    replies: list[Message], mechanism: Any, arrays: dict[str, np.ndarray] = WEIGHTS, **more: Any
+) -> list[dict]:
     """What an inner strategy sees of these replies: every model by itself, and its metrics."""
     seen: list[Message] = []
 
@@ -424,7 +427,7 @@ def aggregated(replies: list[Message], mechanism: Any, arrays: dict[str, np.ndar
             return super().aggregate_train(server_round, replies)
 
     nodes = {reply.metadata.src_node_id: {} for reply in replies}
-    strategy = decoded(Looking(min_train_nodes=1, min_available_nodes=1), mechanism)
+    strategy = decoded(Looking(min_train_nodes=1, min_available_nodes=1), mechanism, **more)
     strategy.configure_train(1, record(arrays), ConfigRecord({"lr": 0.1}), OneNode(None, nodes))
     strategy.aggregate_train(1, replies)
     return [
@@ -484,6 +487,25 @@ def test_a_forged_report_is_an_error_of_its_node_and_the_others_count(ledger, sp
     replies[0].content[RECORD] = ArrayRecord({RECORD: Array(np.frombuffer(spoil(raw), np.uint8))})
     bad, good = aggregated(replies, POINT)
     assert reason in bad["error"] and "error" not in good
+
+
+def test_an_archive_in_the_place_of_an_array_is_an_error_of_its_node(ledger):
+    replies = [local_privacy(POINT, ledger)(asked(node=node), context(node), App()) for node in (5, 6)]
+    replies[0].content[RECORD] = ArrayRecord({RECORD: Array("uint8", (4,), "numpy.ndarray", archive())})
+    bad, good = aggregated(replies, POINT)
+    assert "flat array" in bad["error"] and "error" not in good
+
+
+def test_what_a_report_stands_for_is_not_the_clients_choice(ledger):
+    """Read as a whole model, a report of updates would shift the mean by as much as the model is long."""
+    reply = local_privacy(POINT, ledger, sends="weights")(asked(), context(), App())
+    (refused,) = aggregated([reply], POINT)
+    assert "'weights' where the server expects 'update'" in refused["error"]
+    estimate = POINT.estimate(POINT.decode([Parcel.of(reply.content).body], D))[0]
+    (found,) = aggregated([reply], POINT, sends="weights")
+    assert found["fc.weight"] == pytest.approx(estimate[:6].reshape(2, 3), rel=1e-6)
+    with pytest.raises(InvalidInput, match="sends"):
+        decoded(FedAvg(), POINT, sends="losses")  # type: ignore[arg-type]
 
 
 def test_a_client_without_the_mod_is_told_apart(ledger):

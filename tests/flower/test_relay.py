@@ -32,6 +32,7 @@ from sordino.flower.client_app import SOCKET, app
 from sordino.flower.server_app import RunConfig
 from sordino.recipe import Recipe
 from tests.client import people
+from tests.flower.nodes import archive
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -126,10 +127,11 @@ def test_no_message_and_no_run_names_the_socket(echoing, tmp_path):
         RecordDict({"sordino": ArrayRecord({"frames": Array(np.zeros(4, np.float32))})}),
         RecordDict({"sordino": ArrayRecord({"frames": Array(np.zeros((2, 2), np.uint8))})}),
         RecordDict({"sordino": ArrayRecord({"frames": Array("uint8", (4,), "numpy.ndarray", b"rubbish")})}),
+        RecordDict({"sordino": ArrayRecord({"frames": Array("uint8", (4,), "numpy.ndarray", archive())})}),
         RecordDict({"sordino": ConfigRecord({"frames": b"\x01\x00\x00\x00a"})}),
         RecordDict({"sordino": ArrayRecord({"frames": Array(np.full(4, 255, np.uint8))})}),
     ],
-    ids=["nothing", "floats", "a table", "rubbish", "no array", "cut off"],
+    ids=["nothing", "floats", "a table", "rubbish", "an archive", "no array", "cut off"],
 )
 def test_what_is_no_bundle_is_refused_and_reaches_no_client(content, echoing):
     with pytest.raises(InvalidInput):

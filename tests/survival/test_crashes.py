@@ -23,7 +23,7 @@ from sordino.durable import NotWritten
 from sordino.errors import InvalidInput
 from sordino.journal import Journal
 from sordino.learning.stacked import Execution
-from sordino.messages import answer_to
+from sordino.messages import Plan, answer_to
 from sordino.observer import Observer
 from sordino.privacy.ledger import Ledger, Released
 from sordino.recipe import Recipe
@@ -244,6 +244,52 @@ def test_a_sum_that_clients_do_not_begin_anew_costs_its_round_and_not_the_run(tm
     with closing(sqlite3.connect(tmp_path / "run/checkpoint/state.sqlite")) as journal:
         (why,) = journal.execute("SELECT why_lost FROM rounds WHERE round = 1").fetchone()
     assert "a restart broke off its secure sum" in why
+
+
+def test_who_does_not_begin_a_sum_anew_may_have_sent_its_report_before_the_restart(tmp_path):
+    given = summed()
+    born(tmp_path, given)
+    with pytest.raises(Crash):
+        attempt(tmp_path, given, Points(15))
+
+    class Wary(DirectFleet):
+        def exchange(self, step, messages, deadline):
+            for number, message in messages.items():
+                if step == "keys" and number == 0 and plan_in(message).round == 1:
+                    yield number, answer_to(plan_in(message), None)
+                else:
+                    yield number, self.clients[number].answer(step, message)
+
+    with awake(tmp_path, given) as there:
+        outcome = serve(given, Wary(there), tmp_path / "run", resume=True)
+    assert [record.declined for record in outcome.rounds] == [1, 0]
+    assert [budget.reports for budget in outcome.result.budgets] == [2] * 4
+
+
+def test_whoever_answered_was_reached_whatever_the_fleet_says(tmp_path, clients):
+    given, place = people.recipe(CHANGES), copied(clients, tmp_path / "lying")
+    with awake(place, given) as there:
+        fleet = DirectFleet(there)
+        fleet.unreached = {0, 1}
+        outcome = serve(given, fleet, place / "run", federation=NAME)
+    assert [record.reported for record in outcome.rounds] == [2, 2]
+    assert [budget.reports for budget in outcome.result.budgets] == [2, 2]
+
+
+def test_a_clients_own_words_are_kept_short_and_printable(tmp_path, clients):
+    given, place = people.recipe(CHANGES), copied(clients, tmp_path / "rude")
+
+    class Rude(DirectFleet):
+        def exchange(self, step, messages, deadline):
+            for number, message in messages.items():
+                self.reasons[number] = "\x1b[2J\n" + "no " * 20_000
+                yield number, answer_to(Plan.decode(message), None) if number else self.clients[0].answer(step, message)
+
+    with awake(place, given) as there:
+        serve(given, Rude(there), place / "run", federation=NAME)
+    with closing(Journal(place / "run/checkpoint")) as journal:
+        (said,) = journal.spent()[0].declined.values()
+    assert said.isprintable() and said.startswith(" [2J no no") and len(said) == 500
 
 
 # --- a full disk ------------------------------------------------------------------------------------------------------

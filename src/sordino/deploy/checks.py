@@ -29,7 +29,7 @@ from sordino.deploy import certificates, keys
 from sordino.deploy.deployment import CLIENT, SERVER, SOCKET, Deployment, sha256
 from sordino.errors import InvalidInput, SordinoError
 
-OLDEST, BEFORE = (1, 41), (1, 43)  #: versions of Flower that were tried
+OLDEST, BEFORE = (1, 41), (1, 43)  #: versions of Flower that are allowed
 SOON = timedelta(days=14)  #: a certificate that ends within is worth a word
 AHEAD, BEHIND = 5.0, 300.0  #: seconds by which Flower lets a node's clock differ from the server's
 LONGEST_SOCKET = 100  #: bytes of a socket's path
@@ -113,7 +113,7 @@ def _flower(machine: _Machine) -> Findings:
         yield machine.wrong(what, "it is not installed here", remedy)
         return
     if not OLDEST <= _parsed(version) < BEFORE:
-        yield machine.wrong(what, f"version {version} is installed; 1.41 and 1.42 were tried", remedy)
+        yield machine.wrong(what, f"version {version} is installed; wanted is 1.41 or 1.42", remedy)
         return
     command = "flower-superlink" if machine.name == SERVER else "flower-supernode"
     if shutil.which(command) is None:
@@ -346,7 +346,10 @@ def _nodes(machine: _Machine) -> Findings:
     try:
         known = _listed(machine)
     except Exception as error:  # Flower's own client is not a published interface: whatever breaks there, say so
-        yield machine.warning("nodes", f"the server was not asked ({error})", "flwr supernode list")
+        said = str(error).partition("\n")[0]
+        yield machine.warning(
+            "nodes", f"the server was not asked for them ({said})", "on the server: flwr supernode list"
+        )
         return
     expected = _expected(machine)
     for member, line in expected.items():

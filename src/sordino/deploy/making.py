@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from shlex import quote
 
+from sordino import channels
 from sordino.client.invitation import Invitation
 from sordino.client.records import Records
 from sordino.client.settings import NAME
@@ -79,6 +80,8 @@ def make(folder: Path, recipe: Recipe, place: Place, *, federation: str = "", me
     names = member_names(recipe.number_of_clients, members)
     name = federation or recipe.name
     wired = wire(recipe)
+    if recipe.method.channel.kind != "shuffler":
+        channels.build(recipe, wired.method)  # refuses, for one, a secure sum of too few clients
     data = wired.dataset
     invitations = [Invitation.of(recipe, name, number, data) for number in range(len(names))]
     holdings = [Records(data.train.take(part), tuple(data.shape), tuple(data.classes)) for part in wired.parts]

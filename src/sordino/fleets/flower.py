@@ -33,6 +33,7 @@ AGAIN, SELDOM = 2.0, 20.0  #: seconds until a node that could not answer is trie
 ANSWERING = 600.0  #: seconds that a client may take to say who it is, or to look at its invitation
 LONGEST = 43_200.0  #: seconds that a message may take where no deadline is set
 GRACE = 60.0  #: seconds beyond a deadline in which an answer is still seen, and noted as late
+LONGEST_SENTENCE = 600  #: letters of what is said of a node
 QUERY = "query"  #: the kind of message that the relay takes
 BEGINNING = (
     "prepare",
@@ -74,13 +75,24 @@ class Roster:
                 f"{path} is damaged ({error}): restore it from a backup, or run under another federation's name"
             ) from None
 
-    def number_of(self, identity: str, name: str) -> int:
-        """The number of a client, now or from now on; `Unknown` where there is no place for it."""
-        if identity not in self._numbers:
-            number = self._free(name)
-            self._numbers[identity], self._called[number] = number, name
+    def number_of(self, identity: str, name: str, *, node: str = "") -> int:
+        """The number of a client, now or from now on; `Unknown` where there is no place for it.
+
+        `node` is the name under which the server's operator registered the node's key: one that is registered under a
+        client's name speaks for that client and for no other.
+        """
+        known = self._numbers.get(identity)
+        if node in self._names and node != (name if known is None else self._names[known]):
+            raise Unknown(f"its node is registered as {node}, and its client says that it is {name}")
+        if known is None:
+            known = self._free(name)
+            self._numbers[identity], self._called[known] = known, name
             self._write()
-        return self._numbers[identity]
+        return known
+
+    def has(self, identity: str, number: int) -> bool:
+        """Whether this client has this number already."""
+        return self._numbers.get(identity) == number
 
     def _free(self, name: str) -> int:
         if self._names and name not in self._names:
@@ -110,6 +122,7 @@ class _Node:
     id: int
     since: str  #: when it was activated
     order: int  #: the later a node came, the higher
+    name: str = ""  #: under which its key was registered, if it was
     client: int | None = None
     joined: bool = False
     refused: str = ""  #: why its client takes no part
@@ -154,6 +167,7 @@ class FlowerFleet:
         self._exchange = 0
         self._refreshed = -REFRESH
         self._said: dict[int, str] = {}  # node -> what was said of it last
+        self._spoke: dict[int, int] = {}  # node -> the client for which it spoke first, and for no other
         #: the last receipt of each client: what the server keeps, and hands back when it invites again
         self.receipts: dict[int, bytes] = {}
         self._returned: dict[int, bytes] = {}  # those that went back already
@@ -187,13 +201,13 @@ class FlowerFleet:
         """Notice nodes that came, went, or were started again; whoever is not known yet is asked who it is."""
         if time.monotonic() - self._refreshed < REFRESH:
             return
-        present = {info.node_id: info.last_activated_at for info in self._grid.get_nodes()}
+        present = {info.node_id: info for info in self._grid.get_nodes()}
         for gone in set(self._nodes) - set(present):
             self._say(gone, f"{self._called(self._nodes.pop(gone))} is gone")
-        for id, since in present.items():
-            if id not in self._nodes or self._nodes[id].since != since:
+        for id, info in present.items():
+            if id not in self._nodes or self._nodes[id].since != info.last_activated_at:
                 order = max((node.order for node in self._nodes.values()), default=0) + 1
-                self._nodes[id] = _Node(id, since, order)
+                self._nodes[id] = _Node(id, info.last_activated_at, order, info.name)
         self._refreshed = time.monotonic()
 
     def _greet(self) -> None:
@@ -377,7 +391,10 @@ class FlowerFleet:
             identity, name = str(known["id"]), str(known["name"])
             if not response.fine or not NAME.fullmatch(name) or not NAME.fullmatch(identity):
                 raise InvalidInput(response.reason or "a name that is none")
-            node.client = self._roster.number_of(identity, name)
+            before = self._spoke.get(node.id)
+            if before is not None and not self._roster.has(identity, before):
+                raise Unknown(f"it spoke for {self._roster.name_of(before)} before, and a node speaks for one client")
+            node.client = self._spoke[node.id] = self._roster.number_of(identity, name, node=node.name)
         except (SordinoError, ValueError, KeyError, TypeError, RecursionError) as error:
             self._say(node.id, f"node {node.id} takes no part: {error}")
             node.later()
@@ -395,7 +412,8 @@ class FlowerFleet:
         return f"node {node.id}" if node.client is None else self._roster.name_of(node.client)
 
     def _say(self, node: int, sentence: str) -> None:
-        """Say it in the log, once."""
+        """Say it in the log, once; some of it may be a node's own words."""
+        sentence = "".join(letter if letter.isprintable() else " " for letter in sentence[:LONGEST_SENTENCE])
         if self._said.get(node) != sentence:
             self._said[node] = sentence
             _log.info(sentence)

@@ -81,7 +81,9 @@ def bundle_in(message: Message) -> bytes:
         own = records[OWN][BEFORE] if OWN in records else b""
     except Exception as error:  # whatever the other end sent: Flower's own reading of it may fail in many ways
         raise InvalidInput(f"a message holds no bundle of frames ({type(error).__name__})") from None
-    if not isinstance(own, bytes) or found.dtype != np.uint8 or found.ndim != 1:
+    if not isinstance(own, bytes) or not isinstance(found, np.ndarray):  # an archive is read as something else
+        raise InvalidInput(f"a message holds no bundle of frames (a {type(found).__name__})")
+    if found.dtype != np.uint8 or found.ndim != 1:
         raise InvalidInput(f"a bundle is a flat array of bytes, got {found.dtype} with {found.ndim} axes")
     return own + found.tobytes()
 

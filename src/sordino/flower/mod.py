@@ -117,7 +117,7 @@ class Parcel:
             raise InvalidInput(
                 "a reply was not made by sordino.flower.local_privacy: add it to the mods of the client's app"
             ) from None
-        if raw.dtype != np.uint8 or raw.ndim != 1:
+        if not isinstance(raw, np.ndarray) or raw.dtype != np.uint8 or raw.ndim != 1:  # an archive is no array at all
             raise InvalidInput("a reply is one flat array of bytes")
         return cls.decode(raw.tobytes())
 
@@ -211,11 +211,15 @@ def local_privacy(
         raise InvalidInput("local_privacy needs a mechanism with parameters for one client, such as TwoPoint(1.0)")
     if isinstance(metrics, str):
         raise InvalidInput(f"metrics is a list of names: write metrics=[{metrics!r}]")
-    if sends not in ("update", "weights"):
-        raise InvalidInput(f'a client sends its "update" or its "weights", got {sends!r}')
+    _require_sends(sends)
     if not isinstance(ledger, (Ledger, str, Path)) and not callable(ledger):
         raise InvalidInput(f"ledger is a path, a Ledger or a function of the node's context, got {ledger!r}")
     return LocalPrivacy(mechanism, ledger, dataset, frozenset(metrics), sends)
+
+
+def _require_sends(sends: str) -> None:
+    if sends not in ("update", "weights"):
+        raise InvalidInput(f'a client sends its "update" or its "weights", got {sends!r}')
 
 
 @dataclass(frozen=True)
@@ -387,11 +391,12 @@ def _declined(error: SordinoError) -> str:
 # --- at the server ----------------------------------------------------------------------------------------------------
 
 
-def decoded(strategy: Strategy, mechanism: Mechanism | Sequence[Mechanism]) -> Strategy:
+def decoded(strategy: Strategy, mechanism: Mechanism | Sequence[Mechanism], *, sends: Sends = "update") -> Strategy:
     """The same strategy for clients with `local_privacy`: it sees the models that their reports stand for.
 
     Clients may have mechanisms of several strengths: give all of them. Every report is checked against its mechanism's
-    output set. All clients weigh alike, unless each of them lets the number of its examples leave.
+    output set. All clients weigh alike, unless each of them lets the number of its examples leave. `sends` is that of
+    the clients' `local_privacy`: were it theirs to choose, a few bits could be read as a whole model.
     """
     given = (mechanism,) if isinstance(mechanism, Mechanism) else tuple(mechanism)
     if not given or not all(isinstance(each, Mechanism) and each.clients is None for each in given):
@@ -400,14 +405,15 @@ def decoded(strategy: Strategy, mechanism: Mechanism | Sequence[Mechanism]) -> S
         raise InvalidInput(
             f"decoded wraps a strategy of flwr.serverapp.strategy, such as FedAvg(), got {type(strategy).__name__}"
         )
-    return Decoded(strategy, given)
+    _require_sends(sends)
+    return Decoded(strategy, given, sends)
 
 
 class Decoded(Strategy):
     """A strategy that never meets an encoded reply; `decoded` makes one."""
 
-    def __init__(self, inner: Strategy, mechanisms: Sequence[Mechanism]) -> None:
-        self._inner, self._mechanisms = inner, tuple(mechanisms)
+    def __init__(self, inner: Strategy, mechanisms: Sequence[Mechanism], sends: Sends = "update") -> None:
+        self._inner, self._mechanisms, self._sends = inner, tuple(mechanisms), sends
         self._weight = str(getattr(inner, "weighted_by_key", WEIGHT))
         self._sent: dict[int, ArrayRecord] = {}  # node -> what it was sent; most share one record
         self._known = lru_cache(maxsize=8)(self._fingerprints)
@@ -457,12 +463,16 @@ class Decoded(Strategy):
             sent = self._sent.get(reply.metadata.src_node_id)
             if sent is None:
                 raise InvalidInput("a reply from a node that was not asked")
+            if parcel.sends != self._sends:
+                raise InvalidInput(
+                    f"a reply of {parcel.sends!r} where the server expects {self._sends!r}: give sends= alike on both sides"
+                )
             model = Model(sent)
             mechanism = self._known(model.values).get(parcel.mechanism)
             if mechanism is None:
                 raise InvalidInput("the client's mechanism is none of the server's: both must be built alike")
             estimate = mechanism.estimate(mechanism.decode([parcel.body], model.values))[0].astype(np.float64)
-            vector = model.vector() + estimate if parcel.sends == "update" else estimate
+            vector = model.vector() + estimate if self._sends == "update" else estimate
             return RecordDict({"arrays": model.record(vector), **self._metrics(parcel)})
 
         return _read(reply, content)

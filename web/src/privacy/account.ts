@@ -7,6 +7,7 @@
  */
 import { type Rational, exactly, rational, toNumber } from "../bits/rational.ts";
 import type { Adjacency, Budget } from "../session/session.ts";
+import { Refused } from "../wire/refusal.ts";
 import type { Claim, StatedLoss } from "../wire/task.ts";
 import { absorbSlack, gaussianEpsilon, muOfPure } from "./gaussian.ts";
 import { epsilonOf, pure, sampledGaussian } from "./renyi.ts";
@@ -60,6 +61,9 @@ export class Account {
     const schedules = new Set(this.#schedules);
     const cost = this.budget.basis === "claimed" ? this.#claimedCost(release.claimed) : this.#provenCost(release);
     if (release.claimed?.covers === "schedule") schedules.add(JSON.stringify(release.claimed));
+    if (Object.values(cost).some((amount: Amount) => amount !== null && amount.n < 0n)) {
+      throw new Refused(`the server's figures for "${release.what.slice(0, 60)}" are below zero: nothing gives back what was spent`);
+    }
     return new Account(this.budget, this.#order, sumOf(this.#cost, cost), schedules);
   }
 

@@ -87,6 +87,39 @@ describe("tasks that a server compiled", () => {
     await expect(opened(bits)).rejects.toThrow(/are not those of the noise/);
   });
 
+  test("a server cannot give back what was spent with a figure below zero", async () => {
+    const losses = [{ type: "Pure", epsilon: -1, count: 1 }, { type: "Pure", epsilon: 1, count: -1 }, { type: "RandomizedBit", t_min: 2 ** 32 - 1, count: 1 }];
+    for (const loss of losses) {
+      const task = silo();
+      const guarantee = { adversary: "server", adjacency: "record-add-remove", basis: "", loss, epsilon: 0, delta: 0 };
+      task.strengths[0].releases.push({ rounds: [1, 20], what: "nothing", claimed: null, guarantees: [guarantee] });
+      await expect(opened(task)).rejects.toThrow(/below zero/);
+    }
+    const task = structuredClone(tasks["personalized-digits"]);
+    task.strengths[0].releases[0].claimed.epsilon = -1;
+    const claimed: Choice = { budget: { limit: 100, delta: 0.01, basis: "claimed", adjacency: "client" }, acceptClaimed: true };
+    await expect(opened(task, claimed)).rejects.toThrow(/below zero/);
+  });
+
+  test("a number of records that nobody described does not leave", async () => {
+    const task = structuredClone(tasks["webfed-laplace"]);
+    const [weights] = task.strengths[0].releases;
+    task.strengths[0].releases = [{ ...weights, rounds: [1, 1] }, { ...weights, rounds: [2, 3] }];
+    await expect(opened(task, { ...choice(), acceptClaimed: true })).rejects.toThrow(/number of records would leave/);
+  });
+
+  test("what has no bound is not shown with one", async () => {
+    const task = structuredClone(tasks["fedavg-digits"]);
+    task.strengths[0].releases[0].guarantees[0].epsilon = 0.5;
+    await expect(opened(task, { ...choice(), acceptUnbounded: true })).rejects.toThrow(/are not those of the noise/);
+  });
+
+  test("private training with numbers that doubles cannot tell apart is refused", async () => {
+    const task = silo();
+    task.training.clip = 5e-324;
+    await expect(opened(task)).rejects.toThrow(/from 1e-12 to 1e12/);
+  });
+
   test("less noise than agreed cannot be chosen", async () => {
     await expect(opened(silo(), { ...choice(), noise: 0.1 })).rejects.toThrow(/at least/);
   });
@@ -157,6 +190,35 @@ describe("a plan", () => {
 
   test("of another step is refused", async () => {
     expect(await (await opened()).judge("prepare", plan(silo(), 1))).toMatchObject({ kind: "refused" });
+  });
+
+  test("is answered with the noise that was counted, whatever number the server gives this page meanwhile", async () => {
+    const task = structuredClone(tasks["two-point-digits"]);
+    const terms: Choice = { budget: { limit: 1e9, delta: 1e-4, basis: "proven", adjacency: "client" } };
+    const room = await opened(task, terms, stream);
+    const bytes = plan(task, 1);
+    expect((await room.judge("report", bytes)).kind).toBe("train");
+    room.welcome(task.clients - 1); // the weakest protection of all
+    const trained = new Float32Array(task.model.size).fill(0.5);
+    const { answer } = await room.release(trained, 100, null);
+    const read = await readPlan(bytes);
+    const body = async (client: number) => {
+      const { mechanism } = task.strengths.find(({ clients }: any) => clients.includes(client));
+      return (await makeBody(task, mechanism, read, trained.map((v) => v - 0.25), 100, null, await stream())).body;
+    };
+    expect(toHex(answer)).toBe(toHex(writeAnswer(read, await body(0))));
+    expect(toHex(await body(0))).not.toBe(toHex(await body(task.clients - 1)));
+    const [entry] = await ledger.entries();
+    expect(entry!.releases[0]!.guarantees[0]!.loss).toMatchObject({ t_min: task.strengths[0].mechanism.t_min });
+  });
+
+  test("whose difference to the result overflows is answered with no change, and written down", async () => {
+    const task = silo();
+    const room = await opened();
+    expect((await room.judge("report", plan(task, 1, { fill: 3e38 }))).kind).toBe("train");
+    const { answer } = await room.release(new Float32Array(task.model.size).fill(-3e38), 100, null);
+    expect(answer.subarray(24).every((byte) => byte === 0)).toBe(true);
+    expect(await ledger.entries()).toHaveLength(1);
   });
 
   test("cannot be released twice, nor without having been judged", async () => {

@@ -60,7 +60,8 @@ export class PrivacyRoom {
   readonly #ledger: Ledger;
   readonly #fresh: FreshWords;
   #open: Open | null = null;
-  #pending: { plan: Plan; releases: OwnRelease[] } | null = null;
+  /** `strength` is the one that `releases` were computed for: a server may give this page another number meanwhile */
+  #pending: { plan: Plan; strength: Strength; releases: OwnRelease[] } | null = null;
 
   constructor(ledger: Ledger, fresh: FreshWords = () => Keystream.fresh()) {
     this.#ledger = ledger;
@@ -81,6 +82,7 @@ export class PrivacyRoom {
       for (const round of new Set(strength.releases.map(({ rounds }) => rounds[0]))) {
         const releases = await ownReleases(task, strength, round, choice.noise ?? null);
         checkConsent(releases, choice);
+        releases.reduce((sum, release) => sum.after(release), Account.opening(choice.budget)); // refuses what cannot be counted
       }
     }
     this.#open = { task, choice, dataset: own ? "own" : `sample of ${task.federation}`, strength: null };
@@ -137,7 +139,7 @@ export class PrivacyRoom {
       const reason = "your budget does not allow another report";
       return { kind: "declined", round, answer: writeAnswer(plan, null), reason };
     }
-    this.#pending = { plan, releases };
+    this.#pending = { plan, strength, releases };
     const parameters = Float32Array.from(plan.arrays.get("parameters")!.values);
     const { order } = await this.#ledger.kept(task.federation);
     return { kind: "train", round, parameters, noise: choice.noise ?? null, order, decline: writeAnswer(plan, null) };
@@ -149,10 +151,10 @@ export class PrivacyRoom {
    */
   async release(trained: Float32Array | null, records: number, order: Int32Array | null): Promise<{ answer: Uint8Array<ArrayBuffer>; index: number }> {
     const pending = this.#pending;
-    const { task, dataset, strength } = this.#opened;
-    if (!pending || !strength) throw new Error("nothing was asked for: judge a plan first");
+    const { task, dataset } = this.#opened;
+    if (!pending) throw new Error("nothing was asked for: judge a plan first");
     this.#pending = null;
-    const { plan, releases } = pending;
+    const { plan, strength, releases } = pending;
     const values = vectorOf(task, plan, trained);
     const kept = await this.#ledger.kept(task.federation);
     const { body, announced } = await makeBody(task, strength.mechanism, plan, values, records, kept.announced, await this.#fresh());
@@ -232,7 +234,10 @@ function vectorOf(task: Task, plan: Plan, trained: Float32Array | null): Float32
   const start = plan.arrays.get("parameters")!.values;
   const after = trained ?? start;
   if (after.length !== start.length) throw new Refused(`training gave ${after.length} values where ${start.length} were asked for`);
-  return task.upload.what === "weights" ? after : after.map((value, i) => value - start[i]!);
+  if (task.upload.what === "weights") return after;
+  const moved = after.map((value, i) => value - start[i]!);
+  // A plan may make the difference overflow: to fail then would tell of the records, and nothing would write it down.
+  return moved.every(Number.isFinite) ? moved : new Float32Array(start.length);
 }
 
 function checkChoice(task: Task, { budget, noise, acceptClaimed }: Choice): void {

@@ -14,6 +14,10 @@ export async function ownReleases(
   const stated = strength.releases.filter(({ rounds: [first, last] }) => first <= round && round <= last);
   const [upload, ...others] = stated;
   if (!upload) throw new Refused(`this page cannot take part: what leaves in round ${round} is not described`);
+  const { samples } = task.upload;
+  if (samples !== null && round === 1 && !others.some(({ what }) => what === samples.what)) {
+    throw new Refused("this page cannot take part: the number of records would leave, and is not among what is described");
+  }
   const own = task.training.kind === "private" ? privately(task, noise) : await through(task, strength, plan);
   checkStated(upload, task.training.kind === "private" ? privately(task, null) : own);
   const first: OwnRelease = { what: upload.what, guarantees: own, claimed: noise === null ? upload.claimed : null };
@@ -81,7 +85,8 @@ async function beside(task: Task, stated: Release): Promise<OwnRelease> {
 function checkStated(stated: Release, own: Own): void {
   for (const guarantee of stated.guarantees) {
     const computed = own.find(({ adjacency }) => adjacency === adjacencyOf(guarantee.adjacency));
-    if (!computed || guarantee.adversary !== "server" || !alike(guarantee.loss, computed.loss)) {
+    const open = guarantee.loss.type === "Infinite" && guarantee.epsilon !== "infinite"; // what is shown is `epsilon`
+    if (!computed || guarantee.adversary !== "server" || open || !alike(guarantee.loss, computed.loss)) {
       throw new Refused(
         `this page cannot take part: the server's figures for "${stated.what}" are not those of the noise that it asks for`,
       );

@@ -166,7 +166,7 @@ class PageSession implements Session {
     this.#digest = hex(new Uint8Array(await crypto.subtle.digest("SHA-256", bytes)));
     this.#task = readTask(JSON.parse(new TextDecoder().decode(bytes)));
     const { choice, data, task: shown } = this.#options;
-    if (shown !== undefined && canonical(shown) !== canonical(this.#task)) {
+    if (canonical(shown ?? null) !== canonical(this.#task)) {
       throw new Refused("the terms of this federation have changed since you read them: reload the page and read them again");
     }
     await this.#rooms.privacy.open({ task: this.#task, choice, own: data.kind !== "sample" });

@@ -116,7 +116,7 @@ const served = (async (address: RequestInfo | URL) => {
 
 function begin(given: Partial<Parameters<typeof openSession>[0]> = {}, parts: Partial<Parts> = {}): Session {
   const made = openSession(
-    { server: "http://here", federation: "webfed-digits", data: { kind: "drawings", drawings }, choice, ...given },
+    { server: "http://here", federation: "webfed-digits", data: { kind: "drawings", drawings }, choice, task: structuredClone(task), ...given },
     { rooms: roomsOn(name), fetch: served, socket: server.open, pace: 0.001, ...parts },
   );
   made.subscribe((event) => events.push(event));
@@ -353,6 +353,9 @@ describe("what a page does not do", () => {
   test("begins with other terms than those that were shown", async () => {
     session = begin({ task: { ...task, rounds: { ...task.rounds, count: 5 } } });
     await expect(session.start()).rejects.toThrow(/have changed since you read them/);
+    session = begin({ task: undefined });
+    await expect(session.start()).rejects.toThrow(/have changed since you read them/);
+    expect(server.sockets).toHaveLength(0);
     const same = begin({ task: structuredClone(task) });
     await same.start();
     expect(same.state).toBe("waiting");

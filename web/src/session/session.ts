@@ -130,7 +130,7 @@ export interface SessionOptions {
   data: DataSource;
   choice: Choice;
   /** the task as the person was shown it; with another one on the server nothing begins */
-  task?: unknown;
+  task: unknown;
 }
 
 export interface Session {

@@ -49,7 +49,7 @@ function protectionWords({ budget }: Summary): string {
   if (budget === null) return "Protection: see its privacy statement before you join.";
   const terms = `epsilon ${epsilon(budget.limit)} for ${change(budget.adjacency)}, against the server`;
   return budget.basis === "proven"
-    ? `Protection: proven, at most ${terms}. ${capital(strength(budget.limit).word)}.`
+    ? `Protection: proven, at most ${terms}. ${capital(strength(budget.limit, budget.adjacency, budget.delta).word)}.`
     : `Protection: only claimed (${terms}), not proven.`;
 }
 

@@ -1,7 +1,7 @@
 /** The page of a participant: which view is shown, and what this browser can do. */
 
 import { capabilities, openSession, pageBuild, type Capabilities, type Session } from "../session/session.ts";
-import { federation, federations, follow } from "./api.ts";
+import { federation, federations, follow, type Task } from "./api.ts";
 import { fill, h, say, type Child } from "./dom.ts";
 import { federationView, type Begin } from "./federation.ts";
 import { frontView, sentence } from "./front.ts";
@@ -56,11 +56,11 @@ async function front(): Promise<HTMLElement> {
 
 async function one(name: string, token: string, able: Capabilities): Promise<HTMLElement> {
   const [detail, build] = await Promise.all([federation(name), built()]);
-  const begin = (what: Begin): void => void take(name, what);
+  const begin = (what: Begin): void => void take(name, what, detail.task);
   const kept = remembered(name);
   const over = detail.state === "finished" || detail.state === "failed";
   if (kept !== null && kept.data === "sample" && able.able && !over) {
-    queueMicrotask(() => void take(name, { data: { kind: "sample" }, choice: kept.choice, token: kept.token }));
+    queueMicrotask(() => void take(name, { data: { kind: "sample" }, choice: kept.choice, token: kept.token }, detail.task));
   }
   const element = federationView(detail, {
     build,
@@ -80,7 +80,8 @@ async function one(name: string, token: string, able: Capabilities): Promise<HTM
   return element;
 }
 
-async function take(name: string, what: Begin): Promise<void> {
+/** `agreed` is the task of the view in which the person agreed: with any other, nothing begins. */
+async function take(name: string, what: Begin, agreed: Task): Promise<void> {
   const turn = ++shown;
   stopFollowing();
   const [detail, build] = await Promise.all([federation(name), built()]);
@@ -91,6 +92,7 @@ async function take(name: string, what: Begin): Promise<void> {
     federation: name,
     data: what.data,
     choice: what.choice,
+    task: agreed,
     ...(what.token === "" ? {} : { token: what.token }),
   });
   session = running;

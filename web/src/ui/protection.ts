@@ -147,7 +147,7 @@ export class Protection {
     const stop = this.stop;
     if (stop === undefined) return;
     const { basis, adjacency, delta: slack } = this.terms;
-    const { word } = strength(basis === "proven" ? stop.limit : Infinity);
+    const { word } = strength(basis === "proven" ? stop.limit : Infinity, adjacency, slack);
     say(
       this.value,
       basis === "proven"

@@ -105,14 +105,15 @@ function figureOf(kind: string, name: string, value: Figure, slack: number): HTM
 
 function badges(row: StatementRow): Child[] {
   const proven = figure(row.proven.epsilon);
+  const { word, kind } = strength(proven, row.adjacency, row.proven.delta);
   const found: Child[] = [];
   if (!Number.isFinite(proven)) found.push(h("span", { class: "badge bad" }, "nothing is proven"));
   else
     found.push(
       h(
         "span",
-        { class: `badge ${strength(proven).kind}` },
-        proven > NO_MEANINGFUL_PROTECTION ? strength(proven).word : `proven: ${strength(proven).word}`,
+        { class: `badge ${kind}` },
+        kind === "bad" ? word : `proven: ${word}`,
       ),
     );
   if (row.claimed)

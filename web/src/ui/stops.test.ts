@@ -58,6 +58,15 @@ describe("the slider's places", () => {
     expect(termsOf(task({ budget }))).toEqual({ basis: "claimed", adjacency: "client", delta: 0 });
     expect(termsOf(task({})).adjacency).toBe("record-add-remove");
   });
+
+  it("are about a person rather than about one number, where the federation suggests no budget", () => {
+    const both = [{ ...spending(2, 4), adjacency: "coordinate" }, { ...spending(1277, 2550), adjacency: "client" }];
+    const found = task({ strengths: [{ ...task({}).strengths[0]!, spending: both }] });
+    expect(termsOf(found).adjacency).toBe("client");
+    expect(stopsOf(found).map(({ limit }) => limit)).toEqual([1280, 2550]);
+    const [single] = both;
+    expect(termsOf(task({ strengths: [{ ...task({}).strengths[0]!, spending: [single!] }] })).adjacency).toBe("coordinate");
+  });
 });
 
 describe("what is proven beside a claim", () => {

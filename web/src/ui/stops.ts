@@ -27,7 +27,10 @@ export function termsOf(task: Task): Terms {
 }
 
 function firstSpending(task: Task): Spending | null {
-  return task.strengths[0]?.spending[0] ?? null;
+  const all = task.strengths[0]?.spending ?? [];
+  // Without a budget of the recipe's own, the figure for one single number would sound like protection of a person.
+  const about = task.budget === null ? all.find(({ adjacency }) => adjacency !== "coordinate") : undefined;
+  return about ?? all[0] ?? null;
 }
 
 /** The places of the slider, the strongest protection first. */

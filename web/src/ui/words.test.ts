@@ -32,6 +32,8 @@ describe("figures", () => {
   it("calls what protects nobody by that name", () => {
     expect(strength(20.1)).toEqual({ word: "no meaningful protection", kind: "bad" });
     expect(strength(Number.NaN).kind).toBe("bad");
+    expect(strength(1, "client", 0.5)).toEqual({ word: "no meaningful protection", kind: "bad" });
+    expect(strength(1, "coordinate", 1e-5)).toEqual({ word: "protection of one number, not of a person", kind: "warn" });
     expect(meaning(5e8, "client")).toMatch(/^No meaningful protection/);
     expect(meaning(3, "record-add-remove")).toContain("at most 95.3 times in 100");
   });

@@ -78,9 +78,13 @@ export function meaning(value: number, adjacency: string, slack = 0): string {
   );
 }
 
+/** Above this, delta is no small chance that is left over, but a way for everything to leave. */
+const LARGEST_SLACK = 0.01;
+
 /** How strong that is, in a word. */
-export function strength(value: number): { word: string; kind: "good" | "warn" | "bad" } {
-  if (!(value <= NO_MEANINGFUL_PROTECTION)) return { word: "no meaningful protection", kind: "bad" };
+export function strength(value: number, adjacency = "client", slack = 0): { word: string; kind: "good" | "warn" | "bad" } {
+  if (!(value <= NO_MEANINGFUL_PROTECTION && slack <= LARGEST_SLACK)) return { word: "no meaningful protection", kind: "bad" };
+  if (adjacency === "coordinate") return { word: "protection of one number, not of a person", kind: "warn" };
   if (value <= 1) return { word: "strong protection", kind: "good" };
   if (value <= 3) return { word: "good protection", kind: "good" };
   if (value <= 6) return { word: "moderate protection", kind: "warn" };

@@ -225,7 +225,9 @@ function checkTraining({ training }: Task): void {
   need(training.optimiser.lr > 0, "the learning rate must be above zero");
   if (training.kind === "private") {
     const { clip, noise, rate, threshold, expected_batch, steps } = training;
-    need([clip, noise, rate, expected_batch].every((x) => Number.isFinite(x) && x > 0) && rate <= 1, "private training needs positive numbers");
+    // Far outside these, clipped gradients are rounded so coarsely that they are longer than `clip`.
+    const usual = [clip, noise, expected_batch].every((x) => Number.isFinite(x) && x >= 1e-12 && x <= 1e12);
+    need(usual && rate > 0 && rate <= 1, "private training needs positive numbers, from 1e-12 to 1e12");
     need(threshold === Math.floor(rate * 2 ** 32), "the threshold of private sampling is not that of its rate");
     need(whole(steps, 1, 1_000_000), "private training has a number of steps");
   } else {
