@@ -369,6 +369,21 @@ def test_a_client_posts_once_and_answers_with_nothing_of_its_report(tmp_path):
         assert client.reply("report", plan.encode()).reason == Reason.NOT_IN_RECIPE.value, "not in the clear as well"
 
 
+def test_a_report_that_may_have_left_in_part_is_not_called_declined(tmp_path, monkeypatch):
+    remote = Announcing()
+    client, plan, _ = joined(tmp_path / "a", remote)
+    with client:
+        remote.changes = {"terms": terms_for(plan)}
+        with monkeypatch.context() as broken:
+            broken.setattr(remote, "send", lambda round, body: (_ for _ in ()).throw(OSError("the line is cut")))
+            reply = client.reply("post", plan.encode())
+        assert reply.answer == b"" and reply.reason == Reason.UNAVAILABLE.value
+        spent = client.standing.spent
+        assert spent > 0, "it is in the ledger"
+        assert people.body(client.answer("post", plan.encode())) == b"", "and goes out when the line is back"
+        assert len(remote.came) == 1 and client.standing.spent == spent
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -268,10 +268,12 @@ def test_who_does_not_begin_a_sum_anew_may_have_sent_its_report_before_the_resta
 
 def test_whoever_answered_was_reached_whatever_the_fleet_says(tmp_path, clients):
     given, place = people.recipe(CHANGES), copied(clients, tmp_path / "lying")
+
+    class Lying(DirectFleet):
+        unreached = frozenset({0, 1})
+
     with awake(place, given) as there:
-        fleet = DirectFleet(there)
-        fleet.unreached = {0, 1}
-        outcome = serve(given, fleet, place / "run", federation=NAME)
+        outcome = serve(given, Lying(there), place / "run", federation=NAME)
     assert [record.reported for record in outcome.rounds] == [2, 2]
     assert [budget.reports for budget in outcome.result.budgets] == [2, 2]
 

@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import tempfile
 import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sordino import serving
+from sordino.client.frames import Response
 from sordino.errors import InvalidInput
 from sordino.fleets.gateways import Bundle, Gateways, Gather, slots
 from sordino.fleets.local_clients import SocketFleet
+from sordino.messages import Plan, answer_to
 from sordino.web.gateway import GatewayHosted, GatewayService
 from tests.web.visitors import BITS, recipe, server, visit
 
@@ -67,6 +70,30 @@ def test_a_gateway_cannot_answer_for_the_clients_of_another():
     assert list(fleet.exchange("report", dict.fromkeys(range(3), b"plan"), None)) == [(0, b"a")]
     assert fleet.unreached == {1}
     assert "gateway" in fleet.reasons[2]
+
+
+def test_an_answer_to_an_earlier_plan_does_not_stand_for_the_one_to_this(tmp_path):
+    own = recipe({"split": {"kind": "iid", "clients": 2}})
+    found = GatewayHosted(own, tmp_path / "g", federation=NAME, slots=range(2), patience=0.3)
+    plan, earlier = Plan(NAME, 2), Plan(NAME, 1)
+
+    class Line:
+        def post(self, frame):
+            """Nothing: the test answers."""
+
+    found.fleet.come(0, Line())
+    bundles = []
+    asked = Gather((0,), plan.encode())
+    thread = threading.Thread(target=lambda: bundles.append(found.gather(asked)), daemon=True)
+    thread.start()
+    while not found.fleet.waiting_for:
+        time.sleep(0.001)
+    found.fleet.deliver(0, Response(True, answer_to(earlier, b"late")))
+    thread.join(0.2)
+    assert thread.is_alive()  # it still waits for the answer to this plan
+    found.fleet.deliver(0, Response(True, answer_to(plan, b"now")))
+    thread.join(5)
+    assert bundles == [Bundle({0: answer_to(plan, b"now")})]
 
 
 @pytest.fixture

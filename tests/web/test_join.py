@@ -1,6 +1,7 @@
 """Native clients in a federation of pages: the simulation's result, real processes, a server that is killed."""
 
 import asyncio
+import http.server
 import json
 import os
 import re
@@ -10,7 +11,9 @@ import sys
 import threading
 import time
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -22,7 +25,7 @@ from sordino.learning.stacked import Execution
 from sordino.privacy.history import ranges
 from sordino.runs import run
 from sordino.web.app import Hall
-from sordino.web.joining import Link, NotJoined, Participant, located, trusting
+from sordino.web.joining import Link, NotJoined, Participant, located, readable, trusting
 from sordino.web.server import Place, serving
 from tests.client import people
 from tests.web.visitors import get, hosted, recipe, server, visit
@@ -112,6 +115,65 @@ def test_links_and_addresses():
         Link.parse("ftp://host")
     with pytest.raises(NotJoined, match="cannot be reached"):
         located(Link.parse("http://127.0.0.1:1"), trusting(None))
+
+
+class _Strange(http.server.BaseHTTPRequestHandler):
+    """A web server that knows nothing of federations."""
+
+    answers: ClassVar = {}
+
+    def do_GET(self):
+        body = json.dumps(self.answers.get(self.path, {})).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        """Nothing."""
+
+
+@contextmanager
+def strange(answers):
+    handler = type("Strange", (_Strange,), {"answers": answers})
+    with http.server.HTTPServer(("127.0.0.1", 0), handler) as found:
+        thread = threading.Thread(target=found.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{found.server_port}"
+        found.shutdown()
+        thread.join()
+
+
+TASK = "/api/federations/demo/task"
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [{}, {"/api/server": []}, {"/api/server": {"federations": [1]}}, {TASK: {"federation": "demo", "budget": 4}}],
+    ids=["nothing", "a list", "numbers", "no terms"],
+)
+def test_another_kind_of_server_is_named_as_such(answers):
+    found = {"/api/server": {"federations": ["demo"]}, **answers}
+    with strange(found) as address, pytest.raises(NotJoined, match="does not answer as a server of federations"):
+        located(Link.parse(address), trusting(None))
+
+
+def test_what_a_server_says_cannot_steer_a_terminal():
+    assert readable("over\x1b[2J\r\nRefused: \u202eno") == "over [2J  Refused:  no"
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [({"delta": 0.5, "adjacency": "client"}, "--delta"), ({"delta": 1e-5, "adjacency": "coordinate"}, "--adjacency")],
+    ids=["delta", "adjacency"],
+)
+def test_terms_in_which_a_budget_protects_nobody_are_the_owners_to_choose(tmp_path, budget, words):
+    with strange({TASK: {"federation": "demo", "budget": budget}}) as address:
+        join = ["join", address, "--federation", "demo", "--data", "digits", "--budget", "4", "--folder"]
+        result = CliRunner().invoke(app, [*join, str(tmp_path / "c")])
+    assert result.exit_code == 1
+    assert words in result.output
+    assert not (tmp_path / "c").exists()
 
 
 # --- the commands

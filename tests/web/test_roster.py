@@ -2,6 +2,7 @@
 
 import pytest
 
+from sordino.durable import NotWritten
 from sordino.errors import InvalidInput
 from sordino.web.roster import Invitations, Roster, Turned
 
@@ -38,6 +39,35 @@ def test_a_slot_that_was_left_is_given_last(tmp_path):
     assert roster.admit(C, PROOF, "page", "")[0].client == 0
     roster.settle()
     assert Roster(tmp_path / "people", range(2)).find(A) is None
+
+
+def test_who_has_left_cannot_free_the_slot_of_the_next(tmp_path):
+    roster = Roster(tmp_path / "people", range(1))
+    first, _ = roster.admit(A, PROOF, "page", "")
+    roster.leave(first)
+    second, _ = roster.admit(B, PROOF, "page", "")
+    assert (roster.holds(first), roster.holds(second)) == (False, True)
+    roster.leave(first)
+    assert roster.members == {0: second}
+
+
+def test_what_could_not_be_written_is_written_later(tmp_path):
+    roster = Roster(tmp_path / "folder" / "people", range(1))
+    roster.admit(A, PROOF, "page", "")
+    with pytest.raises(NotWritten):
+        roster.settle()
+    assert roster.unsettled
+    (tmp_path / "folder").mkdir()
+    roster.settle()
+    assert not roster.unsettled
+    assert Roster(tmp_path / "folder" / "people", range(1)).find(A) is not None
+
+
+def test_a_key_that_is_not_whole_invites_nobody(tmp_path):
+    Invitations.kept(tmp_path, "demo-1")
+    (tmp_path / "invitations.key").write_text("")
+    with pytest.raises(InvalidInput, match="0 bytes"):
+        Invitations.kept(tmp_path, "demo-1")
 
 
 def test_a_token_admits_one_identity_to_its_slot(tmp_path):

@@ -16,6 +16,7 @@ from sordino.client.frames import Response
 from sordino.durable import InUse
 from sordino.web.headers import POLICY
 from sordino.web.limits import Limits
+from sordino.web.roster import Roster
 from tests.web.visitors import BITS, fetch, get, hello, hosted, server, visit
 
 THREE = {"rounds.quorum": 3}
@@ -198,6 +199,37 @@ def test_leaving_frees_the_slot(demo):
         return client
 
     assert asyncio.run(leave()) not in found.roster.members
+    kept = Roster(found.folder / "participants.jsonl", found.slots)  # what a server that is killed now would find
+    assert kept.members == found.roster.members
+
+
+@pytest.mark.parametrize("says", [Response(True).encode(), json.dumps({"type": "leave"})], ids=["joins", "leaves"])
+def test_a_place_that_was_left_is_not_taken_back_over_an_older_connection(tmp_path, says):
+    found = hosted(tmp_path, THREE)
+
+    async def go(port):
+        native = {"kind": "native", "task": ""}
+        async with visit(port, found, "a") as a, visit(port, found, "b") as b:
+            await asyncio.gather(a.until("welcome"), b.until("welcome"))
+            async with visit(port, found, "x", **native) as older, visit(port, found, "x", **native) as newer:
+                await older.until("welcome")
+                place = (await newer.until("welcome"))["client"]
+                await newer.socket.send(json.dumps({"type": "leave"}))
+                with suppress(ConnectionClosed):
+                    await newer.until("never")
+                async with visit(port, found, "y") as y:
+                    assert (await y.until("welcome"))["client"] == place
+                    await older.socket.send(says)
+                    told = await older.until("refused")
+                    await y.socket.send(json.dumps({"type": "ping"}))
+                    await y.until("pong")
+                    assert found.roster.members[place].id == hello(found, b"y")["id"]
+                    return told["code"], [message["type"] for message in y.heard]
+
+    with server(found) as port:
+        code, heard = asyncio.run(go(port))
+    assert code == "replaced"
+    assert "refused" not in heard
 
 
 # --- who is turned away
@@ -385,6 +417,12 @@ def test_what_is_not_there_is_said_plainly(demo):
     status, _, body = fetch(port, "/api/federations/demo/model.safetensors")
     assert status == 404
     assert "not over yet" in json.loads(body)["error"]
+    status, _, body = fetch(port, "/api/federations/demo/sample?client=first")
+    assert status == 400
+    assert json.loads(body)["error"].startswith("client:")
+    for path in ("/api/nothing/at/all", "/nothing.js"):
+        status, _, body = fetch(port, path)
+        assert (status, json.loads(body)) == (404, {"error": "there is nothing here"})
 
 
 def test_a_page_is_served_from_its_folder_and_nothing_outside_it(tmp_path):
@@ -404,6 +442,25 @@ def test_a_page_is_served_from_its_folder_and_nothing_outside_it(tmp_path):
         status, _, body = fetch(port, "/live")  # this one was not built
         assert status == 503
         assert b"make page" in body
+
+
+def test_event_streams_are_limited_and_one_that_ends_makes_room(tmp_path):
+    import urllib.request
+
+    found = hosted(tmp_path, THREE)
+    with server(found, limits=Limits(watching=1)) as port:
+        path = "/api/federations/demo/events"
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as stream:
+            assert stream.readline() == b"id: 1\n"
+            status, _, body = fetch(port, path)
+            assert status == 503
+            assert "try again later" in json.loads(body)["error"]
+        began = time.monotonic()
+        while time.monotonic() - began < 10:
+            with suppress(urllib.error.HTTPError), urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10):
+                return
+            time.sleep(0.1)
+        raise AssertionError("the first stream was counted for ever")
 
 
 def test_events_tell_what_changes(tmp_path):

@@ -161,6 +161,19 @@ def test_a_refusal_without_an_answer_is_not_waited_for_and_no_answer_at_all_is_a
     assert fleet.reasons == {0: "this is not what the agreed recipe asks for"}
 
 
+def test_who_gets_a_place_that_was_left_is_not_given_the_receipt_of_the_one_before():
+    fleet, line = WebFleet(1), Line()
+    fleet.come(0, line)
+    asking = Asking(fleet, [0])
+    fleet.deliver(0, response(receipt=b"of the first"))
+    assert asking.ended()
+    assert fleet.receipts[0] == b"of the first"
+    fleet.go(0, line)
+    assert fleet.receipts[0] == b"of the first"  # it may come back
+    fleet.forget(0)
+    assert fleet.receipts[0] == b""
+
+
 def test_stopping_frees_whoever_waits():
     fleet, line = WebFleet(1), Line()
     fleet.come(0, line)

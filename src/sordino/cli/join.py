@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from sordino.client.core import Client, Offer
 
 
+LARGEST_DELTA = 0.01  #: that a server may suggest; an owner may say more
+
+
 def join(
     url: Annotated[str, typer.Argument(metavar="URL", help="The server's address, or the link of an invitation.")],
     data: Annotated[
@@ -119,7 +122,7 @@ def _tables(
     """The settings: the owner's options, and the federation's terms where the owner names none."""
     from sordino.cli.client import _absolute
 
-    suggested = task["budget"] or {}
+    suggested = _suggested(task["budget"] or {}, terms)
     data = {**own, "source": _absolute(own["source"])}
     if data["classes"] is not None:
         data["classes"] = [each.strip() for each in data["classes"].split(",")]
@@ -133,6 +136,24 @@ def _tables(
         },
         "consents": {"federations": ["*"], "unproven": unproven, "claimed": claimed},
     }
+
+
+def _suggested(terms: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """The federation's terms; refused where a budget in them protects nobody, and the owner has not asked for it."""
+    from sordino.errors import InvalidInput
+
+    delta, adjacency = terms.get("delta", 0.0), terms.get("adjacency", "client")
+    if own["adjacency"] is None and adjacency == "coordinate":
+        raise InvalidInput(
+            "this federation counts epsilon for one single number of a report, which says little about your records: "
+            "say what your budget is about, --adjacency client, or --adjacency coordinate if you mean that"
+        )
+    if own["delta"] is None and not (isinstance(delta, int | float) and 0 <= delta <= LARGEST_DELTA):
+        raise InvalidInput(
+            f"this federation counts epsilon at delta {str(delta)[:40]}; above {LARGEST_DELTA:g}, everything may leave "
+            "while the budget holds: give a --delta of your own, such as 1e-5"
+        )
+    return terms
 
 
 def _same(folder: Path, source: str | None, limit: float | None) -> None:

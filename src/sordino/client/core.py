@@ -63,6 +63,10 @@ def fresh(round: int) -> Draw:
     return lambda clients: Keystream(os.urandom(KEY_BYTES), [0] * len(clients), 0) if round == 0 else Keystream.fresh()
 
 
+class _Unsent(SordinoError):
+    """A report is in the ledger, and it is not known how much of it has left."""
+
+
 @dataclass(frozen=True)
 class Identity:
     """Who this client is: a name for people, a random number for programs, a key that never leaves."""
@@ -351,6 +355,8 @@ class Client:
             else:
                 body = self._report(membership, plan, step)
             return self._replied(membership, plan, body)
+        except _Unsent as error:  # no answer, rather than a refusal: a part of the report may have left
+            return Reply(b"", self._refused("to say that all was sent", error).reason.value)
         except Exception as error:  # whatever it is, the client goes on serving and its owner can read of it
             refused = self._refused(f"the step {step[:20]!r}" if plan is None else _about(plan), error)
             return Reply(b"" if plan is None else answer_to(plan, None), refused.reason.value)
@@ -403,14 +409,15 @@ class Client:
         state = self._state(membership)
         prepared = self._records_of(membership)
         body, kept = self._drawn(membership, plan, state, prepared)
+        states = self._agreements.states(membership.federation)
         if kept or not releases:
-            states = self._agreements.states(membership.federation)
             states.save(key.round, str(key.plan_hash), kept)
-            states.forget_before(key.round)
         if not releases and body:
             raise Refused(Reason.UNAVAILABLE, f"{_about(plan)}: a report that stands for no release must be empty")
         if releases:
             self.ledger.record(key, releases, body)
+        if kept or not releases:  # only now: until the ledger has this round, the one before is what it goes on from
+            states.forget_before(key.round)
         self._note(key, releases)
         self.log(f"answered {_about(plan)}: {', '.join(r.what for r in releases) or 'nothing'}; {self._left()}")
         return body
@@ -532,7 +539,11 @@ class Client:
             return b""
         posting = self._posting(membership)
         told = posting.announced(plan, membership.values)  # before anything is drawn
-        membership.post(posting, told, self._report(membership, plan, STEP))
+        body = self._report(membership, plan, STEP)
+        try:
+            membership.post(posting, told, body)
+        except Exception as error:
+            raise _Unsent(f"{_about(plan)}: the shuffler may have a part of the report: {error}") from error
         self._agreements.note_posted(membership.federation, str(key.plan_hash))
         self.log(f"the shuffler has the report on {_about(plan)}")
         return b""

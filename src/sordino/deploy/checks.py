@@ -29,7 +29,7 @@ from sordino.deploy import certificates, keys
 from sordino.deploy.deployment import CLIENT, SERVER, SOCKET, Deployment, sha256
 from sordino.errors import InvalidInput, SordinoError
 
-OLDEST, BEFORE = (1, 41), (1, 43)  #: versions of Flower that are allowed
+OLDEST, BEFORE = (1, 41), (1, 42)  #: versions of Flower that are allowed
 SOON = timedelta(days=14)  #: a certificate that ends within is worth a word
 AHEAD, BEHIND = 5.0, 300.0  #: seconds by which Flower lets a node's clock differ from the server's
 LONGEST_SOCKET = 100  #: bytes of a socket's path
@@ -113,7 +113,7 @@ def _flower(machine: _Machine) -> Findings:
         yield machine.wrong(what, "it is not installed here", remedy)
         return
     if not OLDEST <= _parsed(version) < BEFORE:
-        yield machine.wrong(what, f"version {version} is installed; wanted is 1.41 or 1.42", remedy)
+        yield machine.wrong(what, f"version {version} is installed; wanted is 1.41", remedy)
         return
     command = "flower-superlink" if machine.name == SERVER else "flower-supernode"
     if shutil.which(command) is None:

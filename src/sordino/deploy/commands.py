@@ -59,7 +59,9 @@ def _server(deployment: Deployment) -> tuple[Step, ...]:
 
 def _client(deployment: Deployment, member: str) -> tuple[Step, ...]:
     number = deployment.members.index(member)
-    init = f"sordino client init {CLIENT} {deployment.options[number]} --federation {deployment.federation}"
+    init = (
+        f"sordino client init {CLIENT} {deployment.options[number]} --federation {quote(deployment.federation + '*')}"
+    )
     node = (
         f"flower-supernode --superlink {quote(deployment.address)} --root-certificates ca.crt "
         f"--auth-supernode-private-key node.key --port {deployment.port_of(member)} "

@@ -82,8 +82,9 @@ class Roster:
         client's name speaks for that client and for no other.
         """
         known = self._numbers.get(identity)
-        if node in self._names and node != (name if known is None else self._names[known]):
-            raise Unknown(f"its node is registered as {node}, and its client says that it is {name}")
+        place = name if known is None or not self._names else self._names[known]
+        if node in self._names and node != place:
+            raise Unknown(f"its node is registered as {node}, and its client is {place}")
         if known is None:
             known = self._free(name)
             self._numbers[identity], self._called[known] = known, name

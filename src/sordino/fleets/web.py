@@ -230,9 +230,10 @@ class WebFleet:
             self._changed.notify_all()
 
     def forget(self, client: int) -> None:
-        """A participant left for good: nobody waits for it."""
+        """A participant left for good: nobody waits for it, and whoever gets its place is not given its receipt."""
         with self._changed:
             self._left.pop(client, None)
+            self.receipts[client] = b""  # and not nothing, which would leave the one that was kept on disk
             self._changed.notify_all()
 
     def deliver(self, client: int, response: Response) -> Taken:

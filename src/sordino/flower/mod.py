@@ -465,7 +465,7 @@ class Decoded(Strategy):
                 raise InvalidInput("a reply from a node that was not asked")
             if parcel.sends != self._sends:
                 raise InvalidInput(
-                    f"a reply of {parcel.sends!r} where the server expects {self._sends!r}: give sends= alike on both sides"
+                    f"a reply of {parcel.sends!r} where the server expects {self._sends!r}: both must say the same"
                 )
             model = Model(sent)
             mechanism = self._known(model.values).get(parcel.mechanism)

@@ -15,7 +15,9 @@ from urllib.parse import urlsplit
 
 import numpy as np
 from fastapi import FastAPI, HTTPException, Request, WebSocket
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.exceptions import HTTPException as AnyHttpError
 from starlette.websockets import WebSocketDisconnect
 
 import sordino
@@ -55,6 +57,8 @@ class Hall:
     page: Path = PAGE
     connections: dict[Connection, None] = field(default_factory=dict)
     stopping: bool = False
+    watching: int = 0  #: event streams that are open
+    told: dict[str, tuple[int, str, str]] = field(default_factory=dict)  #: of each federation, what all watchers get
     attempts: Attempts = field(init=False)
 
     def __post_init__(self) -> None:
@@ -92,7 +96,8 @@ def create_app(hall: Hall) -> FastAPI:
 
     app = FastAPI(title="Sordino", docs_url=None, redoc_url=None, openapi_url=None, lifespan=life)
     app.add_middleware(SecurityHeaders)
-    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(AnyHttpError, _refused)
+    app.add_exception_handler(RequestValidationError, _misspelt)
     app.add_exception_handler(InvalidInput, _invalid)
     _add_federations(app, hall)
     _add_downloads(app, hall)
@@ -102,8 +107,15 @@ def create_app(hall: Hall) -> FastAPI:
 
 
 async def _refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return JSONResponse({"error": error.detail}, error.status_code)
+    assert isinstance(error, AnyHttpError)
+    said = "there is nothing here" if error.detail == "Not Found" else error.detail
+    return JSONResponse({"error": said}, error.status_code, headers=error.headers)
+
+
+async def _misspelt(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    names = ", ".join(str(each["loc"][-1]) for each in error.errors())
+    return JSONResponse({"error": f"{names}: not what this address takes, such as sample?client=0"}, 400)
 
 
 async def _invalid(_: Request, error: Exception) -> Response:
@@ -145,13 +157,13 @@ def _add_federations(app: FastAPI, hall: Hall) -> None:
         return Response(hosted.task.body, media_type="application/json", headers={"ETag": f'"{hosted.task.digest}"'})
 
     @app.get("/api/federations/{name}/sample")
-    async def sample(name: str, client: int = 0) -> Any:
+    def sample(name: str, client: int = 0) -> Response:  # in a thread: megabytes, while participants wait for the loop
         hosted = hall.find(name)
         if not hosted.has_sample:
             raise HTTPException(404, f"{name} has no sample records: its data are not public. Bring your own")
         examples = hosted.sample(client)
         dtype = "u8" if examples.x.dtype == np.uint8 else "f4"
-        return {
+        content = {
             "client": client,
             "count": len(examples),
             "shape": list(examples.x.shape[1:]),
@@ -162,14 +174,28 @@ def _add_federations(app: FastAPI, hall: Hall) -> None:
             "public": True,
             "about": f"public records of {hosted.recipe.data.source}: a part for everybody who only wants to try",
         }
+        return Response(json.dumps(content), media_type="application/json")
 
     @app.get("/api/federations/{name}/events")
     async def events(name: str) -> Response:
-        return StreamingResponse(_events(hall, hall.find(name)), media_type="text/event-stream")
+        hosted = hall.find(name)
+        if hall.watching >= hall.limits.watching:
+            raise HTTPException(503, "too many watch this server already: try again later, or read /api/federations")
+        return StreamingResponse(_watched(hall, hosted), media_type="text/event-stream")
 
 
 def _base64(array: np.ndarray[Any, Any]) -> str:
     return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+
+
+async def _watched(hall: Hall, hosted: Hosted) -> AsyncIterator[str]:
+    """The events of one who watches, counted for as long as they go on."""
+    hall.watching += 1
+    try:
+        async for event in _events(hall, hosted):
+            yield event
+    finally:
+        hall.watching -= 1
 
 
 async def _events(hall: Hall, hosted: Hosted) -> AsyncIterator[str]:
@@ -177,15 +203,15 @@ async def _events(hall: Hall, hosted: Hosted) -> AsyncIterator[str]:
     number, seen, rounds, still = 0, -1, hosted.last_round, 0.0
     while not hall.stopping:
         if hosted.changes != seen:
-            seen = hosted.changes
-            news = [("round", entry) for entry in hosted.history(rounds)]
-            rounds = max([rounds, *(entry["round"] for _, entry in news)])
-            news += [("summary", hosted.summary()), ("live", hosted.live())]
-            if hosted.state in ("finished", "failed"):
-                news.append(("ended", hosted.summary()))
+            over = hosted.state in ("finished", "failed")
+            fresh = hosted.history(rounds)
+            rounds = max([rounds, *(entry["round"] for entry in fresh)])
+            seen, summary, live = _told(hall, hosted)
+            news = [("round", json.dumps(entry, allow_nan=False)) for entry in fresh]
+            news += [("summary", summary), ("live", live), *([("ended", summary)] if over else [])]
             for kind, content in news:
                 number += 1
-                yield f"id: {number}\nevent: {kind}\ndata: {json.dumps(content, allow_nan=False)}\n\n"
+                yield f"id: {number}\nevent: {kind}\ndata: {content}\n\n"
             still = 0.0
         elif still >= STILL:
             yield ": still here\n\n"
@@ -194,13 +220,22 @@ async def _events(hall: Hall, hosted: Hosted) -> AsyncIterator[str]:
         still += BEAT
 
 
+def _told(hall: Hall, hosted: Hosted) -> tuple[int, str, str]:
+    """The number of changes so far, summary and operator's view in JSON: made once for all who watch."""
+    changes = hosted.changes
+    if hall.told.get(hosted.name, (-1, "", ""))[0] != changes:
+        summary, live = (json.dumps(view, allow_nan=False) for view in (hosted.summary(), hosted.live()))
+        hall.told[hosted.name] = (changes, summary, live)
+    return hall.told[hosted.name]
+
+
 def _add_downloads(app: FastAPI, hall: Hall) -> None:
     @app.get("/api/federations/{name}/statement.json")
     async def statement(name: str) -> Any:
         return hall.find(name).statement()
 
     @app.get("/api/federations/{name}/model.bin")
-    async def parameters(name: str) -> Response:
+    def parameters(name: str) -> Response:  # in a thread, as the sample
         round, found = hall.find(name).model()
         return Response(found.tobytes(), media_type="application/octet-stream", headers={"X-Sordino-Round": str(round)})
 

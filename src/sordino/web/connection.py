@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from sordino.client.frames import Request, Response, What
+from sordino.durable import NotWritten
 from sordino.errors import InvalidInput
 from sordino.messages import Kind as AnswerKind
 from sordino.web.hosting import Hosted
@@ -120,6 +121,9 @@ class Connection:
             for task in (attending, sending):
                 task.cancel()
             ends = await asyncio.gather(attending, sending, return_exceptions=True)
+            if self._hosted.roster.unsettled:  # somebody has left
+                with suppress(NotWritten):  # it is written down with the next change
+                    await asyncio.to_thread(self._hosted.roster.settle)
         for error in ends:
             if isinstance(error, Exception) and not isinstance(error, _ENDINGS):
                 raise error
@@ -150,7 +154,12 @@ class Connection:
         kind = cast(Kind, hello["kind"])
         roster = self._hosted.roster
         self.member, known = roster.admit(hello["id"], hello["proof"], kind, hello["token"])
-        await asyncio.to_thread(roster.settle)
+        try:
+            await asyncio.to_thread(roster.settle)
+        except NotWritten:
+            raise Turned(
+                "busy", "the server cannot write down who takes part: its operator must look", retry=60.0
+            ) from None
         return known
 
     async def _attend(self, known: bool) -> None:
@@ -179,7 +188,13 @@ class Connection:
             while hosted.fleet.full:
                 await asyncio.sleep(AGAIN)
 
+    def _require_place(self) -> None:
+        """Refuse who has left over another connection meanwhile: the place may be somebody else's by now."""
+        if self.member is None or not self._hosted.roster.holds(self.member):
+            raise Turned("replaced", "you left this federation in another window")
+
     def _come(self) -> None:
+        self._require_place()
         member = self.member
         assert member is not None
         before = self._hosted.fleet.come(member.client, self)
@@ -194,6 +209,7 @@ class Connection:
             raise WebSocketDisconnect(message.get("code") or 1005)
         if not self._bucket.take():
             raise Turned("rate", "too many messages in too short a time", retry=10.0)
+        self._require_place()
         text, body = message.get("text"), message.get("bytes")
         if text is not None:
             self._control(_object(text, self._limits.text))

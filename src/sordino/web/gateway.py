@@ -57,13 +57,9 @@ class GatewayHosted(Hosted):
             raise InvalidInput(f"client {strangers[0]} is not behind this gateway")
         deadline = None if asked.seconds is None else time.monotonic() + asked.seconds
         messages = dict.fromkeys(asked.clients, asked.plan)
-        answers: dict[int, bytes] = {}
         self._change("training")
         with closing(self.fleet.exchange("report", messages, deadline)) as found:
-            for client, answer in found:
-                answers[client] = answer
-                if len(answers) == len(messages):
-                    break
+            answers = dict(found)  # the last of each: an answer to an earlier plan may come before that to this one
         self._round = max(self._round, plan.round)
         self._change("finished" if plan.round >= self.recipe.rounds.count else "waiting")
         return Bundle(answers, tuple(sorted(self.fleet.unreached)))

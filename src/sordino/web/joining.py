@@ -86,7 +86,7 @@ def fetch(server: str, path: str, trust: ssl.SSLContext) -> Any:
             said = json.loads(error.read(2**16))["error"]
         except (ValueError, KeyError, TypeError):
             said = f"status {error.code}"
-        raise NotJoined(f"{address}: {said}") from None
+        raise NotJoined(f"{address}: {readable(said)}") from None
     except (URLError, OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise NotJoined(
@@ -97,12 +97,34 @@ def fetch(server: str, path: str, trust: ssl.SSLContext) -> Any:
 def located(link: Link, trust: ssl.SSLContext) -> tuple[Link, dict[str, Any]]:
     """The link with the federation's name, and its task; a server with one federation needs no name."""
     if not link.name:
-        names = fetch(link.server, "/api/server", trust)["federations"]
-        if len(names) != 1:
-            raise NotJoined(f"{link.server} has several federations: name one, --federation {' | '.join(names)}")
+        told = fetch(link.server, "/api/server", trust)
+        names = told.get("federations") if isinstance(told, dict) else None
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise _stranger(link)
+        if not names:
+            raise NotJoined(f"{link.server} has no federation")
+        if len(names) > 1:
+            known = readable(" | ".join(names))
+            raise NotJoined(f"{link.server} has several federations: name one, --federation {known}")
         link = Link(link.server, names[0], link.token)
-    task: dict[str, Any] = fetch(link.server, f"/api/federations/{quote(link.name)}/task", trust)
+    task: Any = fetch(link.server, f"/api/federations/{quote(link.name)}/task", trust)
+    if not isinstance(task, dict) or not isinstance(task.get("federation"), str):
+        raise _stranger(link)
+    if "budget" not in task or not isinstance(task["budget"], dict | None):
+        raise _stranger(link)
     return link, task
+
+
+def readable(text: object) -> str:
+    """What a server says, for a terminal: on one line, and without letters that would steer it."""
+    return "".join(letter if letter.isprintable() else " " for letter in str(text)[:500])
+
+
+def _stranger(link: Link) -> NotJoined:
+    return NotJoined(
+        f"{link.server} does not answer as a server of federations does: is the address right, and is its version "
+        "of Sordino the same as yours?"
+    )
 
 
 @dataclass
@@ -203,11 +225,11 @@ class Participant:
                 self.stay.client = int(message["client"])
                 return True
             case "refused" if message.get("code") in FINAL:
-                raise NotJoined(f"{self.link.name}: {message.get('reason')}")
+                raise NotJoined(f"{self.link.name}: {readable(message.get('reason'))}")
             case "refused":
-                raise _Lost(str(message.get("reason")), False)
+                raise _Lost(readable(message.get("reason")), False)
             case "ended":
-                self.stay.ended = str(message.get("why") or "the federation is over")
+                self.stay.ended = readable(message.get("why") or "the federation is over")
         return False
 
     def _respond(self, request: Request) -> Response:
@@ -265,7 +287,8 @@ def _refused_status(error: InvalidStatus) -> Exception:
         said = json.loads(error.response.body or b"")["error"]
     except (ValueError, KeyError, TypeError):
         said = f"the server answered with status {error.response.status_code}"
+    said = readable(said)
     return NotJoined(said) if error.response.status_code in (403, 404) else _Lost(said, False)
 
 
-__all__ = ["Link", "NotJoined", "Participant", "Stay", "fetch", "located", "trusting"]
+__all__ = ["Link", "NotJoined", "Participant", "Stay", "fetch", "located", "readable", "trusting"]

@@ -23,6 +23,7 @@ class Limits:
     waiting: int = 256  #: messages that may wait for a participant
     idle: float = 60.0  #: seconds without a sign of life (the server's own pings count)
     connections: int = 10_000
+    watching: int = 2_000  #: event streams at the same time
     in_flight: int = 2**26  #: bytes of plans that are on their way at the same time
 
 

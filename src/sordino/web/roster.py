@@ -25,6 +25,7 @@ Kind = Literal["page", "native"]
 ID = re.compile(r"[0-9a-f]{32}")
 PROOF = re.compile(r"[0-9a-f]{64}")
 TOKEN_BYTES = 15
+KEY_BYTES = 32
 
 
 class Turned(SordinoError):
@@ -56,10 +57,13 @@ class Invitations:
         """Those whose key lies in a folder; a new key if there is none."""
         path = folder / "invitations.key"
         if not path.exists():
-            write_whole(path, secrets.token_hex(32).encode())
+            write_whole(path, secrets.token_hex(KEY_BYTES).encode())
             path.chmod(0o600)
         try:
-            return cls(bytes.fromhex(path.read_text().strip()), federation)
+            key = bytes.fromhex(path.read_text().strip())
+            if len(key) != KEY_BYTES:
+                raise ValueError(f"it has {len(key)} bytes, and a key has {KEY_BYTES}")
+            return cls(key, federation)
         except (OSError, ValueError) as error:
             raise InvalidInput(f"{path} cannot be read ({error}): restore it, or delete it and invite anew") from None
 
@@ -128,21 +132,32 @@ class Roster:
         self._note({"what": "joined", "client": member.client, "id": id, "proof": hashed, "kind": kind})
         return member, False
 
+    def holds(self, member: Member) -> bool:
+        """Whether somebody still has the slot that it was given; it may have left over another connection."""
+        return self._by_id.get(member.id) == member
+
     def leave(self, member: Member) -> None:
-        """Free a slot: its holder said that it will not come back."""
-        self._note({"what": "left", "client": member.client})
+        """Free a slot: its holder said that it will not come back. Who has left already changes nothing."""
+        if self.holds(member):
+            self._note({"what": "left", "client": member.client})
 
     def _note(self, entry: dict[str, object]) -> None:
         line = json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()
         self._pending.append(line)
         self._read(line)
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether there are changes that are not on disk yet."""
+        return bool(self._pending)
+
     def settle(self) -> None:
-        """Write down all changes so far, durably; from any thread."""
+        """Write down all changes so far, durably; from any thread. What could not be written is written next time."""
         with self._writing:
-            lines, self._pending = self._pending, []
+            lines = list(self._pending)
             if lines:
                 append_line(self._path, b"\n".join(lines))
+                del self._pending[: len(lines)]
 
     def _free(self, token: str) -> int:
         if self._invitations is not None:

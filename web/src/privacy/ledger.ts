@@ -110,7 +110,10 @@ export class Ledger {
     const store = transaction.objectStore("entries");
     store.add(entry); // fails, and with it everything, if this index or this round was written by someone else meanwhile
     transaction.objectStore("kept").put(kept, entry.federation);
-    for (const earlier of (await done(store.getAll() as IDBRequest<Entry[]>)).filter((e) => e.federation === entry.federation)) {
+    const all = await done(store.getAll() as IDBRequest<Entry[]>).catch(() => {
+      throw notWritten(transaction.error);
+    });
+    for (const earlier of all.filter((e) => e.federation === entry.federation)) {
       if (earlier.round < entry.round && earlier.answer !== null) store.put({ ...earlier, answer: null });
     }
     await committed(transaction);

@@ -334,6 +334,8 @@ describe("the ledger", () => {
     for (const room of [one, two]) await room.judge("report", plan(silo(), 1));
     const results = await Promise.allSettled([one.release(null, 1, null), two.release(null, 1, null)]);
     expect(results.map(({ status }) => status).sort()).toEqual(["fulfilled", "rejected"]);
+    const failed = results.find(({ status }) => status === "rejected") as PromiseRejectedResult;
+    expect(failed.reason.message).toMatch(/could not be written \(\w+\), so nothing was sent/);
     expect(await ledger.entries()).toHaveLength(1);
   });
 });

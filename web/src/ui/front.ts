@@ -111,6 +111,7 @@ export function leavesView(task: Task): HTMLElement {
         h("li", {}, how),
         task.upload.samples !== null && h("li", {}, "once, the number of your examples, with noise added"),
         h("li", {}, "that this page takes part, and when; as with any website, your network address"),
+        h("li", {}, "how long it computes in each round, which hints at how many examples you have"),
         h("li", {}, "a random name that this page made up, so that the server knows it again"),
       ),
       open &&
