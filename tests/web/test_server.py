@@ -211,12 +211,13 @@ def test_a_place_that_was_left_is_not_taken_back_over_an_older_connection(tmp_pa
         native = {"kind": "native", "task": ""}
         async with visit(port, found, "a") as a, visit(port, found, "b") as b:
             await asyncio.gather(a.until("welcome"), b.until("welcome"))
-            async with visit(port, found, "x", **native) as older, visit(port, found, "x", **native) as newer:
-                await older.until("welcome")
-                place = (await newer.until("welcome"))["client"]
-                await newer.socket.send(json.dumps({"type": "leave"}))
-                with suppress(ConnectionClosed):
-                    await newer.until("never")
+            async with visit(port, found, "x", **native) as older:
+                await older.until("welcome")  # before the newer one says hello
+                async with visit(port, found, "x", **native) as newer:
+                    place = (await newer.until("welcome"))["client"]
+                    await newer.socket.send(json.dumps({"type": "leave"}))
+                    while place in found.roster.members:
+                        await asyncio.sleep(0.01)
                 async with visit(port, found, "y") as y:
                     assert (await y.until("welcome"))["client"] == place
                     await older.socket.send(says)
