@@ -317,9 +317,15 @@ def test_too_many_messages_and_too_large_ones_end_the_connection(demo):
                     await visitor.socket.send(message)
             return (await visitor.until("refused"))["code"]
 
-    assert asyncio.run(flood(json.dumps({"type": "ping"}), 80)) == "rate"
-    assert asyncio.run(flood("x" * 5000, 1)) == "size"
-    assert asyncio.run(flood(b"x" * 10_000, 1)) == "size"
+    def told(message, times):
+        for _ in range(5):  # a connection that is cut while more was on its way may lose its last words
+            with suppress(ConnectionClosed):
+                return asyncio.run(flood(message, times))
+        raise AssertionError("cut off five times without a word")
+
+    assert told(json.dumps({"type": "ping"}), 80) == "rate"
+    assert told("x" * 5000, 1) == "size"
+    assert told(b"x" * 10_000, 1) == "size"
     shown = get(port, "/api/federations/demo")["live"]["refused"]
     assert "10,000 bytes" in shown[-1]["reason"]
 
