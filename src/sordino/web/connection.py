@@ -28,11 +28,16 @@ CLOSING = {
     "protocol": 4400, "format": 4400, "token": 4401, "proof": 4403, "replaced": 4408, "terms": 4409, "full": 4410,
     "finished": 4411, "size": 4413, "busy": 4429, "rate": 4429, "slow": 4408,
 }  # fmt: skip
+LAST_WORDS = 0.5  #: seconds in which a participant that is turned away may still hear why
 AGAIN = 0.02  #: seconds between looks at whether the coordinator has caught up
 
 
+class _Left(Exception):
+    """The participant said that it leaves."""
+
+
 #: what ends a connection in the ordinary way
-_ENDINGS = (Turned, WebSocketDisconnect, TimeoutError, RuntimeError)
+_ENDINGS = (Turned, _Left, WebSocketDisconnect, TimeoutError, RuntimeError)
 
 
 class Credit:
@@ -65,6 +70,7 @@ class Connection:
         self._asked: deque[What] = deque()  # requests without a response so far
         self._bucket = Bucket(limits.rate, limits.burst)
         self._told: Turned | None = None
+        self._attending: asyncio.Task[None] | None = None
         self.member: Member | None = None
 
     # --- what others call
@@ -109,24 +115,33 @@ class Connection:
     async def run(self) -> None:
         """From hello to the end. `Turned` before that is for the caller, who counts attempts."""
         known = await self._hello()
-        attending = asyncio.create_task(self._attend(known))
+        attending = self._attending = asyncio.create_task(self._attend(known))
         sending = asyncio.create_task(self._send_all())
         try:
             await asyncio.wait((attending, sending), return_when=asyncio.FIRST_COMPLETED)
-            if attending.done() and isinstance(turned := attending.exception(), Turned):
-                self.turn_away(turned)
+            ended = attending.exception() if attending.done() else None
+            if isinstance(ended, Turned):
+                self.turn_away(ended)
+            elif isinstance(ended, _Left):
+                await self._settle()  # who sees the connection close has left for good
+                self._put(None)
+            if isinstance(ended, Turned | _Left):
                 await asyncio.wait((sending,), timeout=2.0)
         finally:
             self._part()
             for task in (attending, sending):
                 task.cancel()
             ends = await asyncio.gather(attending, sending, return_exceptions=True)
-            if self._hosted.roster.unsettled:  # somebody has left
-                with suppress(NotWritten):  # it is written down with the next change
-                    await asyncio.to_thread(self._hosted.roster.settle)
+            await self._settle()
         for error in ends:
             if isinstance(error, Exception) and not isinstance(error, _ENDINGS):
                 raise error
+
+    async def _settle(self) -> None:
+        """Write down who has left, if anybody has."""
+        if self._hosted.roster.unsettled:
+            with suppress(NotWritten):  # it is written down with the next change
+                await asyncio.to_thread(self._hosted.roster.settle)
 
     def _part(self) -> None:
         member = self.member
@@ -232,7 +247,7 @@ class Connection:
                 self._hosted.roster.leave(member)
                 fleet.go(member.client, self)
                 fleet.forget(member.client)
-                raise WebSocketDisconnect(1000)
+                raise _Left
             case other:
                 raise Turned("format", f"unknown message {str(other)[:40]!r}")
 
@@ -304,8 +319,17 @@ class Connection:
 
     async def _close(self) -> None:
         turned = self._told
+        if turned is not None and self._attending is not None and self._attending.done():
+            await self._hear_out()
         if self._socket.client_state is WebSocketState.CONNECTED:
             await self._socket.close(CLOSING.get(turned.code, 1000) if turned is not None else 1000)
+
+    async def _hear_out(self) -> None:
+        """Read on for a moment: who is cut off while more is on its way does not hear why."""
+        with suppress(TimeoutError, WebSocketDisconnect, RuntimeError):
+            async with asyncio.timeout(LAST_WORDS):
+                while (await self._socket.receive())["type"] != "websocket.disconnect":
+                    pass
 
 
 def _refusal(turned: Turned) -> dict[str, Any]:
