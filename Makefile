@@ -54,6 +54,7 @@ audit: $(READY) ## measure what every mechanism really gives away, and catch the
 	$(BIN)/sordino audit --broken
 
 test: lint page test-page browser ## lint, types and all tests
+	@if command -v chromium >/dev/null && command -v npm >/dev/null; then export SORDINO_NEEDS_BROWSER=1; fi; \
 	$(BIN)/python -m pytest -n 2
 
 test-page: page

@@ -23,6 +23,8 @@ from sordino.reproduce.records import Records, essence
 from sordino.runs import run
 
 RECORDS = Path(__file__).parent.parent / "docs" / "papers" / "records"
+#: experiments of LDPFL that an ordering below holds for in small only, because nobody has run them in full
+AWAITED = ("mnist", "mnist-unrandomised")
 LAST_ROUND_ONLY = "evaluation.every=1000"
 
 
@@ -38,7 +40,7 @@ def _accuracy(recipe: Recipe) -> float:
 
 
 def recorded(paper: str, *names: str) -> tuple[float, ...]:
-    """The mean accuracy in percent of each experiment's full runs; skips what nobody has run yet."""
+    """The mean accuracy in percent of each experiment's full runs."""
     known = {experiment.id: experiment for experiment in experiments(paper)}
     records = Records(RECORDS / f"{paper}.jsonl")
     assert records.path.exists()
@@ -46,8 +48,7 @@ def recorded(paper: str, *names: str) -> tuple[float, ...]:
     for name in names:
         asked = essence(known[name].settings(quick=False, seed=1))
         full = records.of(name, quick=False)
-        if not full:
-            pytest.skip(f"in small it holds; {paper} {name} has no full run yet")
+        assert full, f"{paper} {name} has no full run: sordino reproduce {paper} --only {name} --docs docs"
         current = [100 * r.accuracy for r in full if r.fingerprint == asked and r.accuracy is not None]
         assert current, (
             f"the records of {name} are of other settings: sordino reproduce {paper} --only {name} --docs docs"
@@ -161,13 +162,17 @@ def test_personalised_weighing_and_selecting_beat_the_average() -> None:
 
 
 def test_ldpfl_bits_that_are_not_randomised_teach_more() -> None:
-    """The price of Theorem 2's noise. Full runs (MNIST): mnist-unrandomised and mnist, as soon as they are recorded."""
+    """The price of Theorem 2's noise. There is no full run to compare with yet: see AWAITED."""
     small = ("rounds.count=3", "method.extractor.training.epochs=10")
     plain = ("method.mechanism.name=none", "clients.epsilon=", "clients.budget=", "method.examined=plain")
     assert in_small("ldpfl-digits", *small, *plain) > in_small("ldpfl-digits", *small) + 4
 
-    unrandomised, randomised = recorded("ldpfl", "mnist-unrandomised", "mnist")
-    assert unrandomised > randomised
+
+@pytest.mark.parametrize("name", AWAITED)
+def test_what_is_called_awaited_has_no_full_run(name: str) -> None:
+    assert not Records(RECORDS / "ldpfl.jsonl").of(name, quick=False), (
+        f"{name} is recorded now: take it out of AWAITED, and assert of full runs what the test above asserts in small"
+    )
 
 
 def test_ldpfl_done_right_learns_more_with_a_larger_epsilon_and_less_than_silos() -> None:

@@ -10,6 +10,8 @@ import hashlib
 import json
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,17 @@ from sordino.learning.stacked import Execution, choose_width
 WORTH_MEASURING = 1e9  #: records times parameters of a whole run: below it, a second of measuring does not repay
 WORTH_WORKERS = 1e9  #: below it, starting processes takes longer than it saves
 GPU_WIDTH = 128
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread for PyTorch in this process: with more, threads, workers and clients would fight for the cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def device_for(name: str) -> torch.device:
@@ -90,4 +103,4 @@ def _write(path: Path, known: dict[str, dict[str, Any]]) -> None:
         return  # the choice still holds for this run, and its checkpoint keeps it
 
 
-__all__ = ["device_for", "execution_for", "workers_for"]
+__all__ = ["device_for", "execution_for", "one_thread", "workers_for"]

@@ -24,7 +24,7 @@ from sordino.learning.evaluation import Scores
 from sordino.learning.stacked import Execution
 from sordino.methods.interface import Bench, LocalView, State
 from sordino.observer import Observer
-from sordino.pace import device_for, execution_for, workers_for
+from sordino.pace import device_for, execution_for, one_thread, workers_for
 from sordino.privacy.ledger import MemoryLedger
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder, alone
@@ -52,7 +52,7 @@ def run(
     place = device_for(device)
     if resume and folder is None:
         raise InvalidInput("resume needs the folder of the run that is to go on")
-    with _one_thread():
+    with one_thread():
         federation = wire(recipe)
         count = workers_for(workers, place, federation.effort, federation.clients)
         ledger = federation.ledger()
@@ -91,17 +91,6 @@ def _alone(folder: str | Path | None, resume: bool) -> Iterator[None]:
         RunFolder.open(folder)
     with alone(folder):
         yield
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """One thread for PyTorch in this process: with more, threads and workers would fight for the cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _folder(recipe: Recipe, folder: str | Path | None, resume: bool, device: str) -> RunFolder | None:

@@ -17,8 +17,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-import torch
-
 from sordino import channels, preflight
 from sordino.checkpoint import Saved
 from sordino.client.invitation import Invitation
@@ -33,6 +31,7 @@ from sordino.learning.evaluation import Scores, score
 from sordino.messages import Plan
 from sordino.methods.interface import State
 from sordino.observer import Observer
+from sordino.pace import one_thread
 from sordino.privacy.history import Spent
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder, alone
@@ -86,7 +85,7 @@ def serve(
     `TooFewClients` is raised where too few have agreed at the start, or too few answer in a few rounds running: the
     run is not over, and goes on with `resume`.
     """
-    with _one_thread():
+    with one_thread():
         parts = wire(recipe)
         way: Channel = channels.build(recipe, parts.method) if channel is None else channel
         if resume:
@@ -122,17 +121,6 @@ def remembered(folder: str | Path) -> dict[str, Any] | None:
 
 
 # --- before the first round -------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """One thread for PyTorch: scoring a model needs no more, and clients may live on the same machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _check_resumed(recipe: Recipe, folder: str | Path) -> None:

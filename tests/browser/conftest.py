@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.browser.stage import Browser, browsers, missing
@@ -11,6 +13,8 @@ KINDS = [found.kind for found in browsers()] or ["none"]
 def browser(request: pytest.FixtureRequest) -> Browser:
     """Each browser that is found; the test is skipped, with what is lacking, where there is none."""
     lacking = missing()
+    if lacking and os.environ.get("SORDINO_NEEDS_BROWSER"):
+        pytest.fail(f"{lacking} (SORDINO_NEEDS_BROWSER is set, as `make test` does where Chromium and npm are there)")
     if lacking:
         pytest.skip(lacking)
     return next(found for found in browsers() if found.kind == request.param)

@@ -39,7 +39,7 @@ def missing() -> str:
     if shutil.which("node") is None:
         return "browser tests need Node 20 or newer: install nodejs"
     if not (WEB / "node_modules/playwright-core").is_dir():
-        return "browser tests need the page's packages: npm ci in web/"
+        return "browser tests need the page's packages: make page"
     if not (PAGE / "index.html").is_file():
         return "browser tests need the built page: make page"
     if not browsers():

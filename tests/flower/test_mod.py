@@ -391,19 +391,19 @@ class OneNode(Grid):
     def run(self) -> Any: ...
 
     def create_message(self, *given: Any, **more: Any) -> Message:
-        raise NotImplementedError
+        raise AssertionError("nothing of ours asks a grid for this")
 
     def push_messages(self, messages: Any) -> Any:
-        raise NotImplementedError
+        raise AssertionError("nothing of ours asks a grid for this")
 
     def pull_messages(self, message_ids: Any) -> Any:
-        raise NotImplementedError
+        raise AssertionError("nothing of ours asks a grid for this")
 
     def get_node_ids(self) -> Iterable[int]:
         return list(self.nodes)
 
     def get_nodes(self) -> Any:
-        raise NotImplementedError
+        raise AssertionError("nothing of ours asks a grid for this")
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         found = []

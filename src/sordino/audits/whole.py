@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from sordino.audits import canaries, randomised_records, trusted_server, uploads
 from sordino.audits.asked import Asked, Found
@@ -20,6 +17,7 @@ from sordino.methods.central_dp import CentralDp
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.ldpfl import Ldpfl
 from sordino.methods.local_only import LocalOnly
+from sordino.pace import one_thread
 from sordino.privacy.audit import VIOLATED, Row
 from sordino.privacy.history import ranges
 from sordino.privacy.statement import Audited, Statement
@@ -80,7 +78,7 @@ class Audit:
 def audit(path: Path | str, asked: Asked | None = None) -> Audit:
     """Audit a finished run; nothing is written (`Audit.write` does that)."""
     wanted = Asked() if asked is None else asked
-    with _one_thread():
+    with one_thread():
         run = Finished.open(path)
         found = _found(run, wanted)
     return Audit(run, found, _with_evidence(run, found))
@@ -134,17 +132,6 @@ def _earlier(folder: RunFolder) -> dict[Key, Audited]:
                 audited["epsilon"], audited["confidence"], audited["trials"], audited["attack"], audited["delta"]
             )
     return found
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """One thread for PyTorch, as in a run: with more, threads and workers would fight for the cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 __all__ = ["FILE", "Audit", "audit"]

@@ -8,6 +8,7 @@ import shutil
 import socket
 import stat
 import threading
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -98,19 +99,7 @@ class Service:
         """The response to a request; a refusal says why in words that tell nothing of other federations."""
         client = self._client
         try:
-            match request.what:
-                case What.HELLO:
-                    known = {"name": client.identity.name, "id": client.identity.id}
-                    return Response(True, json.dumps(known).encode())
-                case What.JOIN:
-                    self._join(request.payload)
-                    return Response(True)
-                case What.RECEIPT:
-                    client.receive_receipt(request.step, request.payload)
-                    return Response(True)
-                case What.STEP:
-                    reply = client.reply(request.step, request.payload)
-                    return Response(not reply.reason, reply.answer, reply.reason, reply.receipt)
+            return handled(client, request, self._join)
         except Refused as error:
             return Response(False, reason=error.reason.value)
         except Exception as error:  # a request must not end the service
@@ -177,4 +166,20 @@ class Unreachable(SordinoError):
     """No socket could be made."""
 
 
-__all__ = ["Service", "Unreachable"]
+def handled(client: Client, request: Request, join: Callable[[bytes], object]) -> Response:
+    """What a client does with a request; `join` decides on invitations. `Refused` is for the caller to put in words."""
+    match request.what:
+        case What.HELLO:
+            return Response(True, json.dumps({"name": client.identity.name, "id": client.identity.id}).encode())
+        case What.JOIN:
+            join(request.payload)
+            return Response(True)
+        case What.RECEIPT:
+            client.receive_receipt(request.step, request.payload)
+            return Response(True)
+        case What.STEP:
+            reply = client.reply(request.step, request.payload)
+            return Response(not reply.reason, reply.answer, reply.reason, reply.receipt)
+
+
+__all__ = ["Service", "Unreachable", "handled"]

@@ -8,7 +8,6 @@ and its ledger, and goes through the protocol of a real federation; whoever has 
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +25,7 @@ from flwr.app import Context, Message  # noqa: E402 (after what says that it is 
 from flwr.clientapp import ClientApp  # noqa: E402
 from flwr.serverapp import Grid, ServerApp  # noqa: E402
 
-from sordino.client.frames import Request, Response, What  # noqa: E402
+from sordino.client.frames import Request, Response  # noqa: E402
 from sordino.flower.app import check_recipe  # noqa: E402
 from sordino.flower.server_app import RunConfig, coordinate, said_aloud  # noqa: E402
 
@@ -194,20 +193,10 @@ def client_app(clients: Path, seed: int) -> ClientApp:
 def respond(client: Client, request: Request) -> Response:
     """As the client's service responds, but for the owner, who agrees to everything here."""
     from sordino.client.refusal import Refused
+    from sordino.client.service import handled
 
     try:
-        match request.what:
-            case What.HELLO:
-                return Response(True, json.dumps({"name": client.identity.name, "id": client.identity.id}).encode())
-            case What.JOIN:
-                client.join(request.payload)
-                return Response(True)
-            case What.RECEIPT:
-                client.receive_receipt(request.step, request.payload)
-                return Response(True)
-            case What.STEP:
-                reply = client.reply(request.step, request.payload)
-                return Response(not reply.reason, reply.answer, reply.reason, reply.receipt)
+        return handled(client, request, client.join)
     except Refused as error:
         return Response(False, reason=str(error)[:1000])
 

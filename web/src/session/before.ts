@@ -1,35 +1,9 @@
 /** What a person can know before joining: the federations there are, what the data holds, what the rounds will cost. */
 import { Ledger } from "../privacy/ledger.ts";
 import { PrivacyRoom } from "../privacy/privacy.ts";
-import { Refused } from "../wire/refusal.ts";
 import { readTask } from "../wire/task.ts";
 import { dataRoom } from "./rooms.ts";
 import type { Budget, DataSource, DataSummary } from "./session.ts";
-
-/** One line of GET /api/federations (docs/web-protocol.md, Addresses). */
-export interface FederationSummary {
-  name: string;
-  title: string;
-  summary: string;
-  operator: string;
-  method: string;
-  clients: number;
-  state: "waiting" | "training" | "finished" | "failed";
-  round: number;
-  rounds: number;
-  quorum: number;
-  participants: number;
-  accuracy: number | null;
-  loss: number | null;
-  why: string;
-}
-
-/** GET /api/federations/NAME. */
-export interface FederationDetail extends FederationSummary {
-  history: { round: number; accuracy: number | null; loss: number | null }[];
-  statement: unknown;
-  task: unknown;
-}
 
 /** What a budget allows in a federation, by the page's own arithmetic. */
 export interface Outlook {
@@ -53,22 +27,6 @@ export interface Capabilities {
   notes: string[];
   /** whether taking part is possible at all */
   able: boolean;
-}
-
-export async function listFederations(server: string): Promise<FederationSummary[]> {
-  return fetched<FederationSummary[]>(`${server}/api/federations`);
-}
-
-export async function describeFederation(server: string, name: string): Promise<FederationDetail> {
-  return fetched<FederationDetail>(`${server}/api/federations/${encodeURIComponent(name)}`);
-}
-
-async function fetched<T>(address: string): Promise<T> {
-  const answer = await fetch(address).catch(() => null);
-  if (!answer) throw new Refused("the server cannot be reached: check your connection and try again");
-  const content = (await answer.json().catch(() => ({}))) as T & { error?: string };
-  if (!answer.ok) throw new Refused(content.error ?? `the server answered with an error (${answer.status})`);
-  return content;
 }
 
 /** Reads the data as a session would, to show what is in it; nothing is kept. */

@@ -193,7 +193,11 @@ class PageSession implements Session {
           const { id, proof, last } = await this.#rooms.privacy.identity();
           return { type: "hello", protocol: 1, id, proof, kind: "page", token: this.#options.token ?? "", task: this.#digest, last };
         },
-        welcome: (welcome) => this.#welcomed(welcome).then(resolve, reject),
+        welcome: (welcome) => {
+          const ready = this.#welcomed(welcome);
+          this.#turn = Promise.allSettled([this.#turn, ready]).then(() => undefined); // a plan may come before the records have
+          return ready.then(resolve, reject);
+        },
         message: (message) => this.#heard(message),
         request: (bytes) => this.#requested(bytes),
         away: (seconds, reason) => this.#away(seconds, reason),

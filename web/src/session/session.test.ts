@@ -159,6 +159,29 @@ describe("taking part", () => {
     expect((await session.statement()).server).toEqual({ text: "the server's words" });
   });
 
+  test("trains on the sample even where the first plan comes before its records do", async () => {
+    await session.leave();
+    let deliver = () => {};
+    const delivered = new Promise<void>((resolve) => (deliver = resolve));
+    const rooms: Parts["rooms"] = (onStep) => ({
+      ...roomsOn(name)(onStep),
+      data: { load: async () => delivered.then(() => new DataRoom().load({ kind: "drawings", drawings }, task, null)) },
+    }) as unknown as Rooms;
+    session = begin({ data: { kind: "sample" } }, { rooms });
+    const started = session.start();
+    await until(() => server.now?.texts.length);
+    await new Promise((resolve) => setTimeout(resolve, 20)); // the welcome is there, the records are not
+    server.now.ask(1);
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    expect(server.now.frames).toHaveLength(0);
+    deliver();
+    await started;
+    await until(() => server.now.frames.length);
+    expect(heard("error")).toEqual([]);
+    expect(heard("trained")).toMatchObject([{ round: 1 }]);
+    expect(heard("data")).toMatchObject([{ summary: { records: 30 } }]);
+  });
+
   test("tells of accuracy once a round, and of who is there", async () => {
     await session.start();
     for (const accuracy of [0.5, 0.5]) server.now.say({ type: "status", round: 3, participants: 4, needed: 2, accuracy });

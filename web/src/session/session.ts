@@ -159,5 +159,5 @@ export interface Statement {
 }
 
 export { openSession } from "./open.ts";
-export { checkData, listFederations, describeFederation, planFor, pageBuild, capabilities } from "./before.ts";
-export type { FederationSummary, FederationDetail, Outlook, Capabilities } from "./before.ts";
+export { checkData, planFor, pageBuild, capabilities } from "./before.ts";
+export type { Outlook, Capabilities } from "./before.ts";
