@@ -58,7 +58,7 @@ def _mechanisms() -> dict[str, tuple[Mechanism, str]]:
     return {
         "two-point": (TwoPoint(1.0, box), ""),
         "sign": (RandomizedSign.response(1.0, box), "a vote: its mean is not the value"),
-        "bits (000's records)": (BitRandomizer.rappor(VALUES * 1.0, BitString(VALUES)), "per bit"),
+        "bits (LDPFL's records)": (BitRandomizer.rappor(VALUES * 1.0, BitString(VALUES)), "per bit"),
         "label, of 10": (RandomizedLabel(1.0, FiniteSet(10)), "of one entry of a one-hot vector"),
         "exponential": (Exponential(1e-3, IntegerRange(1.0, 3)), "alpha M = 1"),
         "laplace, box": (Laplace(1.0, box), ""),
@@ -79,7 +79,7 @@ def mechanism_rows() -> Rows:
     rows: Rows = [["mechanism", "honest values", "estimates of legal reports", "vector, L2", "what bounds it", ""]]
     for name, (mechanism, note) in _mechanisms().items():
         found = reach(mechanism, VALUES, limit=PLAIN_LIMIT)
-        honest = {"bits (000's records)": "0 or 1", "label, of 10": "0 or 1", "none": "any"}.get(name, "-1 to 1")
+        honest = {"bits (LDPFL's records)": "0 or 1", "label, of 10": "0 or 1", "none": "any"}.get(name, "-1 to 1")
         low, high = float(found.lowest.min()), float(found.highest.max())
         rows.append([name, honest, f"{low:,.4g} to {high:,.4g}", f"{found.length:,.4g}", found.bound, note])
     return rows

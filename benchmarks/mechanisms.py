@@ -84,7 +84,7 @@ def candidates(size: int) -> list[Candidate]:
 
 
 def numpy_two_point(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Algorithm 2 of paper 002 written down with 32-bit floats: weights in, perturbed weights out."""
+    """Algorithm 2 of LDP-FL written down with 32-bit floats: weights in, perturbed weights out."""
     k = np.float32((np.e + 1) / (np.e - 1))
     return np.where(numpy_bits(x, rng), k, -k)
 
@@ -178,6 +178,14 @@ def goals(found: list[Candidate]) -> list[tuple[str, float, float]]:
     ]
 
 
+def verdict(what: str, ratio: float, wanted: float) -> tuple[str, str, str, str]:
+    """A row of the table of goals; the ratio with as many digits as it takes not to be rounded across its goal."""
+    met = ratio >= wanted
+    texts = (f"{ratio:.{digits}f}" for digits in range(2, 20))
+    shown = next((text for text in texts if (float(text) >= wanted) == met), repr(ratio))
+    return what, shown, f">= {wanted}", "met" if met else "missed"
+
+
 PEAK = """
 import resource, sys
 import numpy as np
@@ -196,7 +204,7 @@ def memory(values: int, console: Console) -> dict[str, float]:
     for mechanism in ("m.TwoPoint(1.0)", "m.Laplace(1.0)", "m.Laplace(1.0, m.L1Ball(1.0))", "m.Gaussian(1.0)"):
         code = PEAK.format(values=values, mechanism=mechanism)
         peaks[mechanism] = float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
-        met = "met" if peaks[mechanism] <= EXTRA_BYTES else "MISSED"
+        met = "met" if peaks[mechanism] <= EXTRA_BYTES else "missed"
         table.add_row(mechanism, f"{peaks[mechanism] / 1e9:.2f}", f"<= {EXTRA_BYTES / 1e9} {met}")
     console.print(table)
     return peaks
@@ -213,8 +221,8 @@ def main() -> None:
     found = candidates(2**20 if options.quick else 2**22)
     measure(found, 3 if options.quick else 7, console)
     table = Table("goal", "measured", "wanted", "", title="Ratios", title_justify="left")
-    for what, ratio, wanted in goals(found):
-        table.add_row(what, f"{ratio:.2f}", f">= {wanted}", "met" if ratio >= wanted else "MISSED")
+    for goal in goals(found):
+        table.add_row(*verdict(*goal))
     console.print(table)
     peaks = {} if options.quick else memory(10**8, console)
     if options.json:

@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -34,6 +35,19 @@ def test_the_table_names_unit_adjacency_and_adversary_beside_every_epsilon():
     assert result.exit_code == 0
     for word in ("one value", "coordinate, server", "claimed", "proven", "audited", "consistent", "95% confidence"):
         assert word in result.stdout
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_verdict_can_be_read_on_any_terminal(columns, monkeypatch):
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", run("laplace", "--trials", "2000").stdout)
+    cells = [line.strip("│").split("│") for line in text.splitlines() if line.startswith("│")]
+    verdicts = " ".join(" ".join(row[-1].strip() for row in cells).split())
+    assert verdicts == "consistent consistent claim refuted by experiment"
+    assert ("show also:" in text and "trials" in text.rpartition("show also:")[2]) == (columns == 80)
+    assert "1 published claim is refuted by experiment" in text
 
 
 def test_several_strengths_give_rows_for_each():

@@ -191,6 +191,30 @@ def test_verify_with_the_head_of_a_longer_ledger_fails(path: Path) -> None:
     assert "of your receipt is not in it" in result.output
 
 
+@pytest.mark.parametrize("given", ["abc", "g" * 64, "ab" * 33], ids=["short", "other digits", "long"])
+def test_a_head_that_cannot_be_one_is_refused_and_says_nothing_about_the_ledger(path: Path, given: str) -> None:
+    fill(path)
+    result = sordino("verify", path, "--head", given)
+    assert result.exit_code == 1
+    assert "64 hexadecimal digits" in result.stderr and "was not looked at" in result.stderr
+    assert "damaged" not in result.output and result.stdout == ""
+
+
+def test_a_head_in_capitals_is_the_same_head(path: Path) -> None:
+    head = fill(path)
+    assert as_json("verify", path, "--head", f" {head.upper()} ")["sound"]
+
+
+def test_on_a_narrow_terminal_what_is_unprotected_stays_in_sight(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(path)
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    text = sordino("show", path).stdout
+    _, _, entries = text.partition("Entries")
+    assert "UNPROTECTED" in entries and "infinite," in entries and "…" not in text
+    assert "show also: time." in entries
+
+
 @pytest.mark.parametrize("command", ["show", "verify"])
 def test_looking_at_a_missing_file_makes_none(path: Path, command: str) -> None:
     result = sordino(command, path)

@@ -189,6 +189,16 @@ def test_the_table_of_the_guide_is_what_its_command_prints():
     assert told == [[row[0], row[1], row[3], row[4], row[6]] for row in shown]
 
 
+def test_the_guide_says_what_is_left_of_an_update_where_noise_is_louder_than_it_looks():
+    page = (Path(__file__).parent.parent / "docs" / "planning.md").read_text()
+    (command,) = re.findall(r"\$ sordino plan (--values .*)", page)
+    found = {answer["mechanism"]: answer["average"] for answer in json.loads(run(*command.split(), "--json").stdout)}
+    for mechanism, noise, kept in (("laplace (l1)", "0.58", "0.016"), ("exponential", "0.069", "0.0075")):
+        average = found[mechanism]
+        assert f"{average['noise']:.2g}" == noise and f"{average['update']:.2g}" == kept
+        assert noise in page and kept in page
+
+
 def test_the_other_figures_of_the_guide_are_what_its_commands_print():
     page = (Path(__file__).parent.parent / "docs" / "planning.md").read_text()
     first = run(*re.findall(r"\$ sordino plan (--mechanism two-point .*)", page)[0].split()).stdout

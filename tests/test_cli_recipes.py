@@ -1,6 +1,7 @@
 """`sordino recipes` and its commands, as their users call them."""
 
 import json
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,30 @@ def test_the_list_says_what_each_recipe_is() -> None:
     assert "fedavg, two-point" in text
 
 
+@pytest.mark.parametrize(
+    ("columns", "shown", "left_out"),
+    [
+        (80, ["name", "summary"], "clients; data; model; method, mechanism; paper"),
+        (120, ["name", "summary", "clients", "method, mechanism"], "data; model; paper"),
+        (200, ["name", "summary", "clients", "data", "model", "method, mechanism", "paper"], ""),
+    ],
+    ids=["80", "120", "200"],
+)
+def test_a_narrow_terminal_has_fewer_columns_and_whole_names(
+    columns: int, shown: list[str], left_out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = re.sub(r"\x1b\[[0-9;]*m", "", sordino().stdout)
+    heading = next(line for line in text.splitlines() if line.startswith("┃"))
+    assert [cell.strip() for cell in heading.strip("┃").split("┃")] == shown
+    names = [line.split("│")[1].strip() for line in text.splitlines() if line.startswith("│")]
+    assert [name for name in names if name] == list(shipped())
+    assert max(map(len, text.splitlines())) <= columns and "…" not in text
+    assert (f"show also: {left_out}." in " ".join(text.split())) == bool(left_out)
+
+
 def test_show_prints_the_whole_recipe_as_it_would_run() -> None:
     result = sordino("show", "two-point-digits", "--set", "training.epochs=5", "--set", "clients.epsilon=3")
     assert result.exit_code == 0
@@ -91,6 +116,10 @@ def test_check_says_all_that_is_wrong(tmp_path: Path) -> None:
         (["model.name=logistics"], "model: unknown model 'logistics': did you mean 'logistic'?"),
         (["model.name=mlp", "model.options.widths=[3]"], "model: unknown option of mlp 'widths'"),
         (["model.name=lenet"], "model: "),
+        (
+            ["model.name=tests.engine.tiny:Normed", "model.buffers=refuse"],
+            "model: the model keeps running statistics of its client's data (second.running_mean",
+        ),
         (["method.range.radius={fc2=0.1}"], "method.range.radius: names the layers fc2; the model logistic has fc:"),
         (["method.range.centre={a=0.1}"], "method.range.centre: names the layers a; the model logistic has fc:"),
     ],

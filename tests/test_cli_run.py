@@ -3,6 +3,8 @@
 import json
 import re
 import signal
+import subprocess
+import sys
 import warnings
 from html.parser import HTMLParser
 from pathlib import Path
@@ -114,6 +116,38 @@ REFUSED = {
 }  # fmt: skip
 
 
+AT_ONCE = {
+    "device": (("quickstart", "--device", "gpu"), "unknown device 'gpu'"),
+    "workers": (("quickstart", "--workers", "0"), "workers must be at least 1, got 0"),
+    "folder": (("quickstart", "--out", "."), "is not empty"),
+    "PyTorch itself": (("quickstart",), "this needs PyTorch: pip install 'sordino[learn]'"),
+}
+
+
+def test_what_is_plainly_wrong_is_refused_before_pytorch_is_loaded(tmp_path):
+    (tmp_path / "mine").touch()
+    code = """
+import json, sys, warnings
+sys.modules["torch"] = None  # as where it is not installed
+warnings.simplefilter("ignore")
+from typer.testing import CliRunner
+from sordino.cli import app
+results = [CliRunner().invoke(app, command) for command in json.load(sys.stdin)]
+print(json.dumps([(result.exit_code, result.stderr) for result in results]))
+"""
+    commands = [["run", *arguments] for arguments, _ in AT_ONCE.values()]
+    commands += [["sweep", "quickstart", "--workers", "0"], ["reproduce", "webfed", "--device", "gpu"]]
+    commands += [["client", "init", "x", "--data", "digits", "--budget", "5"]]
+    commands += [["deploy", "init", "x", "--recipe", "quickstart", "--host", "localhost"]]
+    wanted = [sentence for _, sentence in AT_ONCE.values()]
+    wanted += [AT_ONCE["workers"][1], AT_ONCE["device"][1]] + [AT_ONCE["PyTorch itself"][1]] * 2
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=json.dumps(commands), capture_output=True, text=True, cwd=tmp_path
+    )
+    for (exit_code, said), sentence in zip(json.loads(done.stdout), wanted, strict=True):
+        assert exit_code == 1 and said.startswith("Refused: ") and sentence in said
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_refusal_is_one_plain_text_and_leaves_no_folder(name, tiny, tmp_path, monkeypatch):
     if name == "no gpu":
@@ -202,6 +236,7 @@ def test_budgets_that_run_out_end_the_run_with_a_sentence_and_a_whole_report(tin
     result = sordino("run", tiny, *mechanism, *budget, "--out", tmp_path / "run", "--json")
     found = json.loads(result.stdout)
     assert found["rounds"] == 2 and "all 4 clients declined in round 3" in found["stopped"]
+    assert "spent most (claimed, against server, adjacency client, delta 0)" in result.stderr.replace("\n", " ")
     assert "1300 of 1400 is spent" in found["stopped"] and "clients.budget" in found["stopped"]
     assert "declined in round 3" in (tmp_path / "run/report.html").read_text()
     assert "lasts for 2 of 9 rounds" in result.stderr or "round 3" in result.stderr

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from xml.etree import ElementTree
 
@@ -16,7 +17,7 @@ from sordino.recipe import Recipe
 from sordino.reproduce import experiments as listing
 from sordino.reproduce.carry_out import turns
 from sordino.reproduce.experiments import PAPERS, Experiment, chosen, experiments
-from sordino.reproduce.pages import Row, rows, table, write_overview, write_paper
+from sordino.reproduce.pages import Row, privacy_cells, rows, table, write_overview, write_paper
 from sordino.reproduce.plots import plot
 from sordino.reproduce.records import Record, Records, Stated, essence
 
@@ -76,6 +77,35 @@ def test_a_table_gives_mean_spread_difference_and_both_epsilons():
     assert row.verdict == "reproduced"
 
 
+def test_of_several_seeds_the_largest_epsilon_is_shown():
+    def of(seed, proven, claimed):
+        stated = (
+            Stated("client", "server", 1e-5, proven, claimed, ""),
+            Stated("coordinate", "server", 1e-5, 9.0, None, ""),
+        )
+        return record("a", seed, 0.6, privacy=stated)
+
+    def cells(*seeds):
+        return privacy_cells(Row(Experiment("a", "a", "r"), seeds))
+
+    assert cells(of(1, 2.0, 1.0), of(2, 3.0, 1.0), of(3, 2.5, 1.0))[1] == "3 at delta 1e-05 (client, server)"
+    assert cells(of(1, "infinite", 1.0), of(2, 3.0, 1.0))[1] == "infinite (client, server)"
+    assert cells(of(1, "infinite", 1.0), of(2, "infinite", 4.0))[0] == "4 (client, server)"
+
+
+def test_a_record_added_is_never_shown_without_a_record_exchanged():
+    stated = (
+        Stated("record (replace)", "server", 1e-5, 0.856, None, ""),
+        Stated("record (add/remove)", "server", 1e-5, 0.425, None, ""),
+        Stated("record (replace)", "summed(3)", 1e-5, 0.1, None, ""),
+    )
+    claimed, proven = privacy_cells(Row(Experiment("a", "a", "r"), (record("a", 1, 0.6, privacy=stated),)))
+    assert claimed == "none"
+    assert proven == (
+        "0.425 at delta 1e-05 (record (add/remove), server); 0.856 at delta 1e-05 (record (replace), server)"
+    )
+
+
 def test_what_was_not_run_or_not_stated_says_so():
     assert Row(Experiment("a", "a", "r", figure=5.0), ()).verdict == "not run"
     assert Row(Experiment("a", "a", "r"), (record("a", 1, 0.6),)).verdict == "not stated"
@@ -85,12 +115,44 @@ def test_what_was_not_run_or_not_stated_says_so():
 
 def test_a_plot_is_sound_svg_and_escapes():
     found = [
-        Row(Experiment(f"e-{k}", "t", "r", figure=50.0 + k, x=float(k)), (record("a", 1, 0.5), record("a", 2, 0.6)))
+        Row(
+            Experiment(f"e-{k}", "t", "r", figure=50.0 + k, x=float(k), axis="d < e"),
+            (record("a", 1, 0.5), record("a", 2, 0.6)),
+        )
         for k in range(3)
     ]
     root = ElementTree.fromstring(plot("a < b & c", found))
     circles = root.findall("{http://www.w3.org/2000/svg}circle")
     assert len(circles) == 3 + 1  # ours, and the legend's
+    assert "d < e" in [text.text for text in root.findall("{http://www.w3.org/2000/svg}text")]
+
+
+def varied(monkeypatch, tmp_path, ran):
+    """The page of an experiment at x = 1, 2 and 3, of which some were run."""
+    found = [
+        Experiment(f"e-{k}", f"noise {k}", "two-point-digits", TINY, group="over x", x=float(k), where="Figure 1")
+        for k in (1, 2, 3)
+    ]
+    monkeypatch.setattr(listing, "import_module", lambda name: SimpleNamespace(EXPERIMENTS=found))
+    records = Records(tmp_path / "ldp-fl.jsonl")
+    for experiment in found[:ran]:
+        records.add(record(experiment.id, 1, 0.5, fingerprint=essence(experiment.settings(quick=False, seed=1))))
+    return write_paper("ldp-fl", records, tmp_path).read_text()
+
+
+def test_a_page_lists_what_was_not_run_and_its_table_has_figures_alone(monkeypatch, tmp_path):
+    page = varied(monkeypatch, tmp_path, 1)
+    assert "| noise 1 | Figure 1 | not stated | 50.00 |" in page
+    assert "\n\nNot run:\n\n* Figure 1: noise 2 / 3\n" in page
+    assert page.count("| noise") == 1 and "not run" not in page
+
+
+def test_a_single_point_makes_no_figure(monkeypatch, tmp_path):
+    assert "![" not in varied(monkeypatch, tmp_path, 1)
+    assert "![over x](figures/ldp-fl-over-x.svg)" in varied(monkeypatch, tmp_path, 2)
+    drawn = ElementTree.parse(tmp_path / "papers" / "figures" / "ldp-fl-over-x.svg")
+    said = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert "1" in said and "2" in said and "3" not in said  # no place is kept for what was not run
 
 
 def test_the_command_runs_records_resumes_and_writes_pages(paper, tmp_path):
@@ -143,7 +205,7 @@ def test_quick_runs_never_get_into_the_pages(paper, tmp_path):
             records.add(record(experiment.id, 1, 0.4321, quick=True, fingerprint=asked))
     page = write_paper("ldp-fl", records, tmp_path / "docs")
     overview = write_overview(lambda _: records, tmp_path / "docs")
-    assert "not run" in page.read_text() and "not run" in overview.read_text()
+    assert "Not run:" in page.read_text() and "not run" in overview.read_text()
     assert "43.21" not in page.read_text() + overview.read_text()
 
 
@@ -154,6 +216,19 @@ def test_seeds_take_turns_and_quick_runs_have_one():
     assert [turn.seed for turn in turns([thrice, once], quick=True, seeds=None)] == [1, 1]
     assert [turn.seed for turn in turns([once], quick=True, seeds=2)] == [1, 2]
     assert turns([], quick=True, seeds=None) == ()
+
+
+def test_no_seeds_are_refused_and_not_taken_for_all_of_them(paper, tmp_path):
+    with pytest.raises(InvalidInput, match="1 or more, got 0"):
+        turns([Experiment("once", "", "r")], quick=False, seeds=0)
+    assert quick_run(tmp_path, "--seeds", "0").exit_code == 2
+    assert not any(tmp_path.iterdir())
+
+
+def test_without_a_terminal_a_line_now_and_then_says_how_far_it_is(paper, tmp_path, monkeypatch):
+    assert "round" not in quick_run(tmp_path / "short").stderr  # a run of less than a minute
+    monkeypatch.setattr("sordino.cli.reproduce.Display.PLAIN_SECONDS", 0.0)
+    assert re.search(r"headline, seed 1: round 1 of \d+, accuracy \d", quick_run(tmp_path / "long").stderr)
 
 
 def test_a_run_of_other_settings_does_not_stand_in_the_way(paper, tmp_path, monkeypatch):
@@ -235,6 +310,19 @@ def test_every_experiment_of_a_paper_has_a_sound_recipe(name):
         for quick in (False, True):
             recipe = experiment.settings(quick=quick, seed=1)
             assert recipe.seed == 1
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_plot_says_what_its_axis_is(name):
+    for experiment in experiments(name):
+        assert experiment.axis or not experiment.group, experiment.id
+        assert "epsilon" not in experiment.group or re.search("claimed|proven", experiment.axis), experiment.id
+
+
+def test_every_figure_of_the_pages_is_shown_by_one():
+    papers = Path(__file__).parent.parent / "docs" / "papers"
+    shown = {found for page in papers.glob("*.md") for found in re.findall(r"\(figures/(.+?)\)", page.read_text())}
+    assert shown == {path.name for path in (papers / "figures").iterdir()}
 
 
 @pytest.mark.parametrize("name", PAPERS)

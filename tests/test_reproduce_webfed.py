@@ -71,7 +71,8 @@ def paper(monkeypatch: pytest.MonkeyPatch) -> None:
         Experiment(
             "one", "digits", "two-point-digits", TINY, figure=90.0, earlier=((1, 50.0), (2, 60.0)),
             curves="over rounds", group="over x", x=1.0, note="said once",
-        )
+        ),
+        Experiment("two", "digits again", "two-point-digits", (*TINY, "seed=2"), group="over x", x=2.0),
     ]  # fmt: skip
     monkeypatch.setattr(listing, "import_module", lambda name: module)
 
@@ -80,22 +81,22 @@ def test_one_run_serves_all_its_rows(paper: None, tmp_path) -> None:
     command = ["reproduce", "webfed", "--out", str(tmp_path / "out"), "--docs", str(tmp_path), "--workers", "1"]
     done = CliRunner().invoke(app, [*command, "--json"])
     assert done.exit_code == 0, done.output
-    assert done.stderr.count("running") == 1
-    (kept,) = Records(tmp_path / "papers" / "records" / "webfed.jsonl").all()
+    assert done.stderr.count("running") == 2
+    kept, _ = Records(tmp_path / "papers" / "records" / "webfed.jsonl").all()
     found = json.loads(done.stdout)["webfed"]
-    assert [row["paper"] for row in found] == [90.0, 50.0, 60.0]
-    assert [row["ours"] for row in found] == [pytest.approx(100 * dict(kept.curve)[round]) for round in (3, 1, 2)]
+    assert [row["paper"] for row in found] == [90.0, 50.0, 60.0, None]
+    assert [row["ours"] for row in found[:3]] == [pytest.approx(100 * dict(kept.curve)[round]) for round in (3, 1, 2)]
     page = (tmp_path / "papers" / "webfed.md").read_text()
     assert page.count("said once") == 1
     assert "(figures/webfed-over-rounds.svg)" in page and "(figures/webfed-over-x.svg)" in page
     varied = ElementTree.fromstring((tmp_path / "papers" / "figures" / "webfed-over-x.svg").read_text())
-    assert len(varied.findall(f"{SVG}circle")) == 1 + 1  # the end of the run alone, and the legend's
+    assert len(varied.findall(f"{SVG}circle")) == 2 + 1  # the ends of the runs alone, and the legend's
     assert "digits, after round 2 | 60.00" in (tmp_path / "reproduction.md").read_text()
 
 
 def test_a_page_without_records_has_no_plot(paper: None, tmp_path) -> None:
     page = write_paper("webfed", Records(tmp_path / "none.jsonl"), tmp_path)
-    assert "not run" in page.read_text() and "![" not in page.read_text()
+    assert "Not run:" in page.read_text() and "![" not in page.read_text()
 
 
 # --- a plot over rounds -----------------------------------------------------------------------------------------------

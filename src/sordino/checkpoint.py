@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.durable import NotWritten, append_line, keep_lines, whole_lines, write_whole
+from sordino.durable import append_line, keep_lines, make_folder, whole_lines, write_whole
 from sordino.errors import InvalidInput
 from sordino.methods.interface import ClientState, State
 from sordino.privacy.history import Spent
@@ -110,17 +110,6 @@ class Checkpoint:
         return Belongings(self._folder / "clients")
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder unless it is there; where there is no room for it, say so."""
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise NotWritten(
-            f"the folder {folder} could not be made ({error.strerror or error}). Make room (or write elsewhere) and "
-            "do it again"
-        ) from None
-
-
 class Belongings(UserDict[int, ClientState]):
     """What clients made before the first round: kept in memory, and in a file each where there is a folder.
 
@@ -139,7 +128,6 @@ class Belongings(UserDict[int, ClientState]):
         if client in self.data:
             raise InvalidInput(f"client {client} has prepared before: what it made then is what counts")
         if self._folder is not None:
-            make_folder(self._folder.parent)
             make_folder(self._folder)
             ordered = {name: np.asarray(array, order="C") for name, array in made.items()}
             write_whole(self._folder / f"{client}.safetensors", save(ordered))
@@ -159,4 +147,4 @@ def _belongings(path: Path) -> ClientState:
         ) from None
 
 
-__all__ = ["Belongings", "Checkpoint", "Saved", "make_folder", "packed", "unpacked"]
+__all__ = ["Belongings", "Checkpoint", "Saved", "packed", "unpacked"]

@@ -36,7 +36,10 @@ class Fleet(Protocol):
 
 
 class Channel(Protocol):
-    """How reports travel; a channel of several steps calls `exchange` once for each."""
+    """How reports travel; a channel of several steps calls `exchange` once for each.
+
+    It may say by `leaving` in which of them a report leaves; else one may leave in any.
+    """
 
     def collect(
         self,
@@ -51,9 +54,9 @@ class Channel(Protocol):
 class NobodyLeft(SordinoError):
     """Every client of the federation was asked and declined: no budget is left, and the run ends."""
 
-    def __init__(self, message: str, held: Round | None = None) -> None:
+    def __init__(self, message: str, attendance: Attendance) -> None:
         super().__init__(message)
-        self.held = held  #: the round that they declined, which has not counted; None for a preparation
+        self.attendance = attendance  #: of what they declined, a round or the preparation
 
 
 _WHY_DECLINED = (
@@ -84,8 +87,8 @@ class Rules:
 class Attendance:
     """Who answered what in one round."""
 
-    asked: int = 0
-    clients: tuple[int, ...] = ()  #: those who were asked
+    chosen: tuple[int, ...] = ()  #: those whom the round is about
+    clients: tuple[int, ...] = ()  #: those of them who were sent what a report answers: from nobody else one can leave
     reported: list[int] = field(default_factory=list)
     declined: list[int] = field(default_factory=list)
     withdrawn: list[int] = field(default_factory=list)  #: declined in a later step: something may have left by then
@@ -94,6 +97,11 @@ class Attendance:
     strays: Counter[str] = field(default_factory=Counter)  #: late, duplicate, not asked, another plan, unreadable
     bytes_up: int = 0
     bytes_down: int = 0
+
+    @property
+    def asked(self) -> int:
+        """How many the round is about."""
+        return len(self.chosen)
 
     @property
     def others(self) -> dict[str, int]:
@@ -134,12 +142,13 @@ class Coordinator:
         if plan is None:
             raise InvalidInput(f"{type(self._method).__name__} has nothing to prepare: begin with the first round")
         messages = dict.fromkeys(range(self._method.clients), plan.encode())
-        attendance = Attendance(len(messages), tuple(messages), bytes_down=sum(map(len, messages.values())))
+        everybody = tuple(messages)
+        attendance = Attendance(everybody, everybody, bytes_down=sum(map(len, messages.values())))
         with closing(self._fleet.exchange("prepare", messages, None)) as answers:
             ready = _checked(answers, plan, frozenset(messages), attendance, attendance.declined, None)
             attendance.reported = [client for client, _ in ready]
         if len(attendance.declined) == len(messages):
-            raise NobodyLeft(f"all {len(messages)} clients declined to prepare: {_WHY_DECLINED}")
+            raise NobodyLeft(f"all {len(messages)} clients declined to prepare: {_WHY_DECLINED}", attendance)
         return attendance
 
     def round(self, state: State, plan: Plan | None = None) -> tuple[State, Round]:
@@ -153,11 +162,10 @@ class Coordinator:
         if plan.round != state.round + 1:
             raise InvalidInput(f"a plan of round {plan.round} cannot follow the state after round {state.round}")
         tally = self._method.tally(plan)
-        attendance = Attendance(len(clients), tuple(clients))
+        attendance = Attendance(tuple(clients))
         self._collect(plan, clients, tally, attendance)
         if clients and len(attendance.declined) == self._method.clients:
-            held = Round(plan.round, attendance, "all clients declined", time.monotonic() - began, None, plan)
-            raise NobodyLeft(f"all {len(clients)} clients declined in round {plan.round}: {_WHY_DECLINED}", held)
+            raise NobodyLeft(f"all {len(clients)} clients declined in round {plan.round}: {_WHY_DECLINED}", attendance)
         why_lost = self._why_lost(attendance, tally)
         after = state.unchanged() if why_lost else self._method.update(state, plan, tally)
         if not after.finite:
@@ -185,6 +193,8 @@ class Coordinator:
             nonlocal steps
             steps += 1
             declined = attendance.declined if steps == 1 else attendance.withdrawn
+            if step == getattr(self._channel, "leaving", step):
+                attendance.clients = tuple(dict.fromkeys((*attendance.clients, *messages)))
             deadline = None if self._rules.deadline is None else time.monotonic() + self._rules.deadline
             attendance.bytes_down += sum(map(len, messages.values()))
             with closing(self._fleet.exchange(step, messages, deadline)) as answers:

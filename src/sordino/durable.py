@@ -17,7 +17,7 @@ from sordino.errors import SordinoError
 
 try:
     import fcntl
-except ImportError:  # a system without such locks: there, nobody is kept out
+except ImportError:  # a system without such locks
     fcntl = None  # type: ignore[assignment]
 
 _BINARY = getattr(os, "O_BINARY", 0)  #: one system would otherwise translate line ends
@@ -40,7 +40,8 @@ def held(path: Path, what: str) -> Iterator[None]:
     """Hold the lock that the file at `path` stands for; where another process does, `InUse` says so of `what`.
 
     The lock is the system's (flock), not the file: it ends with its process, however that ends, and a file that a
-    killed one left behind locks nothing. A file system without such locks keeps nobody out.
+    killed one left behind locks nothing. Where there are no such locks, the file itself is the lock: one that a killed
+    process left behind keeps others out until a person removes it.
     """
     try:
         descriptor = _locked(path, what)
@@ -51,57 +52,117 @@ def held(path: Path, what: str) -> Iterator[None]:
     finally:
         with suppress(OSError):
             path.unlink()  # while it is held: whoever has opened it by now finds that it is gone, and makes a new one
-        os.close(descriptor)
-
-
-def _locked(path: Path, what: str) -> int:
-    """The open file, locked, and still the one at `path`: its last holder may just have removed it."""
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _BINARY, 0o666)
-        try:
-            _lock(descriptor, what)
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(descriptor), path.stat()):
-                    return descriptor
-        except BaseException:
+        if descriptor is not None:
             os.close(descriptor)
-            raise
-        os.close(descriptor)
 
 
-def _lock(descriptor: int, what: str) -> None:
+def _locked(path: Path, what: str) -> int | None:
+    """The open file, locked, and still the one at `path`, since its last holder may just have removed it.
+
+    None where there are no locks, and the file was not there before.
+    """
+    while True:
+        descriptor, new = _opened(path)
+        kept = False
+        try:
+            if not _lock(descriptor):
+                if not new:
+                    raise _in_use(descriptor, what, f", or remove {path} if that process has ended: locks are missing")
+                _sign(descriptor)
+                return None
+            with suppress(FileNotFoundError):
+                kept = os.path.samestat(os.fstat(descriptor), path.stat())
+            if kept:
+                _sign(descriptor)
+                return descriptor
+        except BlockingIOError:
+            raise _in_use(descriptor, what) from None
+        finally:
+            if not kept:
+                os.close(descriptor)
+
+
+def _opened(path: Path) -> tuple[int, bool]:
+    """The open file, and whether it is new."""
+    how = os.O_RDWR | os.O_CREAT | _BINARY
+    try:
+        return os.open(path, how | os.O_EXCL, 0o666), True
+    except FileExistsError:
+        return os.open(path, how, 0o666), False
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock an open file; False where the system or the file system has no locks."""
     if fcntl is None:
-        return
+        return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
-        raise InUse(
-            f"another process is running {what}{f' ({holder})' if holder else ''}, and two would spoil it. Wait until "
-            "it is done, or stop it first"
-        ) from None
+        raise
     except OSError:
-        return
-    with suppress(OSError):  # who it is helps others to find it, and is not what keeps them out
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()} on {platform.node()}\n".encode(), 0)
+        return False
+    return True
+
+
+def _in_use(descriptor: int, what: str, else_: str = "") -> InUse:
+    holder = os.read(descriptor, 200).decode(errors="replace").strip()
+    return InUse(
+        f"another process is running {what}{f' ({holder})' if holder else ''}, and two would spoil it. Wait until "
+        f"it is done, or stop it first{else_}"
+    )
+
+
+def _sign(descriptor: int) -> None:
+    """Who holds a lock: that helps others to find it, and is not what keeps them out."""
+    with suppress(OSError), open(descriptor, "r+b", closefd=False) as file:
+        file.truncate()
+        file.write(f"process {os.getpid()} on {platform.node()}\n".encode())
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Put `data` in place of the file at `path`, all or nothing: a reader sees the old bytes or the new ones."""
+def make_folder(folder: Path, mode: int = 0o777) -> None:
+    """Make a folder and those above it, durably, unless they are there; where there is no room for it, say so."""
+    try:
+        missing = [each for each in (folder, *folder.parents) if not each.exists()]
+        folder.mkdir(mode, parents=True, exist_ok=True)
+        for each in reversed(missing):
+            settle(each.parent)
+    except OSError as error:
+        raise NotWritten(
+            f"the folder {folder} could not be made ({_reason(error)}): make room, or choose another folder"
+        ) from None
+
+
+def settle(folder: Path) -> None:
+    """Make new names in a folder durable; not every system lets a folder be opened, and those need no such step."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        with suppress(OSError):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """Put `data` in place of the file at `path`, all or nothing: a reader sees the old bytes or the new ones.
+
+    The file has `mode`, less what the process's mask takes away, from its first byte on.
+    """
     draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}.draft")
     try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, mode)
         try:
             _write_all(descriptor, data)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
         draft.replace(path)
-        _settle(path.parent)
+        settle(path.parent)
     except OSError as error:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
@@ -135,7 +196,7 @@ def append_line(path: Path, line: bytes) -> None:
             _append_or_restore(descriptor, whole, line + b"\n")
         finally:
             os.close(descriptor)
-        _settle(path.parent)
+        settle(path.parent)
     except OSError as error:
         raise NotWritten(
             f"a line could not be added to {path} ({_reason(error)}). Nothing that was on disk is lost: "
@@ -206,24 +267,11 @@ def _after_line_end(path: Path, before: int) -> int:
     return 0
 
 
-def _settle(folder: Path) -> None:
-    """Make a new name durable; not every system lets a folder be opened, and those need no such step."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        with suppress(OSError):
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
 __all__ = [
-    "InUse", "NotWritten", "append_line", "held", "is_draft", "keep_lines", "last_line", "remove_drafts", "whole_lines",
-    "write_whole",
+    "InUse", "NotWritten", "append_line", "held", "is_draft", "keep_lines", "last_line", "make_folder", "remove_drafts",
+    "settle", "whole_lines", "write_whole",
 ]  # fmt: skip

@@ -26,9 +26,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sordino.checkpoint import Saved, make_folder, packed, unpacked
+from sordino.checkpoint import Saved, packed, unpacked
 from sordino.coordinator import Attendance
-from sordino.durable import NotWritten, write_whole
+from sordino.durable import NotWritten, make_folder, write_whole
 from sordino.errors import InvalidInput, SordinoError
 from sordino.messages import Plan
 from sordino.privacy.history import Spent, members, ranges
@@ -152,11 +152,10 @@ class Journal:
         with self._transaction():
             self._db.executemany("INSERT INTO about VALUES (?, ?)", about.items())
 
-    def start(self) -> int:
-        """Write down that a coordinator takes over; how many there have been."""
+    def start(self) -> None:
+        """Write down that a coordinator takes over."""
         with self._transaction():
             self._db.execute("INSERT INTO starts (time, process) VALUES (?, ?)", (_now(), os.getpid()))
-        return int(self._rows("SELECT count(*) FROM starts")[0][0])
 
     # --- plans
 
@@ -200,7 +199,7 @@ class Journal:
         path = self._folder / f"state-{ended.round:06d}.safetensors"
         write_whole(path, content)
         row = (
-            ended.round, _now(), ended.why_lost, ranges(attendance.clients), ranges(attendance.reported),
+            ended.round, _now(), ended.why_lost, ranges(attendance.chosen), ranges(attendance.reported),
             ranges(attendance.declined), _json(attendance.refused), _json(attendance.strays), ended.spent.to_line(),
             ended.record, path.name, hashlib.sha256(content).hexdigest(),
         )  # fmt: skip

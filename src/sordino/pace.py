@@ -24,6 +24,7 @@ from sordino.errors import InvalidInput, SordinoError
 from sordino.learning.datasets import cache_folder
 from sordino.learning.models import parameter_layout
 from sordino.learning.stacked import Execution, choose_width
+from sordino.places import check_device, check_workers
 
 WORTH_MEASURING = 1e9  #: records times parameters of a whole run: below it, a second of measuring does not repay
 WORTH_WORKERS = 1e9  #: below it, starting processes takes longer than it saves
@@ -43,23 +44,18 @@ def one_thread() -> Iterator[None]:
 
 def device_for(name: str) -> torch.device:
     """The device of that name; refused where there is none."""
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise InvalidInput(f"unknown device {name!r}: allowed are cpu, cuda and cuda:N") from None
+    check_device(name)
+    device = torch.device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InvalidInput("a GPU was asked for, but PyTorch finds none here: use --device cpu")
-    if device.type not in ("cpu", "cuda"):
-        raise InvalidInput(f"device {name!r} is not supported: allowed are cpu, cuda and cuda:N")
     return device
 
 
 def workers_for(asked: int | None, device: torch.device, effort: float, clients: int) -> int:
     """How many processes: as asked, else one per core where the work repays their start."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    check_workers(asked)
     if asked is not None:
-        if asked < 1:
-            raise InvalidInput(f"workers must be at least 1, got {asked}")
         return asked
     if device.type != "cpu" or effort < WORTH_WORKERS:
         return 1

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections import Counter
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -19,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from sordino import channels, preflight
 from sordino.checkpoint import Saved
-from sordino.client.invitation import Invitation
+from sordino.client.invitation import Invitation, check_real
 from sordino.coordinator import Attendance, Channel, Coordinator, Fleet, NobodyLeft, Rules
 from sordino.coordinator import Round as Held
 from sordino.course import LOST_ROUNDS, REAL, Course, Memory, Outcome, client_budgets, written
@@ -39,6 +38,7 @@ from sordino.report.records import Round, from_json, to_line
 from sordino.wiring import Federation, wire
 
 LONGEST_REASON = 500  #: letters of a client's reason that are kept
+_DECLINED_AGAIN = "its plan went out again after a restart, and all clients declined: what came before does not count"
 
 
 @runtime_checkable
@@ -74,8 +74,8 @@ def serve(
         reasons               client -> why it declined, in the last exchange
         receipts              client -> its last receipt; kept with each round, and put back here after a restart
         unreached             clients to whom nothing of the last exchange was sent: they released nothing
-        strays                what is wrong with answers that the fleet itself has turned away -> how many (a Counter);
-                              they are added to those of the round that ends next, and the Counter is emptied
+        take_strays()         what is wrong with answers that the fleet itself has turned away since it was last asked
+                              -> how many; they are added to those of the round that has just ended
 
     `federation` is the name that plans and invitations carry (the recipe's if left out); a client agrees to a name
     once, so that another run needs another one. `channel` is how reports travel, if not as `sordino.channels.build` has
@@ -85,6 +85,12 @@ def serve(
     `TooFewClients` is raised where too few have agreed at the start, or too few answer in a few rounds running: the
     run is not over, and goes on with `resume`.
     """
+    check_real(recipe)
+    if channel is None and recipe.method.channel.kind == "shuffler":
+        raise InvalidInput(
+            "reports of this recipe go through a shuffler, which the server cannot be itself: give the channel that "
+            "goes through it (sordino.shuffler.channel.channel_of)"
+        )
     with one_thread():
         parts = wire(recipe)
         way: Channel = channels.build(recipe, parts.method) if channel is None else channel
@@ -221,17 +227,24 @@ class _Served:
         self._releases = self._method.releases if members is None else members.releases
 
     def go(self, expected: Sequence[str], absent: Mapping[int, str]) -> Outcome:
-        """All rounds, from the start or from the last one that is over."""
+        """All rounds, from the start or from the last one that is over; nobody is asked where the run is over."""
         state = self._restored()
-        self._observer.started(self._parts, expected, state.round + 1)
-        if absent:
-            self._observer.absent(absent)
+        over = self._folder.result()
+        stopped = self._course.why_over(state) if over is None else over.stopped
+        if stopped is None:
+            self._observer.started(self._parts, expected, state.round + 1)
+            if absent:
+                self._observer.absent(absent)
+            state, stopped = self._rounds(state)
+        return self._finish(state, stopped, expected)
+
+    def _rounds(self, state: State) -> tuple[State, str]:
+        """All rounds that are left, and why there are no more."""
+        self._book.start()
+        self._course.lap()
         rules = Rules(self._recipe.rounds.quorum, self._recipe.rounds.deadline or None)
         coordinator = Coordinator(self._method, self._fleet, self._channel, self._name, rules)
-        stopped = self._course.why_over(state)
-        if stopped is None:
-            self._book.start()
-            self._course.lap()
+        stopped = None
         try:
             self._prepare(coordinator, state)
             while stopped is None:
@@ -239,7 +252,7 @@ class _Served:
                 stopped = self._why_over(state)
         except NobodyLeft as end:
             stopped = f"{end}. {self._first_reason()}"
-        return self._finish(state, stopped, expected)
+        return state, stopped
 
     def _restored(self) -> State:
         """The state after the last round that is over; metrics.jsonl is made to say what the journal says."""
@@ -285,8 +298,13 @@ class _Served:
             return
         self._observer.preparing(self._parts.clients)
         plan = self._planned(made)
-        self._book.send(0)
-        attendance = coordinator.prepare(plan)
+        sent = self._book.send(0)
+        try:
+            attendance = coordinator.prepare(plan)
+        except NobodyLeft as end:
+            if sent > 1:
+                self._end(state, end.attendance, plan, _DECLINED_AGAIN, None)
+            raise
         if len(attendance.reported) < self._recipe.rounds.quorum:
             raise TooFewClients(
                 f"{len(attendance.reported)} of {attendance.asked} clients are prepared, and the quorum is "
@@ -304,17 +322,11 @@ class _Served:
         try:
             after, held = coordinator.round(state, plan)
         except NobodyLeft as end:
-            if sent == 1 or len(getattr(self._channel, "steps", ())) <= 1 or end.held is None:
+            if sent == 1:
                 raise
-            # Clients may refuse to sum the same reports again: then this round is lost, and the next one may count.
-            lost = "a restart broke off its secure sum, and the clients do not begin it anew"
-            after, held = state.unchanged(), replace(end.held, why_lost=lost)
-            held.attendance.withdrawn += held.attendance.declined  # what they sent before the restart did leave
-            held.attendance.declined.clear()
-        strays = getattr(self._fleet, "strays", None)
-        if isinstance(strays, Counter):
-            held.attendance.strays.update(strays)
-            strays.clear()
+            # They may have reported before: the round is lost, and whether nobody is left the next one shows.
+            after, held = state.unchanged(), Held(plan.round, end.attendance, _DECLINED_AGAIN, 0.0, None, plan)
+        held.attendance.strays.update(getattr(self._fleet, "take_strays", dict)())
         self._course.held(held)
         record = self._course.add(self._record(held, sent - 1), self._course.grade(after))
         self._end(after, held.attendance, plan, held.why_lost, record)
@@ -337,24 +349,26 @@ class _Served:
         """What left in a round: of everybody who was asked and did not decline at once.
 
         An answer that was late, refused or lost on its way left its client all the same, and a server cannot show that
-        it never saw it; nor does it know who is behind a relay's numbers.
+        it never saw it. Nor does it know what came before a restart: a client that declines then may have reported.
         """
         releases = tuple(tuple(own) for own in self._releases(plan))
-        one_step = plan.round == 0 or len(getattr(self._channel, "steps", ())) == 1
         once = self._book.sent(plan.round) == 1
-        # Who does not sum the same report again after a restart may have sent it before.
-        declined = set(attendance.declined) if one_step or once else set()
-        # Of an earlier step, and of what went out before a restart, the fleet's last exchange says nothing; and whoever
-        # answered was reached, whatever a gateway says.
-        unreached = set(getattr(self._fleet, "unreached", ())) if one_step and once else set()
-        unreached -= {*attendance.reported, *attendance.refused}
+        spared = {*attendance.declined, *self._unreached(plan, attendance)} if once else set()
         by_class: list[list[int]] = [[] for _ in releases]
-        for client in attendance.clients:
-            if client not in declined | unreached and releases:
+        for client in attendance.clients if once else attendance.chosen:
+            if client not in spared and releases:
                 by_class[self._method.class_of(client)].append(client)
         reasons = getattr(self._fleet, "reasons", {})
         said = {client: _plain(reasons.get(client, "no reason was given")) for client in sorted(attendance.declined)}
         return Spent(plan.round, releases, tuple(by_class), said)
+
+    def _unreached(self, plan: Plan, attendance: Attendance) -> set[int]:
+        """To whom nothing was sent. Of an earlier step than the last, the fleet does not say; and whoever answered was
+        reached, whatever a gateway says.
+        """
+        if plan.round and len(getattr(self._channel, "steps", ())) != 1:
+            return set()
+        return set(getattr(self._fleet, "unreached", ())) - {*attendance.reported, *attendance.refused}
 
     def _record(self, held: Held, restarts: int) -> Round:
         attendance = held.attendance

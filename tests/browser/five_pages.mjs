@@ -56,16 +56,13 @@ try {
     before: async (page) => tell({ what: "drawn", text: await drawSome(page, 3) }),
   });
 
-  await follow(({ round }) => round >= 2);
+  await people[4].page.waitForFunction(() => window.held, null, { timeout: 90_000 });
+  const { round } = await federation(); // the one after it is open, and stays so until the page that it waits for is closed
   const before = await record(people[2]);
   const heads = before.map(({ head }) => head);
   await people[2].page.reload();
-  const closed = await closeInRound(people[4]);
-  await until(people[2], ["waiting", "training", "randomising", "sending", "declined", "ended"]);
-  await people[2].page.waitForFunction(
-    (count) => document.querySelectorAll(".sent tbody tr").length >= count,
-    before.length,
-  );
+  await people[2].page.waitForSelector(`.sent tbody tr[data-round="${round + 1}"]`, { timeout: 60_000 });
+  await until(people[2], ["waiting"]);
   const after = await record(people[2]);
   tell({
     what: "reloaded",
@@ -73,7 +70,8 @@ try {
     before: before.length,
     after: after.length,
   });
-  tell({ what: "closed", ...closed });
+  await people[4].context.close();
+  tell({ what: "closed", round: round + 1 });
 
   await follow(({ round }) => round >= 6);
   await picture(people[3], "training", { clip: await upTo(people[3].page, "#sent") });
@@ -130,14 +128,6 @@ async function holdThird({ page }) {
       window.held = true;
     };
   });
-}
-
-/** Closes the page while the server waits for it. */
-async function closeInRound({ context, page }) {
-  await page.waitForFunction(() => window.held, null, { timeout: 90_000 });
-  const { round } = await federation();
-  await context.close();
-  return { round: round + 1 };
 }
 
 /** Draws a vertical stroke. Whatever the model makes of it, it answers. */

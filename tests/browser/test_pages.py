@@ -27,15 +27,13 @@ def test_five_pages_train_together(browser: Browser, tmp_path: Path, subtests: p
     with subtests.test("the federation goes on without the page that was closed in the middle of a round"):
         closed, reported = told["closed"]["round"], end["reported"]
         assert closed == 3
-        assert reported[: closed - 1] == [5] * (closed - 1)
-        assert set(reported[closed - 1 :]) <= {3, 4}, "the one that reloads may miss a round on a busy machine"
-        assert reported[-1] == 4
+        assert reported == [5] * (closed - 1) + [4] * (ROUNDS - closed + 1)
 
-    with subtests.test("a reloaded page goes on with its record intact, and releases no round twice"):
-        assert told["reloaded"]["before"] >= 2
+    with subtests.test("a page that reloads in the middle of a round goes on with its record, and misses no round"):
+        assert told["reloaded"]["before"] in (closed - 1, closed), "with or without its report of the open round"
+        assert told["reloaded"]["after"] == closed
         assert told["reloaded"]["intact"]
-        assert ledgers[2] == sorted(set(ledgers[2]))
-        assert len(ledgers[2]) > told["reloaded"]["before"]
+        assert ledgers == [list(range(1, ROUNDS + 1))] * 4
 
     with subtests.test("no page broke"):
         assert told["problems"]["found"] == []

@@ -92,6 +92,11 @@ def test_trouble_is_handled_and_said_plainly(browser: Browser, tmp_path: Path, s
         assert told["spent"]["records"] == 0
         assert any(one["declined"] > 0 and one["reports"] == 0 for one in told["end"]["participants"])
 
+    with subtests.test("whoever goes to another view ends their part: its workers, and the screen that is kept on"):
+        assert told["elsewhere"]["before"]["workers"] >= 3
+        assert told["elsewhere"]["before"]["screen"] == 1
+        assert told["elsewhere"]["after"] == {"workers": 0, "screen": 0}
+
     with subtests.test("a report with extra bits is refused, and the operator sees it"):
         assert told["refused"]["slots"] == 1
         assert re.match(r"Number 1, round \d+: .*2604 bytes, 2600 were expected", told["refused"]["text"])
@@ -103,7 +108,11 @@ def test_trouble_is_handled_and_said_plainly(browser: Browser, tmp_path: Path, s
 
     with subtests.test("whoever pauses is told that nothing leaves, and whoever comes back finds what was spent"):
         assert "Nothing leaves while you pause" in told["left"]["paused"]
-        assert "was spent before" in told["left"]["budget"]
+        assert re.search(
+            r"Epsilon [\d.]+ of it was spent before, on what you have told from this browser \(proven, for one of your "
+            r"examples exchanged for another, against the server, at delta 1e-5\)",
+            told["left"]["budget"],
+        )
 
     with subtests.test("a page without network says so, and goes on when it is back"):
         assert "Nothing is lost" in told["network"]["away"]

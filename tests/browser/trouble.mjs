@@ -64,6 +64,14 @@ try {
   await join_(liar, { invite: hers });
 
   const poor = await participant(browser);
+  await poor.page.addInitScript(() => {
+    window.kept = 0; // how often the screen is kept on
+    const request = async () => {
+      window.kept += 1;
+      return { release: async () => void (window.kept -= 1) };
+    };
+    Object.defineProperty(navigator, "wakeLock", { value: { request } });
+  });
   await poor.page.goto(`${wanted.server}/#/`);
   await poor.page.evaluate(
     ([name, token]) => {
@@ -121,6 +129,7 @@ try {
     records: (await record(poor)).length,
     shown: await poor.page.textContent(".notes"),
   });
+  tell({ what: "elsewhere", before: await held(poor), ...(await wentElsewhere(poor)) });
 
   const operator = await participant(browser);
   await operator.page.goto(`${wanted.server}/live`);
@@ -141,6 +150,19 @@ try {
 async function remaining({ page }) {
   await page.waitForFunction(() => document.querySelector(".slider-value + p")?.textContent);
   return page.textContent(".slider-value + p");
+}
+
+/** Workers of a page, and how often it keeps the screen on. */
+async function held({ page }) {
+  return { workers: page.workers().length, screen: await page.evaluate(() => window.kept) };
+}
+
+/** Goes to the list of federations within the page, as its own link does. */
+async function wentElsewhere(one) {
+  await one.page.evaluate(() => void (location.hash = "#/"));
+  await one.page.waitForSelector(".federations");
+  for (let k = 0; k < 50 && one.page.workers().length > 0; k++) await new Promise((resolve) => setTimeout(resolve, 100));
+  return { after: await held(one) };
 }
 
 /** What the page says about a file, and how long it took. */

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.secagg import KINDS, measure
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -473,6 +474,80 @@ def test_a_client_that_takes_anothers_keys_is_refused():
         held.server.receive("keys", two, secagg._message("keys", held.session, two, copied))
 
 
+# --- what clients say of a sum that was revealed before
+
+FOUR = session(clients=4, threshold=3)  #: clients 2, 9, 16 and 23
+SEVEN = session(clients=7, threshold=5)  #: those, and 30, 37 and 44
+
+
+def pledged(agreed: Session, pledges: dict[int, set[int]]) -> Round:
+    """A sum for which clients have sent their keys, some of them bound by a sum that they say was revealed."""
+    found = Round(agreed)
+    for client, pledge in pledges.items():
+        found.clients[client] = Client(agreed, client, pledge=pledge)
+    found.requests = found.server.requests("keys")
+    for client, request in found.requests.items():
+        try:
+            found.server.receive("keys", client, found.clients[client].answer("keys", request))
+        except Refused:
+            assert client in pledges
+    return found
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [{2, 9, 16}, {2, 9, 77}, {9, 16, 23}, {2, 9}],
+    ids=["without somebody", "with a number that nobody has", "without itself", "too few"],
+)
+def test_what_one_client_says_of_an_earlier_sum_neither_shuts_anybody_out_nor_loses_the_sum(lie):
+    found = pledged(FOUR, {2: lie})
+    for step in STEPS[1:]:
+        found.step(step)
+    assert found.server.summed == (9, 16, 23)
+    assert np.array_equal(found.server.total(), sum(found.vectors[client] for client in (9, 16, 23)))
+
+
+def test_a_lie_about_everybody_does_not_bind_those_who_stay():
+    """One of seven says that a sum of all was revealed, and another drops out; the liar alone does not confirm."""
+    found = pledged(SEVEN, {2: set(vectors(SEVEN))})
+    found.step("shares", {44}).step("masked", {44})
+    confirming = found.server.requests("confirm")
+    with pytest.raises(Refused, match="over other clients was revealed before"):
+        found.clients[2].answer("confirm", confirming.pop(2))
+    for client, request in confirming.items():
+        found.server.receive("confirm", client, found.clients[client].answer("confirm", request))
+    found.step("unmask")
+    assert np.array_equal(found.server.total(), sum(found.vectors[client] for client in (2, 9, 16, 23, 30, 37)))
+
+
+@pytest.mark.parametrize("bound", [1, 2, 3, 4])
+def test_clients_who_began_to_reveal_a_sum_of_all_reveal_it_again(bound):
+    """However many of them had answered the last step when the server was killed."""
+    everybody = set(vectors(FOUR))
+    found = pledged(FOUR, dict.fromkeys(sorted(everybody)[:bound], everybody))
+    for step in STEPS[1:]:
+        found.step(step)
+    assert np.array_equal(found.server.total(), sum(found.vectors.values()))
+
+
+def test_a_sum_that_enough_clients_revealed_is_begun_again_with_those_in_it_and_nobody_else():
+    before = {2, 9, 16}
+    found = pledged(FOUR, dict.fromkeys(before, before))
+    assert sorted(found.server.requests("shares")) == [2, 9, 16]
+    before = {2, 9, 16, 23, 30, 37}
+    found = pledged(SEVEN, dict.fromkeys((2, 9, 16, 23, 30), before) | {44: set(vectors(SEVEN))})
+    assert sorted(found.server.requests("shares")) == [2, 9, 16, 23, 30, 37], "whatever another one says"
+
+
+def test_a_sum_that_enough_clients_revealed_is_lost_without_somebody_who_is_in_it():
+    before = {2, 9, 16, 23, 30, 37}
+    found = pledged(SEVEN, dict.fromkeys((2, 9, 16, 23, 30), before))
+    found.step("shares", {37})
+    found.step("masked", {37})
+    with pytest.raises(SumLost, match="client 37, who is in it, is not there any more"):
+        found.server.requests("confirm")
+
+
 def test_a_key_that_agrees_with_everybody_is_refused():
     """Zero is a point of small order: the agreed secret would be zero whatever the other key is."""
     held = Round(session())
@@ -717,8 +792,34 @@ def test_the_pages_thresholds_are_the_codes(share, shown):
     assert f"| {shown} | {t} | {100 - t} | {agreed.colluders} | {agreed.honest} |" in PAGE
 
 
+def recorded_costs() -> dict[str, dict[str, dict[str, float]]]:
+    found: dict[str, dict[str, dict[str, float]]] = json.loads(
+        (ROOT / "benchmarks" / "results" / "secagg.json").read_text()
+    )["results"]
+    return found
+
+
+def test_the_pages_bytes_are_those_that_travel_now():
+    """A sum of one value, and what a million values add: their number in the invitation, and the masked vector."""
+    for kind, (low, high) in KINDS.items():
+        one = Session("benchmark", 1, 0, "", 1, low, high, 100, 67)
+        cost, more = recorded_costs()[f"{kind}, {one.bits} bits, 0 dropouts"], len("1000000") - len("1")
+        assert len(Server(one, range(100)).requests("keys")[0]) + more == cost["bytes_down"]["keys"]
+        for name in ("bytes_up", "bytes_down"):
+            cost[name]["all"] = sum(cost[name].values())
+        for step, sent in cost["bytes_up"].items():
+            row = rf"\| {step} \| [\d.]+ \| {sent:,.0f} \| {cost['bytes_down'][step]:,.0f} \|"
+            assert re.search(row, PAGE), (kind, step)
+    low, high = KINDS["bits"]
+    now = measure(replace(one, low=low, high=high), 0)
+    now.bytes_down["keys"] += more
+    now.bytes_up["masked"] += 10**6 - 1
+    assert now.bytes_up == recorded_costs()["bits, 8 bits, 0 dropouts"]["bytes_up"]
+    assert now.bytes_down == recorded_costs()["bits, 8 bits, 0 dropouts"]["bytes_down"]
+
+
 def test_the_pages_costs_are_those_recorded():
-    recorded = json.loads((ROOT / "benchmarks" / "results" / "secagg.json").read_text())["results"]
+    recorded = recorded_costs()
     for name, cost in recorded.items():
         server = {**cost["server_seconds"], "all": sum(cost["server_seconds"].values())}
         for step, seconds in server.items():

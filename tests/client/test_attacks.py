@@ -209,7 +209,7 @@ def test_a_report_that_is_in_a_secure_sum_does_not_leave_by_itself_afterwards(tm
     for step in ("report", "post", "prepare"):  # the ledger has the bytes: they are not handed out by another step
         reply = clients[0].reply(step, plan.encode())
         assert reply.reason == Reason.NOT_IN_RECIPE.value
-        assert not people.Answer.decode(reply.answer).body
+        assert reply.answer == b"", "nor is it called declined"
 
 
 def test_a_client_adds_its_report_to_one_sum_and_to_no_second(tmp_path):
@@ -356,6 +356,19 @@ def test_training_that_breaks_looks_like_any_report(member, monkeypatch):
     assert len(body(member.answer("report", plan.encode()))) == 82
     assert member.standing.spent == pytest.approx(COST)
     assert "training failed" in (member.folder / "log.txt").read_text()
+
+
+def test_private_training_that_breaks_sends_its_noise_alone_and_is_counted(tmp_path, monkeypatch):
+    given = people.method_recipe("silo-dp")
+    with joined(tmp_path / "a", given, settings(budget={"adjacency": "record-add-remove", "delta": 1e-5})) as member:
+        monkeypatch.setattr(type(member._member(NAME)), "report", lambda *_: 1 / 0)
+        sent = np.frombuffer(body(member.answer("report", plans(given)(1).encode())), "<f4")
+        # two steps of noise with standard deviation 1, divided by 0.5 * 20; 15 % are above 5 sigma for 650 values
+        assert sent.size == 650
+        assert np.std(sent) == pytest.approx(np.sqrt(2) / 10, rel=0.15)
+        assert abs(np.mean(sent)) < 0.03
+        assert member.standing.spent > 0
+        assert "training failed" in (member.folder / "log.txt").read_text()
 
 
 def test_training_that_breaks_says_nothing_where_no_mechanism_hides_it(tmp_path, monkeypatch):

@@ -10,17 +10,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sordino.client import core
 from sordino.client.core import Client, fresh
 from sordino.client.invitation import Invitation
+from sordino.client.keeping import Prepared
 from sordino.client.receipt import RECEIPT_BYTES, Seal
 from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import Settings
+from sordino.client.summing import SumFolder
 from sordino.errors import InvalidInput
 from sordino.learning import datasets
 from sordino.privacy.guarantee import Derived
 from sordino.privacy.ledger import Released
 from tests.client import people
 from tests.client.people import COST, NAME, body, invitation, joined, plans, recipe, settings
+from tests.power_cut import watched
 
 # --- the folder
 
@@ -35,6 +39,16 @@ def test_the_folder_is_readable_by_a_person_and_by_its_owner_only(tmp_path):
         assert (place / "recipe.toml").read_text() == invitation().recipe
         assert "What digits-demo would learn of you" in (place / "statement.txt").read_text()
         assert "joined digits-demo as client 0" in (folder / "log.txt").read_text()
+
+
+def test_every_name_in_the_folder_is_durable_and_so_are_those_above_it(tmp_path, monkeypatch):
+    lost = watched(monkeypatch)
+    with joined(tmp_path / "deep" / "a") as client:
+        assert lost(tmp_path) == set()
+        sums = SumFolder(tmp_path / "deep" / "a" / "federations" / NAME / "sum")
+        sums.begin(plans()(1))
+        Prepared(client.folder / "prepared").tell_as("what", [])
+        assert lost(tmp_path) == set()
 
 
 def test_every_client_has_an_identity_of_its_own_and_keeps_it(tmp_path):
@@ -354,6 +368,41 @@ def test_an_older_ledger_is_not_accepted_beyond_the_budget(tmp_path):
             client.accept_older_ledger()
         assert client.stopped
         assert client.standing.spent == pytest.approx(COST)
+
+
+def test_an_acceptance_that_a_crash_cuts_off_is_given_again_and_counts_once(tmp_path, monkeypatch):
+    receipt, folder = older(tmp_path)
+    path = folder / "client.toml"
+    path.write_text(path.read_text().replace("limit = 1000000.0", f"limit = {3 * COST}"))
+    with Client.open(folder) as client:
+        with pytest.raises(Refused):
+            client.join(with_receipt(receipt))
+        with monkeypatch.context() as crash:
+            crash.setattr(core, "append_line", lambda *_: 1 / 0)  # all is counted, and nothing is accepted yet
+            with pytest.raises(ZeroDivisionError):
+                client.accept_older_ledger()
+    with Client.open(folder) as client:
+        assert client.stopped
+        marker = client._marker.read_bytes()
+        assert client.accept_older_ledger() == pytest.approx(3 * COST)
+    (folder / "older-ledger.json").write_bytes(marker)  # accepted, and cut off before the last word
+    with Client.open(folder) as client:
+        assert not client.stopped
+        assert client.standing.spent == pytest.approx(3 * COST)
+
+
+def test_one_acceptance_is_for_all_receipts_that_lie_in_the_folder(tmp_path):
+    names = (NAME, "another")
+    with joined(tmp_path / "a") as client:
+        client.join(invitation(name="another").encode())
+        shutil.copy(tmp_path / "a" / "ledger.sqlite", tmp_path / "old.sqlite")
+        for name in names:
+            client.receive_receipt(name, client.reply("report", plans(name=name)(1).encode()).receipt)
+    shutil.copy(tmp_path / "old.sqlite", tmp_path / "a" / "ledger.sqlite")
+    with Client.open(tmp_path / "a") as client:
+        assert client.accept_older_ledger() == pytest.approx(6 * COST)
+    with Client.open(tmp_path / "a") as client:
+        assert not client.stopped
 
 
 def test_an_older_ledger_alone_is_noticed_by_the_receipt_beside_it(tmp_path):

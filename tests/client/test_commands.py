@@ -81,13 +81,30 @@ def test_what_cannot_be_joined_is_refused_in_a_sentence(folder, tmp_path):
     assert "no client's folder" in sordino("show", tmp_path).stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--data", "digit"), "unknown data set 'digit'; did you mean 'digits'?"),
+        (("--data", "nowhere.csv"), "data.classes (--classes: "),
+        (("--data", "nowhere.csv", "--classes", "a,b", "--label", "y"), f"{Path.cwd() / 'nowhere.csv'}"),
+        (("--data", "digits", "--basis", "claimed"), "consents.claimed = true (--claimed)"),
+    ],
+    ids=["unknown data", "undescribed data", "missing data", "claims"],
+)
+def test_what_is_missing_or_misspelt_is_named_and_no_folder_is_made(tmp_path, options, said):
+    done = sordino("init", tmp_path / "x", "--budget", 5, *options)
+    assert done.exit_code == 1 and said in done.stderr
+    assert not (tmp_path / "x").exists()
+
+
 def test_bad_options_make_no_folder(tmp_path):
     done = sordino("init", tmp_path / "x", "--data", "digits", "--budget", "-1")
     assert done.exit_code == 1 and "budget.limit" in done.stderr
     assert not (tmp_path / "x").exists()
 
 
-def test_an_older_ledger_is_accepted_by_its_owner_only(folder, invited, tmp_path):
+@pytest.mark.parametrize("noticed", [True, False], ids=["noticed", "with the invitation that shows it"])
+def test_an_older_ledger_is_accepted_by_its_owner_only(folder, invited, tmp_path, noticed):
     sordino("join", folder, invited, "--yes")
     shutil.copytree(folder, tmp_path / "backup")
     with Client.open(folder) as client:
@@ -95,12 +112,13 @@ def test_an_older_ledger_is_accepted_by_its_owner_only(folder, invited, tmp_path
     shutil.rmtree(folder)
     shutil.copytree(tmp_path / "backup", folder)
     invited.write_bytes(replace(invitation(), receipt=receipt.hex()).encode())
-    refused = sordino("join", folder, invited, "--yes")
-    assert refused.exit_code == 1 and "--accept-older-ledger" in refused.stderr
-    assert "STOPPED" in sordino("show", folder).stdout
+    if noticed:
+        refused = sordino("join", folder, invited, "--yes")
+        assert refused.exit_code == 1 and "--accept-older-ledger" in refused.stderr
+        assert "STOPPED" in sordino("show", folder).stdout
     done = sordino("join", folder, invited, "--yes", "--accept-older-ledger")
     assert done.exit_code == 0, done.output
-    assert "1950 is spent now" in done.stdout
+    assert "epsilon 1950 is spent now (proven, against server, adjacency client, delta 0)" in done.stdout
     assert shown(folder)["budget"]["spent"] == pytest.approx(3 * COST)
 
 

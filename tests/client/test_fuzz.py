@@ -1,8 +1,11 @@
 """Whatever bytes come, a client refuses in words: no crash, no hang, nothing spent."""
 
+import contextlib
 import json
 import socket
 import struct
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -143,6 +146,27 @@ def test_frames_end_with_what_came(raw):
         except (frames.Closed, InvalidInput):
             pass
         assert len(read) <= len(raw)
+
+
+def test_a_frame_has_one_deadline_however_many_pieces_it_comes_in():
+    """Every piece comes well within the second of a timeout; the frame would take ten of them."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.settimeout(1.0)
+        ours.sendall(struct.pack("<I", 100))
+
+        def drip() -> None:
+            with contextlib.suppress(OSError):
+                for _ in range(100):
+                    ours.sendall(b"x")
+                    time.sleep(0.1)
+
+        threading.Thread(target=drip, daemon=True).start()
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            frames.receive(theirs)
+        assert 0.9 < time.monotonic() - began < 5
+        assert theirs.gettimeout() == 1.0
 
 
 def test_memory_does_not_grow_with_what_is_announced():

@@ -44,7 +44,7 @@ class Machines:
         """A command of Sordino's, which must succeed, in this process: it would take seconds to load in another."""
         with chdir(folder or self.folder.parent):
             done = CliRunner().invoke(app, [str(each) for each in arguments])
-        assert done.exit_code == 0, done.output
+        assert done.exit_code == 0, (done.output, done.exception)
         return done.stdout
 
     def do_here(self, machine: str, which: str) -> str:

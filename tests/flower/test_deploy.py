@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import re
 import shlex
 import shutil
 import socket
@@ -434,6 +435,12 @@ def test_a_server_certificate_on_disk_that_would_not_do_is_named(setup, issuer):
     (setup / "server/server.crt").write_bytes(certificates.server(["127.0.0.1"], own).certificate)
     (complaint,) = [f for f in checks.check(elsewhere, setup) if f.what == "certificate"]
     assert "nodes call localhost.example.org" in complaint.says
+
+
+def test_the_digest_of_the_check_is_the_one_that_owners_compare(setup):
+    (digest,) = re.findall(r"has the SHA-256 ([0-9a-f]{64})", (setup / "README.txt").read_text())
+    (said,) = [f for f in checks.check(Deployment.read(setup), setup) if (f.machine, f.what) == ("server", "recipe")]
+    assert f"({digest[:12]})" in said.says
 
 
 def test_another_recipe_in_the_app_is_noticed(setup):

@@ -28,7 +28,7 @@ from sordino.learning.cohort import (
 from sordino.learning.convolution import ClientKernels
 from sordino.learning.draws import Draw
 from sordino.learning.optimizers import SGD, Adam, Optimizer, RMSprop, WeightDecay
-from sordino.learning.private_sgd import PrivateTraining, Records, clip_rows
+from sordino.learning.private_sgd import PrivateTraining, Records, clip_rows, noise_alone
 from sordino.learning.stacked import LOOP, Batch, Execution, StackedModel, choose_width
 from sordino.privacy.guarantee import SERVER, Adjacency, PoissonGaussian
 from sordino.randomness import Keystream, Words
@@ -730,6 +730,18 @@ def test_an_empty_poisson_batch_still_makes_a_noisy_step() -> None:
     wanted = flat(model) - 0.1 * (noise * 1.3 * 0.7 / 5.0).float()
     assert torch.allclose(run.parameters, wanted, atol=1e-7)
     assert not run.local.failed.any()
+
+
+def test_noise_alone_is_what_empty_batches_make() -> None:
+    model, clients = logistic(), data((20,), [3, 3])
+    training = private(sampling_rate=2.0**-32, optimizer=SGD(0.1, WeightDecay(0.01, ("*.weight",)), 0.1, 0.9))
+    run = train_cohort(model, flat(model), clients, training, stream(range(2)), first_step=6)
+    sizes = {name: value.numel() for name, value in model.named_parameters()}
+    alone = noise_alone(training, flat(model).numpy(), sizes, stream(range(2)), 2, first_step=6)
+    assert torch.equal(alone, run.parameters)
+    loud = private(optimizer=SGD(1e38), noise_multiplier=1e3)
+    wild = noise_alone(loud, flat(model).numpy(), sizes, stream(range(2)), 2)
+    assert torch.equal(wild, flat(model).expand(2, -1))
 
 
 @pytest.mark.parametrize("name", ["cnn", "mlp"])

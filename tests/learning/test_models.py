@@ -465,7 +465,7 @@ def test_running_statistics_leave_only_when_the_recipe_says_so() -> None:
     module = build("ldp-fed", input_shape=MNIST, classes=10)
     assert models.has_batch_norm(module)
     assert len(models.running_statistics(module)) == 6
-    with pytest.raises(InvalidInput, match=r"bn1.running_mean.*use group norm \(--set model.norm=group\).*keep them"):
+    with pytest.raises(InvalidInput, match=r"bn1.running_mean.*group norm \(--set model.options.norm=group\).*local"):
         models.released_buffers(module, "refuse")
     assert models.released_buffers(module, "local") == ()
     sent = ("bn1.running_mean", "bn1.running_var", "bn2.running_mean", "bn2.running_var")

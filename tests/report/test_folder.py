@@ -1,5 +1,6 @@
 """A run's folder: what is written is there after a crash and on a full disk, and comes back as it was."""
 
+import errno
 import json
 import math
 import os
@@ -18,8 +19,10 @@ import sordino
 from sordino import durable
 from sordino.durable import InUse, NotWritten, held, last_line, whole_lines, write_whole
 from sordino.errors import InvalidInput
+from sordino.journal import journal
 from sordino.report.folder import RunFolder, environment, unused_folder
 from sordino.report.records import ClientBudget, Result, Round, Simulation, from_json, plain, to_line, to_page
+from tests.power_cut import watched
 from tests.report.runs import a_result, a_round, ordinary, stated, unprotected
 
 
@@ -98,6 +101,15 @@ def test_unused_folders_are_numbered_and_claimed_at_once(tmp_path):
     assert all(path.is_dir() for path in paths)
 
 
+def test_new_folders_are_durable_and_so_are_those_above_them(tmp_path, monkeypatch):
+    lost = watched(monkeypatch)
+    RunFolder.create(unused_folder(tmp_path / "all/runs", "digits"), "")
+    with journal(RunFolder.create(tmp_path / "other/run", "").checkpoint) as book:
+        book.begin({"federation": "ward"})
+        write_whole(tmp_path / "other/run/checkpoint/plan", b"")
+    assert lost(tmp_path) == set()
+
+
 @pytest.mark.parametrize("name", ["../up", "a/b", "", ".hidden", "a b"], ids=range(5))
 def test_a_name_that_leaves_its_folder_is_refused(tmp_path, name):
     with pytest.raises(InvalidInput, match="letters"):
@@ -149,6 +161,27 @@ def test_a_lock_that_its_holder_removes_while_others_wait_for_it_is_not_taken_by
     third.__exit__(None, None, None)
     with held(lock, "this"):
         pass
+
+
+def _no_such_lock(descriptor: int, how: int) -> None:
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+
+@pytest.mark.parametrize("missing", ["in the system", "in the file system"])
+def test_where_there_are_no_locks_the_file_keeps_others_out_until_a_person_removes_it(tmp_path, monkeypatch, missing):
+    if missing == "in the system":
+        monkeypatch.setattr(durable, "fcntl", None)
+    else:
+        monkeypatch.setattr(durable.fcntl, "flock", _no_such_lock)
+    lock = tmp_path / "lock"
+    with held(lock, "this"):
+        refused = rf"running this \(process {os.getpid()} on .*or remove {lock} if that process has ended"
+        with pytest.raises(InUse, match=refused):
+            held(lock, "this").__enter__()
+        assert lock.exists()
+    with held(lock, "this"):
+        pass
+    assert not lock.exists()
 
 
 def test_a_lock_in_a_folder_that_is_not_there_is_an_error_of_ours(tmp_path):

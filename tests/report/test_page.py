@@ -48,6 +48,12 @@ def test_the_headline_is_the_final_accuracy_beside_the_commonest_answer(tmp_path
     assert "always giving the commonest answer would have 80.0 %" in page.words
 
 
+def test_a_fingerprint_may_be_broken_so_that_the_page_fits_a_phone(tmp_path):
+    page = page_of(ordinary(tmp_path / "run", rounds=2, recipe_fingerprint="f" * 64))
+    assert f"<p>The recipe's fingerprint is <code>{'f' * 64}</code>.</p>" in page.text.replace("&#x27;", "'")
+    assert "p code { overflow-wrap: anywhere; }" in page.text
+
+
 def test_the_report_is_written_and_replaced(tmp_path):
     folder = ordinary(tmp_path / "run", rounds=2)
     folder.write_report("old")

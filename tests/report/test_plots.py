@@ -106,6 +106,21 @@ def line(points, **more):
     return series, x, y
 
 
+@pytest.mark.parametrize(
+    ("places", "shown"),
+    [
+        ([20_000.0, 120_000.0], ["20,000", "60,000", "100,000"]),
+        ([1.0, 30.0], ["0", "10", "20", "30"]),
+    ],
+    ids=["long", "short"],
+)
+def test_texts_below_the_axis_never_touch(places, shown):
+    series = Series("accuracy", tuple((place, 0.5) for place in places), unit="%")
+    drawn = chart(plots.error_chart("T", [series], scales.linear("x", places), scales.shares("y", [0.0, 1.0])))
+    feet = [text for text in drawn.every("text") if text.get("text-anchor") == "middle"]
+    assert [text.text for text in feet] == shown
+
+
 def test_points_lie_where_their_values_say():
     series, x, y = line([(1.0, 0.0), (2.0, 0.5), (3.0, 1.0)])
     drawn = chart(plots.line_chart("T", [series], x, y))

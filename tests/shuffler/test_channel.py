@@ -33,7 +33,7 @@ from sordino.shuffler import keys, open_batch, seal
 from sordino.shuffler.channel import Access, Posted, channel_of
 from sordino.shuffler.envelopes import Body, batch_head
 from sordino.shuffler.opening import opened
-from sordino.shuffler.remote import Announcement, Remote
+from sordino.shuffler.remote import Announcement, Rejected, Remote
 from sordino.shuffler.store import Store
 from tests.client import people
 from tests.client.mortals import Mortals
@@ -197,7 +197,6 @@ class Here:
 
 
 def with_rejection(ask):
-    from sordino.shuffler.remote import Rejected
     from sordino.shuffler.store import NoSuchRound, Over
 
     try:
@@ -380,6 +379,9 @@ def test_a_report_that_may_have_left_in_part_is_not_called_declined(tmp_path, mo
         assert reply.answer == b"" and reply.reason == Reason.UNAVAILABLE.value
         spent = client.standing.spent
         assert spent > 0, "it is in the ledger"
+        with monkeypatch.context() as broken:
+            broken.setattr(remote, "announced", lambda round: (_ for _ in ()).throw(Rejected(500, "not now")))
+            assert client.reply("post", plan.encode()) == reply, "whatever goes wrong when it is asked again"
         assert people.body(client.answer("post", plan.encode())) == b"", "and goes out when the line is back"
         assert len(remote.came) == 1 and client.standing.spent == spent
 

@@ -174,6 +174,23 @@ def test_a_coordinator_that_stops_anywhere_goes_on_to_the_same_bits(tmp_path, cl
         assert [released(place / str(k)) for k in range(2)] == [[1, 2], [1, 2]], f"point {number}"
 
 
+def test_a_run_that_ended_because_nobody_was_left_is_over_and_nobody_is_asked_again(tmp_path):
+    given = people.recipe(CHANGES)
+    for client in people.members(tmp_path, wire(given), limit=1.5 * people.COST).values():
+        client.close()
+    first = attempt(tmp_path, given, Points())
+    assert "all 2 clients declined in round 2" in first.result.stopped
+    before = left(tmp_path / "run")
+    (tmp_path / "run/report.html").unlink()  # killed before its last file: the run is over all the same
+    with closing(sqlite3.connect(tmp_path / "run/checkpoint/state.sqlite")) as book:
+        history = [book.execute(f"SELECT * FROM {table}").fetchall() for table in ("starts", "plans", "rounds")]
+        again = serve(given, DirectFleet({}), tmp_path / "run", federation=NAME, resume=True)
+        assert again.result.stopped == first.result.stopped
+        assert left(tmp_path / "run") == before and (tmp_path / "run/report.html").is_file()
+        after = [book.execute(f"SELECT * FROM {table}").fetchall() for table in ("starts", "plans", "rounds")]
+    assert after == history
+
+
 def test_a_coordinator_that_stops_again_and_again_gets_there(tmp_path, clients):
     """Every attempt comes a few steps further than the one before."""
     given = people.recipe(CHANGES)
@@ -243,7 +260,7 @@ def test_a_sum_that_clients_do_not_begin_anew_costs_its_round_and_not_the_run(tm
     assert [record.counted for record in outcome.rounds] == [False, True]
     with closing(sqlite3.connect(tmp_path / "run/checkpoint/state.sqlite")) as journal:
         (why,) = journal.execute("SELECT why_lost FROM rounds WHERE round = 1").fetchone()
-    assert "a restart broke off its secure sum" in why
+    assert "went out again after a restart, and all clients declined" in why
 
 
 def test_who_does_not_begin_a_sum_anew_may_have_sent_its_report_before_the_restart(tmp_path):

@@ -13,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sordino import serving
-from sordino.client.frames import Response
+from sordino.client.frames import Request, Response, What
+from sordino.client.refusal import Reason
 from sordino.errors import InvalidInput
-from sordino.fleets.gateways import Bundle, Gateways, Gather, slots
+from sordino.fleets.gateways import STEP, Bundle, Gateways, Gather, slots
 from sordino.fleets.local_clients import SocketFleet
+from sordino.fleets.web import Stopped
 from sordino.messages import Plan, answer_to
 from sordino.web.gateway import GatewayHosted, GatewayService
 from tests.web.visitors import BITS, recipe, server, visit
@@ -72,28 +74,12 @@ def test_a_gateway_cannot_answer_for_the_clients_of_another():
     assert "gateway" in fleet.reasons[2]
 
 
-def test_an_answer_to_an_earlier_plan_does_not_stand_for_the_one_to_this(tmp_path):
-    own = recipe({"split": {"kind": "iid", "clients": 2}})
-    found = GatewayHosted(own, tmp_path / "g", federation=NAME, slots=range(2), patience=0.3)
-    plan, earlier = Plan(NAME, 2), Plan(NAME, 1)
-
-    class Line:
-        def post(self, frame):
-            """Nothing: the test answers."""
-
-    found.fleet.come(0, Line())
-    bundles = []
-    asked = Gather((0,), plan.encode())
-    thread = threading.Thread(target=lambda: bundles.append(found.gather(asked)), daemon=True)
-    thread.start()
-    while not found.fleet.waiting_for:
-        time.sleep(0.001)
-    found.fleet.deliver(0, Response(True, answer_to(earlier, b"late")))
-    thread.join(0.2)
-    assert thread.is_alive()  # it still waits for the answer to this plan
-    found.fleet.deliver(0, Response(True, answer_to(plan, b"now")))
-    thread.join(5)
-    assert bundles == [Bundle({0: answer_to(plan, b"now")})]
+def test_nothing_was_sent_to_anybody_behind_a_gateway_that_was_not_reached():
+    found = _Answering({0: Bundle({0: b"a"}, (1,)).encode()})
+    found.unreached = {1}
+    fleet = Gateways(found, 3, 2)
+    assert list(fleet.exchange("report", dict.fromkeys(range(3), b"plan"), None)) == [(0, b"a")]
+    assert fleet.unreached == {1, 2}
 
 
 @pytest.fixture
@@ -101,6 +87,126 @@ def place():
     found = Path(tempfile.mkdtemp(prefix="sdo-"))
     yield found
     shutil.rmtree(found)
+
+
+class Line:
+    """A participant of whom only the number of its plans is known: the test answers."""
+
+    def __init__(self):
+        self.posted = 0
+
+    def post(self, frame):
+        self.posted += 1
+
+
+class Asked(threading.Thread):
+    """A gateway that is asked, from the moment on when its participants have the plan."""
+
+    def __init__(self, gateway, plan):
+        super().__init__(daemon=True)
+        self.gateway, self.plan, self.bundle, self.error = gateway, plan, None, None
+        self.start()
+        until = time.monotonic() + 5
+        while self.is_alive() and not gateway.fleet.waiting_for and time.monotonic() < until:
+            time.sleep(0.001)
+
+    def run(self):
+        try:
+            self.bundle = self.gateway.gather(Gather((0, 1), self.plan.encode()))
+        except Stopped as error:
+            self.error = error
+
+    def answer(self, client, body, plan=None):
+        self.gateway.fleet.deliver(client, Response(True, answer_to(plan or self.plan, body)))
+
+    def ended(self):
+        self.join(5)
+        assert not self.is_alive()
+        return self.bundle
+
+
+@pytest.fixture
+def gateway(tmp_path):
+    """Starts a gateway of two places in the same folder again and again, each after the end of the one before."""
+    started = []
+
+    def start():
+        for before in started[-1:]:
+            before.stop()
+        own = recipe({"split": {"kind": "iid", "clients": 2}})
+        started.append(GatewayHosted(own, tmp_path / "g", federation=NAME, slots=range(2), patience=0.1))
+        return started[-1]
+
+    yield start
+    started[-1].stop()
+
+
+def test_an_answer_to_an_earlier_plan_does_not_stand_for_the_one_to_this(gateway):
+    found, plan, earlier = gateway(), Plan(NAME, 2), Plan(NAME, 1)
+    for client in range(2):
+        found.fleet.come(client, Line())
+    asked = Asked(found, plan)
+    asked.answer(0, b"late", earlier)
+    asked.answer(1, b"now")
+    asked.join(0.2)
+    assert asked.is_alive()  # it still waits for the answer to this plan
+    asked.answer(1, b"late", earlier)
+    asked.answer(0, b"now")
+    assert asked.ended() == Bundle(dict.fromkeys((1, 0), answer_to(plan, b"now")))
+
+
+def test_a_gateway_that_is_asked_again_gives_the_same_bundle(gateway):
+    """Also after a restart, and when participants have gone since: what they sent has left them."""
+    found, plan = gateway(), Plan(NAME, 2)  # the last round, after which participants are sent away
+    line = Line()
+    found.fleet.come(0, line)
+    asked = Asked(found, plan)
+    asked.answer(0, b"x")
+    first = asked.ended()
+    assert first == Bundle({0: answer_to(plan, b"x")}, (1,))
+    assert found.state == "finished"
+    found.fleet.go(0, line)
+    assert Asked(found, plan).ended() == first
+    restarted = gateway()
+    assert Asked(restarted, plan).ended() == first
+    assert (line.posted, restarted.state, restarted.last_round) == (1, "finished", 2)
+
+
+def test_a_gateway_that_was_killed_in_a_round_does_not_say_whom_it_had_not_reached(gateway):
+    found, plan = gateway(), Plan(NAME, 1)
+    for client in range(2):
+        found.fleet.come(client, Line())
+    asked = Asked(found, plan)
+    found.fleet.stop()
+    assert asked.ended() is None
+    assert asked.error is not None
+    restarted = gateway()
+    restarted.fleet.come(1, Line())
+    asked = Asked(restarted, plan)
+    asked.answer(1, b"x")
+    assert asked.ended() == Bundle({1: answer_to(plan, b"x")})  # 0 may have sent a report before
+    asked = Asked(restarted, Plan(NAME, 2))
+    asked.answer(1, b"y")
+    assert asked.ended().unreached == (0,)
+
+
+def test_one_who_declines_is_answer_enough_for_a_gateway(gateway):
+    """Whether a round counts is decided elsewhere, and others wait for this gateway."""
+    found, plan = gateway(), Plan(NAME, 1)
+    found.fleet.come(0, Line())
+    asked = Asked(found, plan)
+    asked.answer(0, None)
+    assert asked.ended() == Bundle({0: answer_to(plan, None)}, (1,))
+
+
+def test_what_breaks_in_a_gateway_is_shown_to_its_operator(gateway, place, monkeypatch, capsys):
+    found = gateway()
+    monkeypatch.setattr(found, "gather", lambda asked: 1 / 0)
+    service = GatewayService(found, place / "g.sock", "gate")
+    service._listening.close()
+    request = Request(What.STEP, STEP, Gather((0,), Plan(NAME, 1).encode()).encode())
+    assert service.respond(request) == Response(False, reason=Reason.UNAVAILABLE.value)
+    assert "ZeroDivisionError" in capsys.readouterr().err
 
 
 def over_sockets(own, place, runs):
@@ -117,7 +223,7 @@ def over_flower(own, place, runs):
     grid = LocalGrid({10 + k: {SOCKET: str(place / f"{k}.sock")} for k in range(2)})
     config = RunConfig.read({"federation": NAME, "runs": str(runs), "members": "gate0,gate1", "gateways": 2})
     found = coordinate(own, grid, config)
-    assert len([1 for message in grid.pushed if message]) <= 12  # a hello, an invitation and two plans for each gateway
+    assert len([1 for message in grid.pushed if message]) == 8  # a hello, an invitation and two plans for each gateway
     return found
 
 
@@ -137,18 +243,20 @@ def test_pages_behind_two_gateways_are_one_federation(tmp_path, place, way):
     def coordinate():
         outcome.append({"sockets": over_sockets, "flower": over_flower}[way](own, place, tmp_path / "runs"))
 
-    async def page(port, found, secret, body):
+    async def page(port, found, secret, body, here):
         async with visit(port, found, secret) as visitor:
             client = (await visitor.until("welcome"))["client"]
+            await here.wait()
             for _ in range(2):
                 await visitor.report(await visitor.plan(), body)
             return client
 
     async def everybody(ports, thread):
         bodies = {"a": b"\0" * BITS, "b": b"\0" * BITS, "c": b"\0" * BITS, "d": b"\0" * (BITS + 1)}
-        pages = [page(ports[k // 2], hosts[k // 2], s, body) for k, (s, body) in enumerate(bodies.items())]
+        here = asyncio.Barrier(5)  # all pages, and the coordinator
+        pages = [page(ports[k // 2], hosts[k // 2], s, body, here) for k, (s, body) in enumerate(bodies.items())]
         running = asyncio.gather(*pages)
-        await asyncio.sleep(0.3)
+        await here.wait()
         thread.start()
         return await running
 

@@ -1,10 +1,14 @@
-"""Slots, identities and invitations."""
+"""Slots, identities, invitations and receipts."""
+
+import os
+from pathlib import Path
 
 import pytest
 
 from sordino.durable import NotWritten
 from sordino.errors import InvalidInput
-from sordino.web.roster import Invitations, Roster, Turned
+from sordino.web.limits import network
+from sordino.web.roster import Invitations, Member, Receipts, Roster, Turned
 
 A, B, C = ("a" * 32, "b" * 32, "c" * 32)
 PROOF, OTHER = "1" * 64, "2" * 64
@@ -89,7 +93,80 @@ def test_tokens_are_the_same_after_a_restart_and_others_elsewhere(tmp_path):
     assert (tmp_path / "invitations.key").stat().st_mode & 0o077 == 0
 
 
+def test_the_key_of_invitations_is_its_owners_alone_from_the_first_byte_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "chmod", None)  # too late: somebody may have opened it by then
+    before = os.umask(0)
+    try:
+        Invitations.kept(tmp_path, "demo-1")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "invitations.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_one_network_takes_so_many_places_and_others_the_rest(tmp_path):
+    roster = Roster(tmp_path / "people", range(4), most=2)
+    first, _ = roster.admit(A, PROOF, "page", "", "here")
+    roster.admit(B, PROOF, "page", "", "here")
+    with pytest.raises(Turned, match="2 places of this federation are taken from your network address") as caught:
+        roster.admit(C, PROOF, "page", "", "here")
+    assert caught.value.code == "address"
+    assert roster.admit(A, PROOF, "page", "", "elsewhere") == (first, True)  # who has a place keeps it
+    with pytest.raises(Turned):
+        roster.admit(C, PROOF, "page", "", "here")  # and to move on makes no room for more
+    assert not roster.admit(C, PROOF, "page", "", "elsewhere")[1]
+    roster.leave(first)
+    assert not roster.admit("d" * 32, PROOF, "page", "", "here")[1]
+
+
+def test_who_comes_back_after_a_restart_counts_where_it_comes_from(tmp_path):
+    roster = Roster(tmp_path / "people", range(3), most=1)
+    roster.admit(A, PROOF, "page", "", "here")
+    roster.settle()
+    assert "here" not in (tmp_path / "people").read_text()
+    again = Roster(tmp_path / "people", range(3), most=1)
+    again.admit(A, PROOF, "page", "", "here")
+    with pytest.raises(Turned):
+        again.admit(B, PROOF, "page", "", "here")
+
+
+def test_the_invited_may_all_come_from_one_network(tmp_path):
+    invitations = Invitations.kept(tmp_path, "demo-1")
+    roster = Roster(tmp_path / "people", range(2), invitations, most=1)
+    for client, who in enumerate((A, B)):
+        assert roster.admit(who, PROOF, "page", invitations.token(client), "here")[0].client == client
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("192.0.2.1", "192.0.2.2", False),
+        ("2001:db8:0:1::1", "2001:db8:0:1:ffff::9", True),
+        ("2001:db8:0:1::1", "2001:db8:0:2::1", False),
+        ("::ffff:192.0.2.1", "192.0.2.1", True),
+        ("::ffff:192.0.2.1", "::ffff:192.0.2.2", False),
+        ("fe80::1%eth0", "fe80::2", True),
+        ("a-socket", "another", False),
+    ],
+    ids=str,
+)
+def test_addresses_that_one_customer_has_count_as_one(one, other, same):
+    assert (network(one) == network(other)) is same
+
+
 def test_a_damaged_roster_is_refused(tmp_path):
     (tmp_path / "people").write_text('{"what": "joined"}\n')
     with pytest.raises(InvalidInput, match="damaged"):
         Roster(tmp_path / "people", range(1))
+
+
+def test_receipts_are_their_makers_and_are_there_after_a_restart(tmp_path):
+    kept = Receipts(tmp_path / "r")
+    one, other = (Member(0, who, PROOF, "native") for who in (A, B))
+    kept.take(one, b"of one")
+    assert (kept.of(one), kept.of(other)) == (b"of one", b"")
+    assert Receipts(tmp_path / "r").of(one) == b""  # not yet on disk
+    kept.settle()
+    assert Receipts(tmp_path / "r").of(one) == b"of one"
+    (tmp_path / "r").write_text('["no receipts"]')
+    with pytest.raises(InvalidInput, match="damaged"):
+        Receipts(tmp_path / "r")

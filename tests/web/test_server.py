@@ -114,6 +114,46 @@ def test_two_servers_do_not_share_a_folder(tmp_path):
     hosted(tmp_path).stop()
 
 
+def test_who_cannot_be_written_down_is_refused_in_words_and_joins_when_that_is_mended(tmp_path):
+    found = hosted(tmp_path, THREE)
+    path = tmp_path / "demo" / "participants.jsonl"
+
+    async def joins(port, secret):
+        async with visit(port, found, secret) as visitor:
+            return (await visitor.until("welcome"))["client"]
+
+    async def stays(port):
+        """One who is there before, all through it, and after."""
+        async with visit(port, found, "first") as first:
+            assert (await first.until("welcome"))["client"] == 0
+            kept = path.read_bytes()
+            path.unlink()
+            path.mkdir()  # as good as a full disk
+            async with visit(port, found, "second") as second:
+                told = await second.until("refused")
+            assert (told["code"], told["retry"]) == ("busy", 60.0) and "operator" in told["reason"]
+            assert get(port, "/api/federations")[0]["state"] == "waiting"  # the server goes on
+            path.rmdir()
+            path.write_bytes(kept)
+            assert await joins(port, "third") == 2
+            assert await joins(port, "second") == 1
+
+    with server(found) as port:
+        asyncio.run(stays(port))
+    assert sorted(Roster(path, range(3)).members) == [0, 1, 2]
+
+
+def test_a_server_that_stops_on_a_full_disk_says_so_and_lets_go_of_its_folder(tmp_path):
+    said = []
+    found = hosted(tmp_path, say=said.append)
+    found.roster.admit("0" * 32, "0" * 64, "page", "")
+    (tmp_path / "demo" / "participants.jsonl").mkdir()
+    found.stop()
+    assert len(said) == 1 and "participants.jsonl" in said[0]
+    (tmp_path / "demo" / "participants.jsonl").rmdir()
+    hosted(tmp_path).stop()
+
+
 def test_extra_bits_are_refused_told_and_shown(tmp_path):
     found = hosted(tmp_path)
 
@@ -162,6 +202,29 @@ def test_a_page_that_declines_is_counted_and_the_rest_goes_on(tmp_path):
     assert [entry["reported"] for entry in told["history"]] == [1, 1]
     assert {row["members"] for row in told["statement"]["rows"]} == {"0"}
     assert sorted(person["declined"] for person in told["live"]["participants"]) == [0, 2]
+
+
+def test_a_round_that_somebody_declined_waits_for_another_and_says_so(tmp_path):
+    found = hosted(tmp_path, {"rounds.quorum": 2, "rounds.count": 1})
+
+    async def go(port):
+        async with visit(port, found, "a") as a, visit(port, found, "b") as b:
+            plans = await asyncio.gather(a.plan(), b.plan())
+            await asyncio.gather(a.report(plans[0], None), b.report(plans[1]))
+            await asyncio.gather(a.until("received"), b.until("received"))
+            why = get(port, "/api/federations/demo")["why"]
+            async with visit(port, found, "c") as c:
+                await c.report(await c.plan())
+                await c.until("ended")
+            return why
+
+    with server(found) as port:
+        why = asyncio.run(go(port))
+        told = get(port, "/api/federations/demo")
+    assert why == (
+        "round 1 of 1, waiting for participants: 1 of at least 2 are here; 1 more pause, or have spent their budget"
+    )
+    assert [(entry["reported"], entry["declined"], entry["counted"]) for entry in told["history"]] == [(2, 1, True)]
 
 
 def test_a_second_tab_takes_over_and_the_first_is_told(tmp_path):
@@ -334,6 +397,19 @@ def test_too_many_messages_and_too_large_ones_end_the_connection(demo):
     assert asyncio.run(huge()) == 1009
 
 
+def test_one_address_takes_so_many_places_and_is_told_why(tmp_path):
+    found = hosted(tmp_path, THREE, limits=Limits(places=2))
+
+    async def go(port):
+        async with visit(port, found, "a") as a, visit(port, found, "b") as b:
+            await asyncio.gather(a.until("welcome"), b.until("welcome"))
+            return await refused(port, found, "c")
+
+    with server(found) as port:
+        assert asyncio.run(go(port)) == ("address", 4412)
+        assert len(found.roster.members) == 2
+
+
 # --- bad frames
 
 FRAMES = st.one_of(
@@ -462,6 +538,45 @@ def test_event_streams_are_limited_and_one_that_ends_makes_room(tmp_path):
                 return
             time.sleep(0.1)
         raise AssertionError("the first stream was counted for ever")
+
+
+def test_single_participants_are_shown_on_this_machine_only(tmp_path):
+    import urllib.request
+
+    def asked(port, path, host):
+        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers={"Host": host})
+        return urllib.request.urlopen(request, timeout=10)
+
+    def streamed(port, host):
+        """The kinds of events until the second change is told."""
+        kinds = []
+        with asked(port, "/api/federations/demo/events", host) as stream:
+            while kinds.count(b"summary") < 2:
+                line = stream.readline()
+                if line.startswith(b"event: "):
+                    kinds.append(line[7:].strip())
+                    found.late(0)
+        return kinds
+
+    found = hosted(tmp_path, THREE)
+    with server(found) as port:
+        for host, shown in ((f"localhost:{port}", True), ("federation.example", False)):
+            with asked(port, "/api/federations/demo", host) as answer:
+                assert (json.loads(answer.read())["live"] is not None) is shown
+            assert streamed(port, host) == [b"summary", *([b"live"] if shown else []), b"summary"]
+    elsewhere = hosted(tmp_path / "more", THREE)
+    with server(elsewhere, live_for_all=True) as port, asked(port, "/api/federations/demo", "a.example") as answer:
+        assert json.loads(answer.read())["live"] is not None
+
+
+def test_what_a_proxy_passes_on_is_not_this_machine(demo):
+    _, port = demo
+    import urllib.request
+
+    headers = {"X-Forwarded-For": "192.0.2.7"}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/api/federations/demo", headers=headers)
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert json.loads(answer.read())["live"] is None
 
 
 def test_events_tell_what_changes(tmp_path):

@@ -3,7 +3,9 @@
 import base64
 import hashlib
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from sordino.privacy.guarantee import Adjacency, Budget
 from sordino.privacy.ledger import Consents, MemoryLedger, admit
 from sordino.recipe import Recipe
 from sordino.runs import run
-from sordino.web.task import check, compile_task, spending
+from sordino.web.task import LARGEST_MODEL, check, compile_task, spending
 from sordino.wiring import wire
 from tests.client import people
 from tests.web import visitors
@@ -150,6 +152,12 @@ def test_a_model_with_layers_that_pages_do_not_know_is_refused():
     recipe = visitors.recipe({"model": {"name": "vgg-small", "options": {"channels": [4], "hidden": 4}}})
     with pytest.raises(InvalidInput, match=r"layer gn1 \(GroupNorm\)"):
         task_of(recipe)
+
+
+def test_pages_take_models_as_large_as_the_server_serves():
+    page = (Path(__file__).parents[2] / "web/src/wire/task.ts").read_text()
+    assert re.findall(r"const LARGEST_MODEL = (\d+) \*\* (\d+);", page) == [("2", "22")]
+    assert LARGEST_MODEL == 2**22
 
 
 def test_convolutions_keep_kernel_and_padding():

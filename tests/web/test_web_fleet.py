@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import Counter
 
 import pytest
 
@@ -22,8 +23,8 @@ class Line:
         self.frames.append(Request.decode(frame))
 
 
-def response(plan=PLAN, body=b"x", reason="", receipt=b""):
-    return Response(not reason, answer_to(plan, body), reason, receipt)
+def response(plan=PLAN, body=b"x", reason=""):
+    return Response(not reason, answer_to(plan, body), reason)
 
 
 class Asking:
@@ -56,12 +57,11 @@ def test_who_is_here_is_asked_and_the_exchange_ends_with_the_last_answer():
     assert [len(line.frames) for line in lines] == [1, 1]
     assert lines[0].frames[0].payload == PLAN.encode()
     assert fleet.waiting_for == (0, 1)
-    assert fleet.deliver(0, response(receipt=b"r")).new
+    assert fleet.deliver(0, response()).new
     assert not asking.ended(0.05)
     fleet.deliver(1, response(body=None, reason="the owner's budget does not allow it"))
     assert asking.ended()
     assert [client for client, _ in asking.answers] == [0, 1]
-    assert fleet.receipts == {0: b"r"}
     assert fleet.reasons == {1: "the owner's budget does not allow it"}
     assert fleet.unreached == {2}
 
@@ -110,6 +110,77 @@ def test_a_round_that_could_not_count_waits_for_somebody_to_come():
     assert [client for client, _ in asking.answers] == [0, 2]
 
 
+DECLINE = {"body": None, "reason": "the owner's budget does not allow it"}
+
+
+def test_who_declines_does_not_count_towards_the_quorum():
+    fleet, late = WebFleet(3, quorum=2, patience=0.05), Line()
+    for client in range(2):
+        fleet.come(client, Line())
+    asking = Asking(fleet, range(3))
+    fleet.deliver(0, response(**DECLINE))
+    fleet.deliver(1, response())
+    assert not asking.ended(0.2)
+    fleet.come(2, late)
+    fleet.deliver(2, response())
+    assert asking.ended()
+    assert [client for client, _ in asking.answers] == [0, 1, 2]
+
+
+def test_a_round_that_too_many_decline_waits_for_nobody_to_come():
+    fleet = WebFleet(3, quorum=3, patience=0.05)
+    fleet.come(0, Line())
+    asking = Asking(fleet, range(3))
+    fleet.deliver(0, response(**DECLINE))
+    assert asking.ended()
+
+
+def test_who_declined_and_comes_back_is_asked_in_the_next_round():
+    """Its owner may have raised the budget; in this round it has answered."""
+    fleet, line = WebFleet(2, quorum=1), Line()
+    fleet.come(0, line)
+    asking = Asking(fleet, range(2))
+    fleet.deliver(0, response(**DECLINE))
+    assert not asking.ended(0.1)
+    fleet.go(0, line)
+    fleet.come(0, Line())
+    assert asking.ended()
+    assert fleet.present == 1
+
+
+def test_who_is_here_and_silent_holds_up_one_round_for_a_while_and_the_next_not_at_all():
+    fleet, good, mute = WebFleet(2, silence=0.3), Line(), Line()
+    fleet.come(0, good)
+    fleet.come(1, mute)
+    began = time.monotonic()
+    asking = Asking(fleet, range(2))
+    fleet.deliver(0, response())
+    assert asking.ended()
+    assert time.monotonic() - began >= 0.3
+    fleet._silence = 600.0
+    again = Asking(fleet, range(2))
+    assert len(mute.frames) == 2  # it is asked all the same
+    fleet.deliver(0, response())
+    assert again.ended()
+    assert not fleet.deliver(1, response(EARLIER)).new  # it speaks again, and is waited for again
+    third = Asking(fleet, range(2))
+    fleet.deliver(0, response())
+    assert not third.ended(0.1)
+    fleet.deliver(1, response())
+    assert third.ended()
+
+
+def test_silence_ends_no_round_that_could_not_count():
+    fleet, line, mute = WebFleet(2, quorum=2, silence=0.05), Line(), Line()
+    fleet.come(0, line)
+    fleet.come(1, mute)
+    asking = Asking(fleet, range(2))
+    fleet.deliver(0, response())
+    assert not asking.ended(0.2)
+    fleet.deliver(1, response())
+    assert asking.ended()
+
+
 def test_a_deadline_ends_the_exchange():
     fleet, line = WebFleet(1), Line()
     fleet.come(0, line)
@@ -147,6 +218,43 @@ def test_duplicates_and_late_answers_are_known_as_such():
     assert fleet.strays == {"duplicate": 1, "late": 1}
 
 
+def test_who_comes_into_a_left_place_reports_for_itself_and_declines_for_nobody_else():
+    """The one who left had the plan: its report may have been on its way."""
+    for answer, heard in ((response(), 1), (response(**DECLINE), 0)):
+        fleet, line, other = WebFleet(1), Line(), Line()
+        fleet.come(0, line)
+        asking = Asking(fleet, [0])
+        fleet.go(0, line)
+        fleet.forget(0)
+        fleet.come(0, other)
+        assert fleet.deliver(0, answer).new
+        assert asking.ended()
+        assert len(asking.answers) == heard and fleet.unreached == set()
+
+
+def test_who_comes_into_a_place_that_was_left_before_the_round_may_decline():
+    fleet, line, other = WebFleet(1), Line(), Line()
+    fleet.come(0, line)
+    fleet.go(0, line)
+    fleet.forget(0)
+    fleet.come(0, other)
+    asking = Asking(fleet, [0])
+    fleet.deliver(0, response(**DECLINE))
+    assert asking.ended() and len(asking.answers) == 1
+
+
+def test_strays_are_taken_once_each_while_others_come():
+    fleet = WebFleet(1)
+    coming = threading.Thread(target=lambda: [fleet.deliver(0, response(EARLIER)) for _ in range(2000)])
+    coming.start()
+    taken: Counter[str] = Counter()
+    while coming.is_alive():
+        taken += fleet.take_strays()
+        assert set(fleet.strays) <= {"late"}
+    coming.join()
+    assert taken + fleet.take_strays() == {"late": 2000} and not fleet.strays
+
+
 def test_a_refusal_without_an_answer_is_not_waited_for_and_no_answer_at_all_is_an_error():
     fleet, line = WebFleet(1), Line()
     fleet.come(0, line)
@@ -159,19 +267,6 @@ def test_a_refusal_without_an_answer_is_not_waited_for_and_no_answer_at_all_is_a
     fleet.deliver(0, Response(False, reason="this is not what the agreed recipe asks for"))
     assert asking.ended()
     assert fleet.reasons == {0: "this is not what the agreed recipe asks for"}
-
-
-def test_who_gets_a_place_that_was_left_is_not_given_the_receipt_of_the_one_before():
-    fleet, line = WebFleet(1), Line()
-    fleet.come(0, line)
-    asking = Asking(fleet, [0])
-    fleet.deliver(0, response(receipt=b"of the first"))
-    assert asking.ended()
-    assert fleet.receipts[0] == b"of the first"
-    fleet.go(0, line)
-    assert fleet.receipts[0] == b"of the first"  # it may come back
-    fleet.forget(0)
-    assert fleet.receipts[0] == b""
 
 
 def test_stopping_frees_whoever_waits():
@@ -189,22 +284,21 @@ def test_rounds_are_not_used_up_by_those_who_decline():
     fleet, line, other = WebFleet(2, quorum=1), Line(), Line()
     fleet.come(0, line)
     asking = Asking(fleet, range(2))
-    fleet.deliver(0, response(body=None, reason="the owner's budget does not allow it"))
-    assert asking.ended()
+    fleet.deliver(0, response(**DECLINE))
     assert fleet.present == 0
+    assert not asking.ended(0.1)
+    fleet.come(1, other)  # somebody who may be willing
+    fleet.deliver(1, response(**DECLINE))
+    assert asking.ended()
+    fleet.await_quorum()  # all places are taken and nobody is willing: the coordinator ends the run
+    fleet.go(1, other)
     waiting = threading.Thread(target=fleet.await_quorum, daemon=True)
     waiting.start()
     waiting.join(0.1)
     assert waiting.is_alive()
-    fleet.come(1, other)  # somebody who may be willing
+    fleet.come(0, line)  # came back, perhaps with a larger budget
     waiting.join(5)
     assert not waiting.is_alive()
-    asking = Asking(fleet, range(2))
-    for client in range(2):
-        fleet.deliver(client, response(body=None, reason="the owner's budget does not allow it"))
-    assert asking.ended()
-    fleet.await_quorum()  # all places are taken and nobody is willing: the coordinator ends the run
-    fleet.come(0, line)  # came back, perhaps with a larger budget
     assert fleet.present == 1
 
 

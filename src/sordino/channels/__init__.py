@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 from sordino.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sordino.channels.secagg import Identity
     from sordino.channels.summed import Members
     from sordino.methods.interface import Method
     from sordino.recipe import Recipe
@@ -45,15 +48,15 @@ def build(recipe: Recipe, method: Method) -> Any:
     raise InvalidInput(f"unknown channel {given.kind!r}")
 
 
-def members(recipe: Recipe, method: Method) -> Members | None:
-    """The clients' side of the channel, where it has one beyond sending a report."""
+def members(recipe: Recipe, method: Method, identities: Mapping[int, Identity] | None = None) -> Members | None:
+    """The clients' side of the channel, where it has one beyond sending a report; `identities` sign keys for sums."""
     given: Any = recipe.method.channel
     if given.kind != "summed":
         return None
     from sordino.channels.summed import Members, Rule
 
     rule = Rule(given.threshold, given.digits)
-    return Members(method, rule, rule.honest_clients(method, recipe.method.selection))
+    return Members(method, rule, rule.honest_clients(method, recipe.method.selection), identities)
 
 
 __all__ = ["build", "members"]

@@ -156,15 +156,20 @@ class Identity(Protocol):
 
 
 class Ed25519Identity:
-    """Long-term signing keys that clients know of each other from elsewhere: not from the server."""
+    """Long-term signing keys that clients know of each other from elsewhere: not from the server.
 
-    def __init__(self, private: Ed25519PrivateKey, known: Mapping[int, Ed25519PublicKey]) -> None:
-        self._private, self._known = private, dict(known)
+    A client that knows nobody's (None) signs for those who know its own, and takes all keys as the server has them.
+    """
+
+    def __init__(self, private: Ed25519PrivateKey, known: Mapping[int, Ed25519PublicKey] | None) -> None:
+        self._private, self._known = private, known
 
     def sign(self, message: bytes) -> bytes:
         return self._private.sign(message)
 
     def verify(self, client: int, message: bytes, signature: bytes) -> bool:
+        if self._known is None:
+            return True
         if client not in self._known:
             return False
         try:
@@ -610,7 +615,7 @@ class Server:
         self._context = session.digest
         self._sum: Words = np.zeros(session.values, _words(session))
         self._masked: tuple[int, ...] = ()  # U3
-        self._pledges: Counter[tuple[int, ...]] = Counter()  # sums of these vectors that clients revealed before
+        self._pledges: dict[int, tuple[int, ...]] = {}  # by client: whose sum of these vectors it says to have revealed
 
     @property
     def summed(self) -> tuple[int, ...]:
@@ -658,18 +663,31 @@ class Server:
             )
 
     def _keep_to_pledge(self) -> None:
-        """Where a sum of these vectors was revealed before, begin again with those in it, and nobody else."""
-        if not self._pledges:
-            return
-        (before, _) = self._pledges.most_common(1)[0]
-        self._heard = {client: entry for client, entry in self._heard.items() if client in before}
-        self._require_pledge(set(self._heard), before)
+        """Where a sum of these vectors was revealed before, begin again with those in it, and nobody else.
+
+        Whoever has a part in such a sum helps with no other, and it took as many as the threshold to reveal it: while
+        as many are left who help with what is begun now, there was none. Then it goes on without those who say so.
+        """
+        there = set(self._heard)
+        while (helpers := set(self._helpers(there))) != there:
+            there = helpers
+        if len(there) < self.session.threshold:
+            before, _ = Counter(self._pledges.values()).most_common(1)[0]
+            self._require_pledge(set(self._heard), before)
+            there = set(before)
+        self._heard = {client: entry for client, entry in self._heard.items() if client in there}
+
+    def _helpers(self, members: Iterable[int]) -> list[int]:
+        """Those of a sum's members who would help to reveal it."""
+        ordered = tuple(sorted(members))
+        return [client for client in ordered if self._pledges.get(client, ordered) == ordered]
 
     def _require_pledge(self, there: set[int], before: Iterable[int]) -> None:
         if missing := set(before) - there:
             raise SumLost(
-                f"a sum of this round's reports was revealed before, and client {min(missing)}, who is in it, is not "
-                "there any more: clients help with no sum over others, since the difference would show its report"
+                f"clients say that a sum of this round's reports was revealed before, and client {min(missing)}, who "
+                "is in it, is not there any more: they help with no sum over others, since the difference would show "
+                "its report"
             )
 
     # --- what is sent
@@ -693,8 +711,8 @@ class Server:
 
     def _lists(self) -> dict[int, bytes]:
         self._masked = tuple(sorted(self._heard))
-        if self._pledges:
-            self._require_pledge(set(self._masked), self._pledges.most_common(1)[0][0])
+        if len(self._helpers(self._masked)) < self.session.threshold:
+            self._require_pledge(set(self._masked), Counter(self._pledges.values()).most_common(1)[0][0])
         return self._forwarded(self._heard, self._sealed)
 
     @staticmethod
@@ -715,8 +733,13 @@ class Server:
         if entry.client != client or entry.mask == entry.seal or {entry.mask, entry.seal} & taken:
             raise Refused(f"client {client} sent keys that are not its own")
         if pledge:
-            self._pledges[pledge] += 1
+            self._check_pledge(client, pledge)
+            self._pledges[client] = pledge
         return entry
+
+    def _check_pledge(self, client: int, pledge: tuple[int, ...]) -> None:
+        if client not in pledge or not set(pledge) <= set(self._asked) or len(pledge) < self.session.threshold:
+            raise Refused(f"client {client} says that it revealed a sum which cannot have been one of this round's")
 
     def _read_shares(self, client: int, reader: _Reader) -> list[bytes]:
         return self._pieces(reader, len(self._roster) - 1, _SEALED)

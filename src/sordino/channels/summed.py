@@ -118,6 +118,7 @@ class Summed:
     """The coordinator's side: five steps, then one sum (or the reason why there is none) for each class."""
 
     steps = STEPS
+    leaving = "masked"
 
     def __init__(self, method: Method, rule: Rule) -> None:
         self._method, self._rule = method, rule

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Annotated
 
 import typer
@@ -27,6 +28,19 @@ app.add_typer(data.app, name="data")
 app.add_typer(deploy.app, name="deploy")
 app.add_typer(recipes.app, name="recipes")
 app.add_typer(shuffler.app, name="shuffler")
+
+
+def _let_help_flow(commands: typer.Typer) -> None:
+    """Paragraphs of docstrings as one line each: the terminal breaks them where it ends, and the source need not."""
+    for command in commands.registered_commands:
+        paragraphs = (inspect.getdoc(command.callback) or "").split("\n\n")
+        command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    for group in commands.registered_groups:
+        if group.typer_instance is not None:
+            _let_help_flow(group.typer_instance)
+
+
+_let_help_flow(app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -88,7 +88,7 @@ def _audit_mechanisms(
     if as_json:
         print_json([row.to_json() for row in rows])
     else:
-        print_tables(_audit_table(rows, "Broken on purpose" if broken else "Audit"))
+        print_tables(_audit_table(rows, "Broken on purpose" if broken else "Audit"), spare=SPARE)
         typer.echo(_audit_summary(rows, broken))
     violated = [row.verdict == auditing.VIOLATED for row in rows]
     if (broken and not all(violated)) or (not broken and any(violated)):
@@ -110,11 +110,10 @@ def _audit_summary(rows: list[Row], broken: bool) -> str:
             f"{violated} of {len(rows)} broken copies were caught: their audited bound lies above what they vouch for."
         )
     refuted = sum(row.verdict == auditing.REFUTED for row in rows)
-    proven = "every audited bound is below the proven one" if not violated else f"{violated} PROVEN BOUNDS ARE VIOLATED"
-    return (
-        f"{len(rows)} audits at {rows[0].confidence:.0%} confidence each, seed {rows[0].seed}: {proven}; "
-        f"{refuted} published claims are refuted by experiment.\n{SMALL}"
-    )
+    too_high = "1 PROVEN BOUND IS" if violated == 1 else f"{violated} PROVEN BOUNDS ARE"
+    proven = f"{too_high} VIOLATED" if violated else "every audited bound is below the proven one"
+    claims = "1 published claim is" if refuted == 1 else f"{refuted} published claims are"
+    return f"{_how_many(rows)}: {proven}; {claims} refuted by experiment.\n{SMALL}"
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -169,11 +168,10 @@ def _print_run(found: Audit) -> None:
     rows = list(found.rows)
     folder = found.run.folder.path
     if rows:
-        print_tables(_audit_table(rows, f"Audit of {folder}, {found.whom}"))
+        print_tables(_audit_table(rows, f"Audit of {folder}, {found.whom}"), spare=SPARE)
         typer.echo(
-            f"{len(rows)} audits at {rows[0].confidence:.0%} confidence each, seed {rows[0].seed}. Claimed is for the "
-            "whole run; proven and audited are for what each attack sees, which is a part of what the run released: "
-            "more rounds only tell more."
+            f"{_how_many(rows)}. Claimed is for the whole run; proven and audited are for what each attack sees, which "
+            "is a part of what the run released: more rounds only tell more."
         )
         typer.echo(SMALL)
     for number, row in enumerate(rows, 1):
@@ -191,7 +189,13 @@ def _print_run(found: Audit) -> None:
 
 # --- tables -----------------------------------------------------------------------------------------------------------
 
+SPARE = ("trials", "cap")
 SMALL = "The audited figure is a lower bound and can reach the cap at most: a small one is no evidence of privacy."
+
+
+def _how_many(rows: list[Row]) -> str:
+    sure, seed = f"{rows[0].confidence:.0%} confidence", rows[0].seed
+    return f"1 audit at {sure}, seed {seed}" if len(rows) == 1 else f"{len(rows)} audits at {sure} each, seed {seed}"
 
 
 def _audit_table(rows: list[Row], title: str) -> Table:
@@ -199,15 +203,15 @@ def _audit_table(rows: list[Row], title: str) -> Table:
     from rich.text import Text
 
     table = Table(title=f"{title}: epsilon claimed, proven and measured", title_justify="left", header_style="bold")
-    for column in ("mechanism", "unit", "adjacency, adversary"):
+    for column in ("mechanism, unit", "adjacency, adversary"):
         table.add_column(column, overflow="fold")
     for column in ("claimed", "proven", "audited >=", "cap", "trials"):
-        table.add_column(column, justify="right", no_wrap=True)
+        table.add_column(column, justify="right")
     table.add_column("verdict")
     colours = {"consistent": "green", "claim not supported": "yellow"}
     for row in rows:
         at = f"\n(delta {row.delta:.2g})" if row.delta else ""
-        cells = [row.mechanism, row.unit, f"{row.adjacency}, {row.adversary}"]
+        cells = [f"{row.mechanism}, {row.unit}", f"{row.adjacency}, {row.adversary}"]
         cells += ["none" if row.claimed is None else figure(row.claimed), figure(row.proven) + at]
         cells += [f"{row.audited:.3f}", f"{row.cap:.1f}", f"{row.trials:,}"]
         table.add_row(*map(Text, cells), Text(row.verdict, style=colours.get(row.verdict, "bold red")))

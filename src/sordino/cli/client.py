@@ -10,7 +10,7 @@ import typer
 from sordino.cli.printing import AsJson, figure, json_figure, plain_errors, print_json
 
 if TYPE_CHECKING:
-    from sordino.client.core import Client
+    from sordino.client.core import Client, Offer
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -35,10 +35,19 @@ def init(
     ] = "client",
     basis: Annotated[str, typer.Option(help="Which epsilon is counted: proven or claimed.")] = "proven",
     federation: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A federation that may be joined; any if left out.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A federation that may be joined, and that is without a question when it invites; several may be "
+            "given. Any, each after a question, if left out.",
+        ),
     ] = None,
     unproven: Annotated[
-        list[str] | None, typer.Option(metavar="WHAT", help="A kind of release that may leave without a proof.")
+        list[str] | None,
+        typer.Option(
+            metavar="WHAT",
+            help="A kind of release that may leave without a proof, such as labels; several may be given.",
+        ),
     ] = None,
     claimed: Annotated[bool, typer.Option("--claimed", help="Claimed epsilons may be counted.")] = False,
 ) -> None:
@@ -93,8 +102,11 @@ def shuffler(
 
 def _absolute(data: str) -> str:
     """A path from where the command was given; a name stays one."""
-    path = Path(data).expanduser()
-    return str(path.resolve()) if path.exists() else data
+    from sordino.recipe.grammar import origin_of
+
+    path, origin = Path(data).expanduser(), origin_of(data)
+    own = origin in ("npz", "table", "images") or (origin is None and path.exists())
+    return str(path.resolve()) if own else data
 
 
 @app.command()
@@ -110,6 +122,7 @@ def show(folder: Folder, as_json: AsJson = False) -> None:
         return
     budget, consents = found["budget"], found["consents"]
     typer.echo(f"Client      {found['name']} ({found['id']})")
+    typer.echo(f"Key         {found['key']} (signs in secure sums: for the other owners' client.toml)")
     typer.echo(f"Data        {found['data']}")
     typer.echo(f"Budget      epsilon {budget['limit']:g} ({budget['terms']})")
     spent, left = (figure(float(str(budget[key]).replace("infinite", "inf"))) for key in ("spent", "left"))
@@ -138,6 +151,7 @@ def _described(client: Client) -> dict[str, Any]:
     return {
         "name": client.identity.name,
         "id": client.identity.id,
+        "key": client.identity.public,
         "data": client.settings.data.source + (f", rows {r}" if (r := client.settings.data.rows) else ""),
         "budget": {
             "limit": standing.budget.limit,
@@ -174,9 +188,7 @@ def join(
 
         message = _read(invitation)
         with Client.open(folder) as client:
-            if accept_older_ledger and client.stopped:
-                typer.echo(f"Counted everything that may have left: {client.accept_older_ledger():.6g} is spent now.")
-            offer = client.offer(message)
+            offer = _offered(client, message, accept_older_ledger)
             typer.echo(offer.to_text())
             name = offer.invitation.federation
             if offer.agreed:
@@ -185,6 +197,24 @@ def join(
                 typer.confirm(f"Join {name}?", abort=True, err=True)
             client.join(message)
             typer.echo(f"Joined {name}. Serve it: sordino client serve {folder} --socket PATH")
+
+
+def _offered(client: Client, message: bytes, accept_older_ledger: bool) -> Offer:
+    """The offer, after what an older ledger lacks was counted, where the owner accepts that."""
+    from sordino.client.refusal import Refused
+    from sordino.privacy.ledger import terms
+
+    try:
+        return client.offer(message)
+    except Refused:
+        if not (accept_older_ledger and client.stopped):
+            raise
+    spent = client.accept_older_ledger()
+    typer.echo(
+        f"Counted everything that may have left: epsilon {spent:.6g} is spent now "
+        f"({terms(client.settings.ledger_budget())})."
+    )
+    return client.offer(message)
 
 
 def _read(path: Path) -> bytes:
@@ -202,7 +232,7 @@ def _read(path: Path) -> bytes:
 def serve(
     folder: Folder,
     socket: Annotated[Path, typer.Option(metavar="PATH", help="Where to listen: a Unix socket, for its owner only.")],
-    largest: Annotated[int, typer.Option(help="Bytes of the largest message that is accepted.")] = 2**28,
+    largest: Annotated[int, typer.Option(min=1024, help="Bytes of the largest message that is accepted.")] = 2**28,
     group: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="A group whose accounts may open the socket too: that of the relay's node."),

@@ -31,7 +31,7 @@ def data_list(as_json: AsJson = False) -> None:
     if as_json:
         print_json(rows)
         return
-    print_tables(_listings_table(rows))
+    print_tables(_listings_table(rows), spare=("licence", "classes", "test", "train"))
     for row in rows:
         if row["note"]:
             typer.echo(f"{row['name']}: {row['note']}.")
@@ -132,11 +132,11 @@ def _listings_table(rows: list[dict[str, Any]]) -> Table:
 
     table = Table(title="Data sets", title_justify="left")
     table.add_column("name", no_wrap=True)
-    table.add_column("what")
+    table.add_column("what", min_width=20)
     for column in ("train", "test", "classes", "download"):
         table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("where", overflow="fold")
-    table.add_column("licence", overflow="fold")
+    table.add_column("where", min_width=15, overflow="fold")
+    table.add_column("licence", min_width=15, overflow="fold")
     for row in rows:
         partly = f"not here ({row['files_found']} of {row['files']} files)" if row["files_found"] else "not here"
         size = f"{row['download_bytes'] / 1e6:,.0f} MB" if row["download_bytes"] else ""
@@ -150,8 +150,9 @@ def _files_table(rows: list[dict[str, Any]]) -> Table:
     from rich.text import Text
 
     table = Table(title="Files", title_justify="left")
-    for column in ("data set", "file", "state", "where, and what is wrong"):
+    for column in ("data set", "file", "state"):
         table.add_column(column, overflow="fold")
+    table.add_column("where, and what is wrong", min_width=20, overflow="fold")
     colours = {"intact": "green", "damaged": "bold red"}
     for row in rows:
         place = "; ".join(part for part in (row["path"], row["fault"]) if part)

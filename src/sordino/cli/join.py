@@ -102,7 +102,7 @@ def _prepared(
     from sordino.errors import InvalidInput
 
     if (folder / "client.toml").exists():
-        _same(folder, own["source"], terms["limit"])
+        _same(folder, own, terms, claimed, unproven)
         return
     if own["source"] is None or terms["limit"] is None:
         raise InvalidInput(
@@ -125,7 +125,7 @@ def _tables(
     suggested = _suggested(task["budget"] or {}, terms)
     data = {**own, "source": _absolute(own["source"])}
     if data["classes"] is not None:
-        data["classes"] = [each.strip() for each in data["classes"].split(",")]
+        data["classes"] = _split(data["classes"])
     return {
         "data": {key: value for key, value in data.items() if value is not None},
         "budget": {
@@ -156,25 +156,52 @@ def _suggested(terms: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     return terms
 
 
-def _same(folder: Path, source: str | None, limit: float | None) -> None:
-    """Refuse options that say something else than the folder does."""
+def _same(folder: Path, own: dict[str, Any], terms: dict[str, Any], claimed: bool, unproven: list[str]) -> None:
+    """Refuse options that say something else than the folder does; what is left out agrees with everything."""
     from sordino.cli.client import _absolute
     from sordino.client.settings import Settings
     from sordino.errors import InvalidInput
+    from sordino.privacy.terms import adjacency_named
 
-    settings = Settings.read(folder / "client.toml")
-    if source is not None and _absolute(source) != settings.data.source:
-        raise InvalidInput(
-            f"{folder} is a client with the data {settings.data.source}: leave --data out, or give another --folder"
-        )
-    if limit is not None and limit != settings.budget.limit:
-        raise InvalidInput(
-            f"{folder} has a budget of {settings.budget.limit:g}: leave --budget out, or change it in "
-            f"{folder / 'client.toml'}, where the ledger writes the change down"
-        )
+    path = folder / "client.toml"
+    settings = Settings.read(path)
+    data, budget, allowed = settings.data, settings.budget, set(settings.consents.unproven)
+    label = None if data.label is None else str(data.label)
+    read: dict[str, tuple[Any, Any]] = {
+        "--data": (own["source"] and _absolute(own["source"]), data.source),
+        "--rows": (own["rows"], data.rows),
+        "--label": (own["label"], label),
+        "--classes": (own["classes"] and _split(own["classes"]), list(data.classes or ())),
+        "--budget": (terms["limit"], budget.limit),
+        "--delta": (terms["delta"], budget.delta),
+        "--adjacency": (terms["adjacency"] and adjacency_named(terms["adjacency"]), adjacency_named(budget.adjacency)),
+        "--claimed": (claimed or None, budget.basis == "claimed" and settings.consents.claimed),
+        "--unproven": (sorted({*unproven} - allowed) or None, sorted(allowed)),
+    }
+    for option, (given, kept) in read.items():
+        if given is not None and given != kept:
+            raise InvalidInput(
+                f"{option} says {_word(given)}, and in {path} it is {_word(kept)}: leave {option} out, change that "
+                "file (the ledger writes a change of budget or consents down), or give another --folder"
+            )
+
+
+def _split(names: str) -> list[str]:
+    return [each.strip() for each in names.split(",")]
+
+
+def _word(value: Any) -> str:
+    """A setting's value for a person."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "not set"}[value]
+    if isinstance(value, list):
+        return ", ".join(value) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _tell(client: Client, stay: Any, server: str, name: str, as_json: bool) -> None:
+    from sordino.privacy.ledger import terms
+
     standing = client.standing
     assert standing.budget is not None
     if as_json:
@@ -187,6 +214,7 @@ def _tell(client: Client, stay: Any, server: str, name: str, as_json: bool) -> N
                 "ended": stay.ended,
                 "spent": json_figure(standing.spent),
                 "limit": standing.budget.limit,
+                "terms": terms(standing.budget),
                 "folder": str(client.folder),
             }
         )

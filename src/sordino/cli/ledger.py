@@ -48,7 +48,7 @@ def show(path: LedgerPath, as_json: AsJson = False) -> None:
             }
         )
         return
-    print_tables(_standings_table(standings), _entries_table(entries, standings))
+    print_tables(_standings_table(standings), _entries_table(entries, standings), spare=("time", "federation"))
     typer.echo(f"{len(entries)} entries, all checked. Head, for a receipt kept elsewhere: {entries[-1].hash}")
 
 
@@ -64,9 +64,11 @@ def verify(
     """
     from sordino.privacy.ledger import Ledger
 
+    with plain_errors():
+        receipt = None if head is None else _head(head)
     try:
         with Ledger.open(path) as ledger:
-            verified = ledger.verify(expected_head=head)
+            verified = ledger.verify(expected_head=receipt)
     except SordinoError as error:
         if as_json:
             print_json({"path": str(path), "sound": False, "reason": str(error)})
@@ -81,6 +83,17 @@ def verify(
         typer.echo("A chain alone cannot notice cut-off last entries or an older copy: keep the head for --head.")
     else:
         typer.echo("It contains the head of your receipt: nothing recorded up to then is missing.")
+
+
+def _head(given: str) -> str:
+    """A head as it was printed; what cannot be one says nothing about the ledger."""
+    found = given.strip().lower()
+    if len(found) != 64 or set(found) - set("0123456789abcdef"):
+        raise InvalidInput(
+            f"--head {given[:80]!r} is no head of a ledger: it has 64 hexadecimal digits. Copy it from your receipt as "
+            "`sordino ledger show` or `sordino ledger verify` printed it; the ledger was not looked at"
+        )
+    return found
 
 
 @app.command()
@@ -219,11 +232,12 @@ def _entries_table(entries: list[Entry], standings: dict[str, Standing]) -> Tabl
     from rich.table import Table
     from rich.text import Text
 
-    columns = ("#", "time", "data set", "federation", "round", "what", "proven epsilon, alone", "claimed epsilon")
-    table = Table(*columns, title="Entries", title_justify="left")
+    table = Table("#", "time", title="Entries", title_justify="left")
+    for column in ("data set", "federation", "round", "what", "proven epsilon, alone", "claimed epsilon"):
+        table.add_column(column, min_width=12, overflow="fold")
     for entry in entries:
         for cells in _entry_rows(entry, standings):
-            table.add_row(*map(Text, (str(entry.sequence), entry.time, *cells)))
+            table.add_row(*map(Text, (str(entry.sequence), entry.time.replace("T", " "), *cells)))
     return table
 
 

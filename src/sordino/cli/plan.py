@@ -172,7 +172,7 @@ def plan(
     if as_json:
         print_json([_as_json(answer) for answer in answers])
         return
-    print_tables(*_tables(answers))
+    print_tables(*_tables(answers), spare=("bytes a report", "noise of the average (L2)", "epsilon, one round"))
     typer.echo("\n".join(_notes(answers)))
 
 
@@ -346,11 +346,8 @@ def _recipe_cases(name: str, settings: list[str], names: list[str], options: Opt
     """The recipe's own mechanism, or those named, on the recipe's own values, rounds and clients."""
     from sordino.preflight import asked_per_round
     from sordino.recipe import Recipe
+    from sordino.wiring import wire
 
-    try:
-        from sordino.wiring import wire
-    except ImportError:
-        raise InvalidInput("planning for a recipe needs PyTorch: install sordino with the extra 'learn'") from None
     recipe = Recipe.load(name, settings)
     federation = wire(recipe)
     values, silo = federation.upload.values, recipe.method.name == "silo-dp"
@@ -561,13 +558,13 @@ def _table(title: str, answers: list[Answer]) -> Table:
 
     table = Table(title=title, title_justify="left", header_style="bold")
     table.add_column("mechanism", no_wrap=True)
-    table.add_column("in each round", no_wrap=True)
+    table.add_column("in each round", min_width=17)
     for column in ("epsilon, one round", "all rounds, ledger", "all rounds, statement"):
         table.add_column(column, justify="right")
     averaged = answers[0].averaged
     if averaged:
         table.add_column("noise of the average (L2)", justify="right")
-        table.add_column("beside an update", justify="right")
+        table.add_column("beside an update", justify="right", min_width=10)
     sized = answers[0].question.values is not None
     if sized:
         table.add_column("bytes a report", justify="right")

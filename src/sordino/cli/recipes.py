@@ -48,7 +48,7 @@ def recipes(context: typer.Context, as_json: AsJson = False) -> None:
     if as_json:
         print_json(rows)
     else:
-        print_tables(_recipes_table(rows))
+        print_tables(_recipes_table(rows), spare=("paper", "model", "data", "clients", "method, mechanism"))
         typer.echo("Change one with --set, or start from it: sordino recipes show NAME > mine.toml")
 
 
@@ -125,7 +125,7 @@ def keys(
     elif markdown:
         typer.echo("\n".join(_markdown(found)))
     else:
-        print_tables(_keys_table(found))
+        print_tables(_keys_table(found), spare=("default", "allowed"))
 
 
 def _row(recipe: Recipe) -> dict[str, Any]:
@@ -154,10 +154,12 @@ def _recipes_table(rows: list[dict[str, Any]]) -> Table:
 
     table = Table(title="Recipes", title_justify="left")
     table.add_column("name", no_wrap=True)
-    table.add_column("summary")
-    for column in ("clients", "data", "model", "method, mechanism"):
-        table.add_column(column, no_wrap=True, justify="right" if column == "clients" else "left")
-    table.add_column("paper")
+    table.add_column("summary", min_width=35)
+    table.add_column("clients", no_wrap=True, justify="right")
+    table.add_column("data", min_width=13, overflow="fold")
+    for column in ("model", "method, mechanism"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("paper", min_width=25)
     for row in rows:
         how = ", ".join(part for part in (row["method"], row["mechanism"]) if part)
         cells = (row["name"], row["summary"], str(row["clients"]), row["data"], row["model"], how, row["paper"] or "")
@@ -171,8 +173,9 @@ def _keys_table(found: list[Key]) -> Table:
 
     table = Table(title="Keys of a recipe", title_justify="left")
     table.add_column("key", no_wrap=True)
-    for column in ("allowed", "default", "what it is for"):
-        table.add_column(column, overflow="fold")
+    table.add_column("allowed", min_width=20, overflow="fold")
+    table.add_column("default", min_width=12, overflow="fold")
+    table.add_column("what it is for", min_width=25, overflow="fold")
     for key in found:
         table.add_row(*map(Text, (key.key, key.allowed, key.default, _meaning(key))))
     return table
@@ -208,6 +211,7 @@ def _model_problems(recipe: Recipe) -> list[str]:
         classes = len(listing.classes)
         shape = record_shape(recipe, listing.shape, classes)
         module = models.build(recipe.model.name, input_shape=shape, classes=classes, **recipe.model.options)
+        models.released_buffers(module, recipe.model.buffers)
     except InvalidInput as error:
         return [f"model: {error}"]
     layers = [layer.name for layer in models.parameter_layout(module).layers]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sordino.cli.printing import AsJson, plain_errors, print_json
-from sordino.cli.run import Device, WorkerCount
+from sordino.cli.run import Device, WorkerCount, check_place
 from sordino.errors import InvalidInput
 from sordino.observer import Observer
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from sordino.reproduce.experiments import Experiment
     from sordino.reproduce.pages import Row
     from sordino.reproduce.records import Records
+    from sordino.wiring import Federation
 
 SCALED_DOWN = "scaled down, not to be compared with the paper"
 
@@ -30,7 +32,9 @@ def reproduce(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All five papers.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Scaled-down versions, for a first look.")] = False,
-    seeds: Annotated[int | None, typer.Option(help="Seeds for each; as the experiment asks if left out.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Seeds for each; as the experiment asks if left out.")
+    ] = None,
     only: Annotated[
         list[str] | None, typer.Option(help="Only the experiment of this name, or those that begin with it.")
     ] = None,
@@ -57,6 +61,7 @@ def reproduce(
         return Records((docs / "papers" / "records" if docs is not None else out / "records") / f"{name}.jsonl")
 
     with plain_errors():
+        check_place(workers, device)
         if quick and docs is not None:
             raise InvalidInput("pages are made from full runs alone: leave out --quick, or --docs")
         papers = _papers(paper, everything, list(PAPERS))
@@ -129,7 +134,9 @@ def _run(
 
 
 class Display(Observer):
-    """What a person sees meanwhile: a bar over all experiments on a terminal, a line for each elsewhere."""
+    """What a person sees meanwhile: on a terminal a bar over all of them, elsewhere a line for each and a minute."""
+
+    PLAIN_SECONDS = 60.0
 
     def __init__(self, total: int) -> None:
         from rich.console import Console
@@ -148,6 +155,8 @@ class Display(Observer):
         )
         self._task = self._progress.add_task("", total=total, now="")
         self._running = ""
+        self._rounds = 0
+        self._said = 0.0
         self._reasons: set[str] = set()
 
     def __enter__(self) -> Display:
@@ -162,6 +171,7 @@ class Display(Observer):
         name = _named(tidings.turn)
         if tidings.what == "running":
             self._running = name
+            self._said = time.monotonic()
             self._progress.update(self._task, now=name)
         else:
             self._progress.advance(self._task)
@@ -172,10 +182,18 @@ class Display(Observer):
         else:
             self._line(f"{name}: {tidings.what}", always=False)
 
+    def started(self, federation: Federation, preflight: Sequence[str], first: int) -> None:
+        """Remember how far the run is to go."""
+        self._rounds = federation.recipe.rounds.count
+
     def round(self, record: Round) -> None:
         """Show how far the run is."""
         accuracy = "" if record.accuracy is None else f", accuracy {record.accuracy:.2%}"
-        self._progress.update(self._task, now=f"{self._running}: round {record.round}{accuracy}")
+        now = f"{self._running}: round {record.round} of {self._rounds}{accuracy}"
+        self._progress.update(self._task, now=now)
+        if time.monotonic() - self._said >= self.PLAIN_SECONDS:
+            self._said = time.monotonic()
+            self._line(now, always=False)
 
     def _line(self, text: str, *, always: bool) -> None:
         """On a terminal the bar says the rest."""

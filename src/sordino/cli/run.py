@@ -103,6 +103,7 @@ def run(
     are processes of their owners': every round is durable, and --resume goes on after a crash as well.
     """
     with plain_errors():
+        check_place(workers, device)
         chosen, folder = _chosen(recipe, overrides, seed, out, resume)
         if resume is not None and _is_over(folder, as_json):
             return
@@ -121,6 +122,15 @@ def run(
         print_json(outcome.to_json())
     else:
         _print_outcome(outcome)
+
+
+def check_place(workers: int | None, device: str | None) -> None:
+    """Refuse what can be refused at once: loading PyTorch takes seconds."""
+    from sordino.places import check_device, check_workers
+
+    check_workers(workers)
+    if device is not None:
+        check_device(device)
 
 
 def _carried_out(recipe: Recipe, folder: Path, resume: bool, workers: int | None, device: str) -> Outcome:
@@ -254,7 +264,7 @@ def _chosen(
     name: str | None, overrides: list[str] | None, seed: int | None, out: Path | None, resume: Path | None
 ) -> tuple[Recipe, Path]:
     from sordino.recipe import Recipe
-    from sordino.report.folder import RunFolder, unused_folder
+    from sordino.report.folder import RunFolder, alone, unused_folder
 
     if resume is not None:
         if name is not None or overrides or seed is not None or out is not None:
@@ -266,7 +276,12 @@ def _chosen(
         raise InvalidInput("name a recipe: a shipped one (see `sordino recipes`), or a TOML file")
     changes = [*(overrides or []), *([] if seed is None else [f"seed={seed}"])]
     recipe = Recipe.load(name, changes)
-    return recipe, out if out is not None else unused_folder(Path("runs"), recipe.name)
+    if out is None:
+        return recipe, unused_folder(Path("runs"), recipe.name)
+    if out.is_dir():
+        with alone(out):
+            RunFolder(out).check_free()
+    return recipe, out
 
 
 def _is_over(folder: Path, as_json: bool) -> bool:
@@ -303,6 +318,7 @@ class Display(Observer):
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         self._said = 0.0
+        self._terms = ""  # of the budget, until they are said
 
     def __enter__(self) -> Display:
         return self
@@ -313,6 +329,9 @@ class Display(Observer):
 
     def started(self, federation: Federation, preflight: Sequence[str], first: int) -> None:
         """Say what to expect, and begin to show progress."""
+        from sordino.privacy.ledger import terms
+
+        self._terms = terms(federation.budgets[0]) if federation.budgets else ""
         d, n = federation.layout.size, federation.clients
         self._console.print(f"[bold]{self._recipe.name}[/bold]: {n:,} clients, {d:,} parameters", highlight=False)
         for sentence in preflight:
@@ -349,6 +368,9 @@ class Display(Observer):
     def round(self, record: Round) -> None:
         """Show one round."""
         figures = _figures(record)
+        if record.spent_max is not None:
+            self._say_terms()
+            figures += f"{', ' if figures else ''}spent {record.spent_max:.3g}"
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=record.round, figures=figures)
         elif time.monotonic() - self._said >= self.PLAIN_SECONDS and figures:
@@ -357,6 +379,13 @@ class Display(Observer):
                 f"round {record.round} of {self._recipe.rounds.count}: {figures}", highlight=False, markup=False
             )
 
+    def _say_terms(self) -> None:
+        """Say, before the first of them, what the figures of what is spent mean."""
+        if self._terms:
+            sentence = f"  Spent: the epsilon of the client that has spent most ({self._terms})."
+            self._console.print(sentence, highlight=False, markup=False)
+            self._terms = ""
+
 
 def _figures(record: Round) -> str:
     said = []
@@ -364,8 +393,6 @@ def _figures(record: Round) -> str:
         said.append(f"accuracy {record.accuracy:.2%}")
     if record.loss is not None:
         said.append(f"loss {record.loss:.3f}")
-    if record.spent_max is not None:
-        said.append(f"spent {record.spent_max:.3g}")
     if record.declined:
         said.append(f"{record.declined} declined")
     return ", ".join(said)
@@ -419,10 +446,11 @@ def sweep(
 
     The same command goes on where an interrupted sweep stopped: finished runs are kept, a half-finished one is resumed.
     """
-    from sordino.recipe import Recipe
-    from sordino.sweep import Axis, points
-
     with plain_errors():
+        check_place(workers, device)
+        from sordino.recipe import Recipe
+        from sordino.sweep import Axis, points
+
         base = Recipe.load(recipe, overrides or [])
         folder = out if out is not None else Path("sweeps") / base.name
         todo = points(base, [Axis.parse(text) for text in over or []], seeds, folder)

@@ -46,6 +46,12 @@ def serve(
         float, typer.Option(min=0, help="Seconds to wait for more participants before the first round.")
     ] = 10.0,
     connections: Annotated[int, typer.Option(min=1, help="Connections at the same time, at most.")] = 10_000,
+    per_address: Annotated[
+        int, typer.Option(min=1, help="Places that one network address may take, where nobody is invited.")
+    ] = 40,
+    live_for_all: Annotated[
+        bool, typer.Option("--live-for-all", help="Show each participant at /live to others than this machine, too.")
+    ] = False,
     gateway: Annotated[
         Path | None,
         typer.Option(
@@ -70,14 +76,15 @@ def serve(
             from sordino.web.server import serve as serve_hall
 
         place = Place(host, port, tls_cert, tls_key)
-        limits = Limits(connections=connections)
+        limits = Limits(connections=connections, places=per_address)
         loaded = _loaded(recipes, overrides or [])
         options = {"operator": operator, "by_invitation": invite, "limits": limits, "say": typer.echo}
         if gateway is not None:
             hosted = {name: _behind(recipe, folder, federation, slots, options) for name, recipe in loaded.items()}
         else:
             hosted = {name: _own(recipe, folder, gather, options) for name, recipe in loaded.items()}
-        hall = Hall(hosted, limits, frozenset(each.rstrip("/") for each in origin or ()))
+        origins = frozenset(each.rstrip("/") for each in origin or ())
+        hall = Hall(hosted, limits, origins, live_for_all=live_for_all)
         with _relayed(gateway, hosted):
             serve_hall(hall, place, lambda listening: _announce(hall, place, listening))
         typer.echo("Stopped. The same command goes on where it was.")
@@ -151,6 +158,11 @@ def _announce(hall: Hall, place: Place, port: int) -> None:
                 token = hosted.invitations.token(client)
                 taken = " (taken)" if client in hosted.roster.members else ""
                 typer.echo(f"    place {client}: {address}/#federation={name}&token={token}{taken}")
+    if not (hall.page / "index.html").is_file():
+        typer.echo(
+            "NOTICE: the web page is not built, so only native clients can join (sordino join). In a checkout: make "
+            "page (it needs Node.js 20.19 or newer); then start the server again."
+        )
     if place.needs_https:
         typer.echo(
             "NOTICE: pages of other machines need HTTPS (browsers keep encryption and threads from pages without). "

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from sordino.cli.printing import AsJson, plain_errors, print_json
-from sordino.errors import InvalidInput
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -81,13 +80,9 @@ def serve(
     The server's token lies in the folder, as server.token.
     """
     with plain_errors():
-        try:
-            from sordino.shuffler import keys
-            from sordino.shuffler.service import Address, serve
-        except ModuleNotFoundError as error:
-            raise InvalidInput(
-                f"the shuffler needs {error.name}: install it with pip install 'sordino[service]'"
-            ) from None
+        from sordino.shuffler import keys
+        from sordino.shuffler.service import Address, serve
+
         address = Address(host, port, tls_cert, tls_key)
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # both ways to stop it let go of the folder
         with suppress(KeyboardInterrupt):

@@ -23,6 +23,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
 from sordino.channels.summed import plan_in
 from sordino.client.invitation import Invitation
 from sordino.client.keeping import Agreements, Prepared
@@ -34,7 +38,7 @@ from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import NAME, Settings
 from sordino.client.summing import Standing as SumStanding
 from sordino.client.summing import SumFolder
-from sordino.durable import NotWritten, append_line, held, write_whole
+from sordino.durable import NotWritten, append_line, held, make_folder, write_whole
 from sordino.errors import BudgetExceeded, ConsentMissing, InvalidInput, SordinoError
 from sordino.learning.stacked import LOOP, Execution
 from sordino.messages import Plan, answer_to
@@ -63,10 +67,6 @@ def fresh(round: int) -> Draw:
     return lambda clients: Keystream(os.urandom(KEY_BYTES), [0] * len(clients), 0) if round == 0 else Keystream.fresh()
 
 
-class _Unsent(SordinoError):
-    """A report is in the ledger, and it is not known how much of it has left."""
-
-
 @dataclass(frozen=True)
 class Identity:
     """Who this client is: a name for people, a random number for programs, a key that never leaves."""
@@ -90,6 +90,17 @@ class Identity:
             return cls(str(found["name"]), str(found["id"]), bytes.fromhex(found["key"]))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InvalidInput(f"{path} is missing or damaged ({error}): restore it from a backup") from None
+
+    @cached_property
+    def signing(self) -> Ed25519PrivateKey:
+        """Signs this client's keys in secure sums, for owners who know its public half."""
+        seed = HKDF(SHA256(), 32, None, b"sordino client signing key 1").derive(self.key)
+        return Ed25519PrivateKey.from_private_bytes(seed)
+
+    @property
+    def public(self) -> str:
+        """The public half of the signing key, for the other owners."""
+        return self.signing.public_key().public_bytes_raw().hex()
 
     def encode(self) -> bytes:
         """The file's content."""
@@ -163,15 +174,14 @@ class Client:
         """Make a client's folder, readable by its owner only; it must not exist, or be empty."""
         path = Path(folder)
         identity = Identity.new(name or path.resolve().name)
+        make_folder(path, 0o700)
         try:
-            path.mkdir(parents=True, exist_ok=True, mode=0o700)
             if any(path.iterdir()):
                 raise InvalidInput(f"{path} is not empty: give a new folder, or look at this one: sordino client show")
             path.chmod(0o700)
         except OSError as error:
-            raise NotWritten(f"{path} could not be made ({error.strerror or error}): give another folder") from None
-        write_whole(path / "identity.json", identity.encode())
-        (path / "identity.json").chmod(0o600)
+            raise NotWritten(f"{path} cannot be used ({error.strerror or error}): give another folder") from None
+        write_whole(path / "identity.json", identity.encode(), 0o600)
         Ledger.create(path / "ledger.sqlite").close()
         write_whole(path / "client.toml", settings.to_toml().encode())
         client = cls.open(path)
@@ -299,7 +309,7 @@ class Client:
                 f"{invitation.federation} is none of the federations that consents.federations in client.toml allows "
                 f"({', '.join(self.settings.consents.federations) or 'none'})",
             )
-        membership = Membership(invitation.terms, self.settings, self.records, self._execution)
+        membership = self._membership(invitation.terms)
         if membership.posts:
             membership.posting(self.settings, self.folder)  # refused where the owner has not allowed that shuffler
         return self._weighed(membership, known is not None)
@@ -355,11 +365,16 @@ class Client:
             else:
                 body = self._report(membership, plan, step)
             return self._replied(membership, plan, body)
-        except _Unsent as error:  # no answer, rather than a refusal: a part of the report may have left
-            return Reply(b"", self._refused("to say that all was sent", error).reason.value)
         except Exception as error:  # whatever it is, the client goes on serving and its owner can read of it
             refused = self._refused(f"the step {step[:20]!r}" if plan is None else _about(plan), error)
-            return Reply(b"" if plan is None else answer_to(plan, None), refused.reason.value)
+            return Reply(b"" if plan is None else self._declined(plan), refused.reason.value)
+
+    def _declined(self, plan: Plan) -> bytes:
+        """That this client declines, which says that nothing has left; no answer where a report may have."""
+        try:
+            return answer_to(plan, None) if self.ledger.replay(self._key(plan)) is None else b""
+        except SordinoError:  # a ledger that cannot be read says nothing of what left
+            return b""
 
     def _replied(self, membership: Membership, plan: Plan, body: bytes) -> Reply:
         receipt = self._seal.receipt(membership.federation, self.ledger.head())
@@ -390,8 +405,11 @@ class Client:
                     Reason.NOT_AGREED,
                     f"a plan of {federation[:100]!r} came, which you have not agreed to: sordino client join",
                 )
-            self._memberships[federation] = Membership(agreed, self.settings, self.records, self._execution)
+            self._memberships[federation] = self._membership(agreed)
         return self._memberships[federation]
+
+    def _membership(self, terms: Invitation) -> Membership:
+        return Membership(terms, self.settings, self.records, self._execution, self.identity.signing)
 
     def _report(self, membership: Membership, plan: Plan, step: str) -> bytes:
         """The body of the answer to a plan: what the ledger has, else a new draw, recorded before it is returned."""
@@ -540,10 +558,7 @@ class Client:
         posting = self._posting(membership)
         told = posting.announced(plan, membership.values)  # before anything is drawn
         body = self._report(membership, plan, STEP)
-        try:
-            membership.post(posting, told, body)
-        except Exception as error:
-            raise _Unsent(f"{_about(plan)}: the shuffler may have a part of the report: {error}") from error
+        membership.post(posting, told, body)
         self._agreements.note_posted(membership.federation, str(key.plan_hash))
         self.log(f"the shuffler has the report on {_about(plan)}")
         return b""
@@ -684,9 +699,12 @@ class Client:
         """Compare the receipts that lie here: a ledger alone may have been restored. A newest copy resolves it."""
         if self.stopped:
             with suppress(OSError, ValueError, KeyError):
-                if self.ledger.contains_head(json.loads(self._marker.read_text())["head"]):
+                head = json.loads(self._marker.read_text())["head"]
+                if self.ledger.contains_head(head):
                     self._marker.unlink()
                     self.log("the ledger has the entry that was missing: it is the newest copy again")
+                elif head in self._accepted():  # a crash came between the two
+                    self._marker.unlink()
         for federation in self._agreements.names():
             receipt = self._agreements.receipt(federation)
             if receipt is not None:
@@ -710,16 +728,33 @@ class Client:
         self._require_affordable([release for own in lost.values() for release in own])
         for federation, releases in lost.items():
             if releases:
-                place = ReportKey(self.settings.data.name, f"{federation}, before a restored ledger", 0, head)
+                place = self._place_of_lost(federation, head)
                 self.ledger.record(place, releases, b"")
                 self._note(place, releases)
-        append_line(self.folder / "accepted-heads.txt", head.encode())
+        # All is counted: now it is accepted, with the receipts that lie here, whose rounds are among those counted.
+        append_line(self.folder / "accepted-heads.txt", " ".join([head, *self._missing_heads(head)]).encode())
         self._marker.unlink()
         self.log(f"accepted an older ledger: rounds that it lacks count as answered; {self._left()}")
         return self.standing.spent
 
+    def _missing_heads(self, beside: str) -> list[str]:
+        """Heads of the receipts that lie here, other than this one, that the ledger lacks."""
+        found = set()
+        for federation in self._agreements.names():
+            with suppress(InvalidInput):
+                found.add(self._seal.head(federation, self._agreements.receipt(federation) or b""))
+        return sorted(head for head in found - {beside} if not self.ledger.contains_head(head))
+
+    def _place_of_lost(self, federation: str, head: str) -> ReportKey:
+        return ReportKey(self.settings.data.name, f"{federation}, before a restored ledger", 0, head)
+
     def _perhaps_lost(self, federation: str, head: str) -> tuple[Release, ...]:
-        """All releases of a federation that the ledger does not have, under names of their own."""
+        """All releases of a federation that the ledger lacks, under names of their own; none where it counts them.
+
+        What was counted before a crash is not counted again.
+        """
+        if self.ledger.replay(self._place_of_lost(federation, head)) is not None:
+            return ()
         membership = self._member(federation)
         answered = self._answered.get(federation, {})
         missing = [r for round, own in membership.schedule() if round not in answered for r in own]

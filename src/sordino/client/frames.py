@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -106,21 +107,33 @@ def _check_head(magic: bytes, expected: bytes, version: int) -> None:
 
 
 def send(connection: socket.socket, body: bytes) -> None:
-    """Send one frame."""
+    """Send one frame; the connection's timeout is for all of it."""
     connection.sendall(_LENGTH.pack(len(body)) + body)
 
 
 def receive(connection: socket.socket, largest: int = LARGEST) -> bytes:
-    """Receive one frame; memory grows with what has arrived, not with what was announced."""
-    (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
-    if length > largest:
-        raise InvalidInput(f"a frame of {length:,} bytes was announced; {largest:,} are the most")
-    return _exactly(connection, length)
+    """Receive one frame; memory grows with what has arrived, not with what was announced.
+
+    The connection's timeout is for the whole frame: a peer that sends it byte by byte has no longer than any other.
+    """
+    timeout = connection.gettimeout()
+    until = None if timeout is None else time.monotonic() + timeout
+    try:
+        (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size, until))
+        if length > largest:
+            raise InvalidInput(f"a frame of {length:,} bytes was announced; {largest:,} are the most")
+        return _exactly(connection, length, until)
+    finally:
+        connection.settimeout(timeout)
 
 
-def _exactly(connection: socket.socket, count: int) -> bytes:
+def _exactly(connection: socket.socket, count: int, until: float | None) -> bytes:
     found = bytearray()
     while len(found) < count:
+        if until is not None:
+            if (left := until - time.monotonic()) <= 0:
+                raise TimeoutError("a frame did not arrive whole in its time")
+            connection.settimeout(left)
         piece = connection.recv(min(_PIECE, count - len(found)))
         if not piece:
             raise Closed("the connection was closed" + (" in the middle of a frame" if found else ""))

@@ -26,6 +26,23 @@ LONGEST = 2**20  #: bytes of an invitation
 _HEAD = struct.Struct("<2sBx")
 
 
+def check_real(recipe: Recipe) -> None:
+    """Refuse what only a simulation can stand for: real clients take no part in it."""
+    if recipe.method.name == "central-dp":
+        raise InvalidInput(
+            "the server's noise of central-dp follows from the recipe's seed, which invitations make public: its "
+            "clients could take the noise off. It is a baseline for simulations"
+        )
+    kind = recipe.method.channel.kind
+    if kind in ("shuffled", "relay"):
+        raise InvalidInput(
+            f"method.channel.kind = {kind!r} stands for somebody trusted between clients and server, whom a simulation "
+            "plays itself: over a network the server would be that somebody, and see every report. Take "
+            "method.channel.kind = summed (the server learns sums alone), shuffler (a service of somebody else's) or "
+            "direct"
+        )
+
+
 @dataclass(frozen=True)
 class Invitation:
     """A federation's terms for one client, and the receipt of what it last heard from it, if anything."""
@@ -42,11 +59,7 @@ class Invitation:
     @classmethod
     def of(cls, recipe: Recipe, federation: str, client: int, dataset: Dataset) -> Invitation:
         """The invitation of one client to a recipe; of the data set only what is public about it is told."""
-        if recipe.method.name == "central-dp":
-            raise InvalidInput(
-                "the server's noise of central-dp follows from the recipe's seed, which invitations make public: its "
-                "clients could take the noise off. It is a baseline for simulations"
-            )
+        check_real(recipe)
         channel = recipe.method.channel
         if channel.kind == "shuffler" and not (channel.url and channel.key):
             raise InvalidInput(
@@ -135,4 +148,4 @@ def _without_places(recipe: Recipe) -> Recipe:
     return Recipe.from_dict(tables)
 
 
-__all__ = ["LONGEST", "Invitation"]
+__all__ = ["LONGEST", "Invitation", "check_real"]

@@ -15,7 +15,7 @@ import numpy as np
 
 from sordino.client.invitation import Invitation
 from sordino.client.summing import SumFolder
-from sordino.durable import write_whole
+from sordino.durable import make_folder, write_whole
 from sordino.errors import InvalidInput
 from sordino.methods.interface import ClientState
 
@@ -40,7 +40,7 @@ class Agreements:
     def add(self, invitation: Invitation, statement: str) -> None:
         """Write down the terms, the recipe and the statement as it was shown."""
         place = self.folder / invitation.federation
-        place.mkdir(parents=True, exist_ok=True)
+        make_folder(place)
         write_whole(place / "statement.txt", statement.encode())
         write_whole(place / "recipe.toml", invitation.recipe.encode())
         write_whole(place / "invitation.json", invitation.terms.encode()[4:])  # last: now it is agreed
@@ -92,7 +92,7 @@ class States:
 
     def save(self, round: int, plan_hash: str, state: ClientState) -> None:
         """Keep this beside the answer to come."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         write_whole(self._path(round, plan_hash), _packed(state))
 
     def rounds(self) -> dict[int, str]:
@@ -123,7 +123,7 @@ class Prepared:
 
     def save(self, name: str, made: ClientState) -> None:
         """Keep what was made: it is never made again."""
-        self.folder.mkdir(exist_ok=True)
+        make_folder(self.folder)
         write_whole(self.folder / f"{name}.safetensors", _packed(made))
 
     def told_as(self, name: str) -> tuple[str, ...]:
@@ -133,7 +133,7 @@ class Prepared:
 
     def tell_as(self, name: str, releases: Iterable[str]) -> None:
         """Write down the releases under which it is about to be told."""
-        self.folder.mkdir(exist_ok=True)
+        make_folder(self.folder)
         write_whole(self.folder / f"{name}.json", json.dumps({"releases": list(releases)}).encode())
 
 

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from sordino import channels, methods
+from sordino.channels.secagg import Ed25519Identity
 from sordino.channels.summed import Members
-from sordino.client.invitation import Invitation
+from sordino.client.invitation import Invitation, check_real
 from sordino.client.posting import STEP, Posting
 from sordino.client.records import Records
 from sordino.client.refusal import Reason, Refused
@@ -25,8 +27,10 @@ from sordino.learning.stacked import LOOP, Execution
 from sordino.mechanisms import ClipOnly, NoPrivacy
 from sordino.messages import Plan
 from sordino.methods.interface import Bench, ClientState, Cohort, Method, State
+from sordino.methods.silo_dp import SiloDp
 from sordino.methods.upload import Draw
 from sordino.privacy.guarantee import Release
+from sordino.privacy.history import ranges
 from sordino.recipe import Recipe
 from sordino.shuffler.remote import Announcement
 from sordino.wiring import setting_of
@@ -41,7 +45,12 @@ class Membership:
     """The client's side of an agreed federation; it holds no ledger and decides nothing."""
 
     def __init__(
-        self, invitation: Invitation, settings: Settings, records: Records, execution: Execution = LOOP
+        self,
+        invitation: Invitation,
+        settings: Settings,
+        records: Records,
+        execution: Execution = LOOP,
+        signing: Ed25519PrivateKey | None = None,
     ) -> None:
         self.invitation, self._records = invitation, records
         self._dataset = settings.data.name
@@ -57,6 +66,25 @@ class Membership:
         self._upload = built.upload
         self._start: State = self.method.init()
         self._bench = Bench(execution)
+        self._identities = None if signing is None else {self.client: self._identity(signing, settings)}
+
+    def _identity(self, signing: Ed25519PrivateKey, settings: Settings) -> Ed25519Identity:
+        """Who signs for whom in secure sums: the keys that the owner lists, and no others, or all if there is no list.
+
+        A list that lacks somebody is refused: no sum would come to its end.
+        """
+        listed = settings.peers.get(self.federation)
+        if listed is None:
+            return Ed25519Identity(signing, None)
+        known = {int(number): bytes.fromhex(key) for number, key in listed.items()}
+        known[self.client] = signing.public_key().public_bytes_raw()
+        if missing := sorted(set(range(self.recipe.number_of_clients)) - set(known)):
+            raise Refused(
+                Reason.CONSENT,
+                f"client.toml lists, under peers.{self.federation}, whose keys you trust in secure sums, and lacks "
+                f"those of client {ranges(missing)}: add them, or remove the list and trust the server with the keys",
+            )
+        return Ed25519Identity(signing, {n: Ed25519PublicKey.from_public_bytes(key) for n, key in known.items()})
 
     @property
     def federation(self) -> str:
@@ -151,7 +179,7 @@ class Membership:
     @cached_property
     def members(self) -> Members | None:
         """The client's side of secure sums, where reports travel in these."""
-        return channels.members(self.recipe, self.method)
+        return channels.members(self.recipe, self.method, self._identities)
 
     # --- what goes through a shuffler
 
@@ -216,9 +244,10 @@ class Membership:
     def silent_report(self, plan: Plan, state: ClientState, draw: Draw) -> bytes | None:
         """The report of "no change", for a client whose training broke; None where silence is all that hides that.
 
-        It is randomised like every other, so that nobody can tell.
+        It is randomised like every other, by the mechanism or by the noise of private training.
         """
-        if any(isinstance(mechanism, NoPrivacy | ClipOnly) for mechanism in self._upload.mechanisms):
+        private = isinstance(self.method, SiloDp)
+        if not private and any(isinstance(mechanism, NoPrivacy | ClipOnly) for mechanism in self._upload.mechanisms):
             return None
         return self.method.report(plan, self._cohort(state, None, None), draw, self._bench).bodies[0]
 
@@ -261,8 +290,10 @@ def _read(invitation: Invitation, settings: Settings) -> Recipe:
             f"{federation} counts claimed epsilons, which nothing proves, and you have not agreed to that: set "
             "consents.claimed = true in client.toml if you do",
         )
-    if recipe.method.name == "central-dp":
-        raise Refused(Reason.NOT_IN_RECIPE, f"{federation}: central-dp, a baseline for simulations, trusts its server")
+    try:
+        check_real(recipe)
+    except InvalidInput as error:
+        raise Refused(Reason.NOT_IN_RECIPE, f"{federation}: {error}") from None
     if getattr(recipe.method, "announced_size", 1) == 0:
         raise Refused(
             Reason.NOT_IN_RECIPE,

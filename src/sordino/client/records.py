@@ -15,9 +15,10 @@ from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import OwnData
 from sordino.errors import InvalidInput
 from sordino.learning.cohort import ClientData
-from sordino.learning.datasets import Examples, Normalisation
+from sordino.learning.datasets import KNOWN, Examples, Normalisation
 from sordino.privacy.history import members
 from sordino.recipe.grammar import origin_of
+from sordino.recipe.problems import nearest
 from sordino.wiring import source_of
 
 
@@ -32,6 +33,7 @@ class Records:
     @classmethod
     def read(cls, data: OwnData, folder: Path) -> Records:
         """The records that the settings in `folder` name; relative paths are relative to it."""
+        _check(data)
         dataset = source_of(_anchored(data, folder), 0)
         train = dataset.train
         if data.train_limit:
@@ -72,6 +74,24 @@ class Records:
             return None
         constants = Normalisation(invitation.mean, invitation.std)
         return ClientData(torch.from_numpy(constants.apply(self.examples.x)), torch.from_numpy(self.examples.y))
+
+
+#: what settings must say of the owner's own data
+_NEEDS = {"npz": ("classes",), "table": ("classes", "label"), "images": ("classes",)}
+
+
+def _check(data: OwnData) -> None:
+    """Refuse a source that is none, or that the settings do not describe."""
+    origin = origin_of(data.source)
+    if origin is None:
+        raise InvalidInput(
+            f"data.source: unknown data set {data.source!r}; {nearest(data.source, KNOWN)}known: {', '.join(KNOWN)}; "
+            "your own is a path to an .npz or .csv file, or a folder of images written with a slash (./scans)"
+        )
+    if missing := [name for name in _NEEDS.get(origin, ()) if not getattr(data, name)]:
+        what = {"classes": "the names of all classes, in the federation's order", "label": "the label's column"}
+        said = " and ".join(f"data.{name} (--{name}: {what[name]})" for name in missing)
+        raise InvalidInput(f"{data.source}: for data of your own, {said} must be given")
 
 
 def _anchored(data: OwnData, folder: Path) -> OwnData:

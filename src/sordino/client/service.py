@@ -8,6 +8,7 @@ import shutil
 import socket
 import stat
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from sordino.client.core import Client
 from sordino.client.frames import Request, Response, What
 from sordino.client.invitation import Invitation
 from sordino.client.refusal import Reason, Refused
+from sordino.durable import make_folder, write_whole
 from sordino.errors import InvalidInput, SordinoError
 
 PATIENCE = 60.0  #: seconds that a connection may take over one frame
@@ -27,13 +29,11 @@ CONNECTIONS = 16  #: open at the same time; more are closed at once
 _LONGEST_PATH = 100  #: bytes; the system allows a few more
 
 
-class Service:
-    """Serves a client at a Unix socket that its owner alone may open, and the accounts of a group if one is given."""
+class Listener(ABC):
+    """Answers requests at a Unix socket that its owner alone may open, and the accounts of a group if one is given."""
 
-    def __init__(
-        self, client: Client, path: str | Path, *, largest: int = frames.LARGEST, group: str | None = None
-    ) -> None:
-        self._client, self._path, self._largest = client, Path(path), largest
+    def __init__(self, path: str | Path, *, largest: int = frames.LARGEST, group: str | None = None) -> None:
+        self._path, self._largest = Path(path), largest
         self._turn = threading.Lock()  # one request at a time
         self._places = threading.BoundedSemaphore(CONNECTIONS)
         self._listening = _listen(self._path)
@@ -95,6 +95,20 @@ class Service:
         finally:
             self._places.release()
 
+    @abstractmethod
+    def respond(self, request: Request) -> Response:
+        """The response to a request; one is asked for at a time."""
+
+
+class Service(Listener):
+    """Serves a client."""
+
+    def __init__(
+        self, client: Client, path: str | Path, *, largest: int = frames.LARGEST, group: str | None = None
+    ) -> None:
+        super().__init__(path, largest=largest, group=group)
+        self._client = client
+
     def respond(self, request: Request) -> Response:
         """The response to a request; a refusal says why in words that tell nothing of other federations."""
         client = self._client
@@ -120,11 +134,11 @@ class Service:
 
     def _leave_for_owner(self, invitation: Invitation) -> None:
         place = self._client.folder / "invitations"
-        place.mkdir(exist_ok=True, mode=0o700)
+        make_folder(place, 0o700)
         path = place / f"{invitation.federation}.invitation"
         if not path.exists() and len(list(place.iterdir())) >= WAITING:
             return
-        path.write_bytes(invitation.encode())
+        write_whole(path, invitation.encode())
         self._client.log(
             f"an invitation to {invitation.federation} waits for you: sordino client join {self._client.folder} {path}"
         )
@@ -182,4 +196,4 @@ def handled(client: Client, request: Request, join: Callable[[bytes], object]) -
             return Response(not reply.reason, reply.answer, reply.reason, reply.receipt)
 
 
-__all__ = ["Service", "Unreachable", "handled"]
+__all__ = ["Listener", "Service", "Unreachable", "handled"]

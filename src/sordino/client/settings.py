@@ -83,6 +83,9 @@ class Settings(Part):
     budget: OwnBudget = Field(description="what may be spent")
     consents: OwnConsents = Field(default=OwnConsents(), description="what is agreed to")
     shuffler: dict[str, OwnShuffler] = Field(default={}, description="where sealed reports may go, by federation")
+    peers: dict[str, dict[str, str]] = Field(
+        default={}, description="keys that sign for the other clients in secure sums, by federation and number"
+    )
 
     @classmethod
     def read(cls, path: Path) -> Settings:
@@ -105,12 +108,23 @@ class Settings(Part):
             adjacency_named(found.budget.adjacency)
         except ValidationError as error:
             raise InvalidInput(f"{where}: {'; '.join(map(str, translated(error, cls)))}") from None
-        for what, name in (("data.name", found.data.name),):
-            if not NAME.fullmatch(name):
-                raise InvalidInput(
-                    f"{where}: {what} = {name!r}: letters, digits, dots, - and _, at most 100, beginning with a letter "
-                    "or digit"
-                )
+        if not NAME.fullmatch(found.data.name):
+            raise InvalidInput(
+                f"{where}: data.name = {found.data.name!r}: letters, digits, dots, - and _, at most 100, beginning "
+                "with a letter or digit"
+            )
+        if found.budget.basis == "claimed" and not found.consents.claimed:
+            raise InvalidInput(
+                f'{where}: budget.basis = "claimed" counts claimed epsilons, which nothing proves, and you have not '
+                "agreed to that: set consents.claimed = true (--claimed) as well, or count proven ones"
+            )
+        for federation, keys in found.peers.items():
+            for number, key in keys.items():
+                if not re.fullmatch(r"0|[1-9][0-9]{0,8}", number) or not re.fullmatch(r"[0-9a-f]{64}", key):
+                    raise InvalidInput(
+                        f"{where}: peers.{federation}: {number} = {key!r}: a client's number in the federation, and "
+                        'its key as "sordino client show" prints it (64 hexadecimal digits)'
+                    )
         return found
 
     def ledger_budget(self) -> Budget:
@@ -145,6 +159,9 @@ class Settings(Part):
                 lines.append(f"{key} = {inline(value)}  # {inner.description}" if name != "data" else _line(key, value))
             blocks.append(f"# {field.description}\n" + "\n".join(lines) + "\n")
         blocks += [shuffler_block(federation, own) for federation, own in self.shuffler.items()]
+        for federation, keys in self.peers.items():
+            lines = [f'{number} = "{key}"' for number, key in keys.items()]
+            blocks.append("\n".join([f"[peers.{toml_key(federation)}]", *lines]) + "\n")
         return "\n".join(blocks)
 
 

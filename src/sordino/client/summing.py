@@ -17,7 +17,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from sordino.durable import write_whole
+from sordino.durable import make_folder, write_whole
 from sordino.errors import InvalidInput
 from sordino.messages import Plan
 
@@ -72,7 +72,7 @@ class SumFolder:
 
     def begin(self, plan: Plan) -> None:
         """Keep the plan of a sum to come."""
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(self.folder, 0o700)
         path = self._plan(_hashed(plan.encode()))
         if not path.is_file():
             write_whole(path, plan.encode())

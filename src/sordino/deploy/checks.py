@@ -178,15 +178,15 @@ def _app(machine: _Machine) -> Findings:
     except (OSError, UnicodeDecodeError):
         yield machine.wrong("recipe", f"{path} is missing or damaged", "copy the folder again")
         return
+    agreed = machine.deployment.terms_sha256[:12]
     if found != machine.deployment.recipe_sha256:
         yield machine.wrong(
             "recipe",
-            f"the app's recipe is not the one that clients were invited to ({found[:12]} in the place of "
-            f"{machine.deployment.recipe_sha256[:12]})",
+            f"the app's recipe is not the one that clients were invited to ({agreed})",
             "copy the folder again; a changed recipe is a new federation: sordino deploy init",
         )
         return
-    yield machine.ok("recipe", f"the app's is the one that clients were invited to ({found[:12]})")
+    yield machine.ok("recipe", f"the app's is the one that clients were invited to ({agreed})")
 
 
 # --- the server, from outside -----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from pathlib import Path
 from shlex import quote
 
 from sordino import channels
-from sordino.client.invitation import Invitation
+from sordino.client.invitation import Invitation, check_real
 from sordino.client.records import Records
 from sordino.client.settings import NAME
 from sordino.deploy import certificates, commands, keys
@@ -21,7 +21,7 @@ from sordino.deploy.deployment import AUTHORITY, FILE, SEALED_TO, SERVER, TOKEN,
 from sordino.deploy.needs import Needs, needs
 from sordino.durable import NotWritten, write_whole
 from sordino.errors import InvalidInput
-from sordino.flower.app import check_recipe, write_app
+from sordino.flower.app import write_app
 from sordino.learning.datasets import KNOWN
 from sordino.privacy.guarantee import Adjacency
 from sordino.privacy.terms import plain
@@ -76,7 +76,7 @@ def member_names(count: int, given: Sequence[str]) -> tuple[str, ...]:
 
 def make(folder: Path, recipe: Recipe, place: Place, *, federation: str = "", members: Sequence[str] = ()) -> Made:
     """Write a whole set-up into an empty folder. Everything that can be wrong is found before anything is written."""
-    check_recipe(recipe)
+    check_real(recipe)
     names = member_names(recipe.number_of_clients, members)
     name = federation or recipe.name
     wired = wire(recipe)

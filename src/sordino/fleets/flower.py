@@ -173,6 +173,7 @@ class FlowerFleet:
         self.receipts: dict[int, bytes] = {}
         self._returned: dict[int, bytes] = {}  # those that went back already
         self.reasons: dict[int, str] = {}  #: why clients refused or were not heard, in the last exchange
+        self.unreached: set[int] = set()  #: clients to whose nodes nothing of the last exchange was sent
 
     # --- who is there
 
@@ -234,7 +235,7 @@ class FlowerFleet:
         self, step: str, messages: Mapping[int, bytes], deadline: float | None
     ) -> Generator[tuple[int, bytes]]:
         """The clients' answers as they come; whoever cannot be reached in time does not answer."""
-        self.reasons = {}
+        self.reasons, self.unreached = {}, set(messages)
         self._exchange += 1
         waiting = {client: Request(What.STEP, step, message) for client, message in messages.items()}
         reached = dict.fromkeys(waiting, time.monotonic())
@@ -271,6 +272,7 @@ class FlowerFleet:
             if node is None or time.monotonic() < node.again or self._under_way(node):
                 continue
             due.append((node, request, self._receipt_due(client)))
+            self.unreached.discard(client)  # before it is tried: a failure does not say how far the message came
         seconds = LONGEST if deadline is None else max(1.0, deadline - time.monotonic()) + GRACE
         self._push(due, seconds)
 

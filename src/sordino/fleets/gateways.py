@@ -145,6 +145,8 @@ class Gateways:
         with closing(self._fleet.exchange(STEP, asked, deadline)) as bundles:
             for gateway, message in bundles:
                 yield from self._taken(gateway, message, messages)
+        away = set(getattr(self._fleet, "unreached", ()))
+        self.unreached |= {client for client in messages if self._of[client] in away}
         why = {gateway: str(reason) for gateway, reason in dict(getattr(self._fleet, "reasons", {})).items()}
         self.reasons |= {client: why[gateway] for client in messages if (gateway := self._of[client]) in why}
 

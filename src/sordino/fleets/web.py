@@ -2,7 +2,8 @@
 
 The coordinator's thread calls `exchange`; the server's event loop hands in who came, who went and what was answered.
 Nothing here knows sockets: a participant is something that takes frames (`Line`). Whoever comes back in the middle of a
-round is sent the same plan again; whoever is away is waited for a little while, and then the round goes on without.
+round is sent the same plan again; whoever is away is waited for a little while, and whoever is here and silent for a
+longer one. Then the round goes on without, if it has as many reports as it needs: else it waits for somebody to come.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from sordino.errors import InvalidInput, SordinoError
 from sordino.messages import DIGEST_BYTES, Answer, Kind
 
 PATIENCE = 10.0  #: seconds in which somebody who was there may come back before a round goes on without
+SILENCE = 120.0  #: seconds in which somebody who is here may answer before a round goes on without
 ROOM = 2**26  #: bytes of answers that may wait for the coordinator before participants have to wait with theirs
 
 
@@ -41,7 +43,6 @@ class Taken:
 
     answer: Answer | None
     new: bool
-    receipt: bytes = b""
 
 
 @dataclass
@@ -53,6 +54,8 @@ class _Open:
     digests: Mapping[int, bytes]
     handed: set[int] = field(default_factory=set)
     done: set[int] = field(default_factory=set)  #: answered, or refused without an answer
+    reported: set[int] = field(default_factory=set)  #: those of them who sent a report
+    left: set[int] = field(default_factory=set)  #: places left by somebody whose report may be on its way
     arrived: deque[tuple[int, bytes]] = field(default_factory=deque)
     size: int = 0
     began: float = field(default_factory=time.monotonic)
@@ -61,20 +64,21 @@ class _Open:
 class WebFleet:
     """Participants by their numbers; `exchange` is the coordinator's side, everything else the server's."""
 
-    def __init__(self, clients: int, quorum: int = 1, *, patience: float = PATIENCE) -> None:
+    def __init__(self, clients: int, quorum: int = 1, *, patience: float = PATIENCE, silence: float = SILENCE) -> None:
         self.clients, self.quorum = clients, quorum
-        self._patience = patience
+        self.enough = quorum  #: reports with which a round may end by itself, if anybody has answered
+        self._patience, self._silence = patience, silence
         self._lines: dict[int, Line] = {}
         self._left: dict[int, float] = {}  # client -> when it went
         self._paused: set[int] = set()
         self._declined: set[int] = set()  # whose last answer was to decline, since they came
+        self._silent: set[int] = set()  # who let a round pass in silence: not waited for until something is answered
         self._changed = threading.Condition()
         self._open: _Open | None = None
         self._stopped = False
-        self.receipts: dict[int, bytes] = {}  #: the last of each client
         self.reasons: dict[int, str] = {}  #: why clients declined or refused, in the last exchange
         self.unreached: set[int] = set()  #: clients to whom nothing of the last exchange was sent
-        self.strays: Counter[str] = Counter()  #: answers that came when no round was open
+        self._strays: Counter[str] = Counter()  # answers that came when no round was open
         self.last_plan: bytes = b""  #: what was sent last, to somebody at least
         self._last_digest = b""
 
@@ -88,6 +92,8 @@ class WebFleet:
         try:
             while (found := self._next(opened, deadline)) is not None:
                 yield from found
+            with self._changed:
+                self._silent |= (opened.handed & self._lines.keys()) - opened.done - self._paused
         finally:
             with self._changed:
                 self._open = None
@@ -138,11 +144,22 @@ class WebFleet:
         missing = [client for client in opened.messages if client not in opened.done]
         if not missing:
             return 0.0
-        busy = any(client in self._lines and client not in self._paused for client in missing)
-        if not busy and len(opened.done) >= self.quorum:  # else it could not count: it waits for somebody to come back
-            back = [self._left[client] + self._patience - now for client in missing if client in self._left]
-            ends.append(max([0.0, *back]))
+        if self._may_end(opened, missing):
+            waits = [self._left[client] + self._patience for client in missing if client in self._left]
+            if any(client in self._lines and client not in self._paused | self._silent for client in missing):
+                waits.append(opened.began + self._silence)
+            ends.append(max([0.0, *(until - now for until in waits)]))
         return min(ends) if ends else None
+
+    def _may_end(self, opened: _Open, missing: list[int]) -> bool:
+        """Whether a round need not wait for somebody to come: it counts, or it cannot any more, or the next one can."""
+        if not opened.done:
+            return False
+        if len(opened.reported) >= self.enough or len(opened.reported) + len(missing) < self.enough:
+            return True
+        # Who declined and came back, perhaps with a larger budget, has answered in this round.
+        ready = (opened.done & self._lines.keys()) - self._paused - self._declined
+        return len(ready) >= self.enough
 
     def await_quorum(self, gather: float = 0.0) -> None:
         """Wait until as many participants are here as a round needs, and `gather` seconds for more, if any lack."""
@@ -159,6 +176,12 @@ class WebFleet:
                 if until is not None and (now >= until or self.present >= self.clients):
                     return
                 self._changed.wait(1.0 if until is None else max(0.01, until - now))
+
+    def take_strays(self) -> Counter[str]:
+        """What was wrong with answers that came when no round was open; here they are forgotten."""
+        with self._changed:
+            taken, self._strays = self._strays, Counter()
+            return taken
 
     def stop(self) -> None:
         """Let the coordinator's thread end, whatever it waits for."""
@@ -177,6 +200,12 @@ class WebFleet:
     def _nobody_willing(self) -> bool:
         """Whether all places are taken by participants that decline: then there is nobody to wait for."""
         return len(self._declined & self._lines.keys()) >= self.clients
+
+    @property
+    def strays(self) -> Counter[str]:
+        """What was wrong with answers that came when no round was open, since the coordinator took them."""
+        with self._changed:
+            return self._strays.copy()
 
     @property
     def connected(self) -> frozenset[int]:
@@ -230,10 +259,12 @@ class WebFleet:
             self._changed.notify_all()
 
     def forget(self, client: int) -> None:
-        """A participant left for good: nobody waits for it, and whoever gets its place is not given its receipt."""
+        """A participant left for good: nobody waits for it."""
         with self._changed:
             self._left.pop(client, None)
-            self.receipts[client] = b""  # and not nothing, which would leave the one that was kept on disk
+            self._silent.discard(client)
+            if self._open is not None and client in self._open.handed - self._open.done:
+                self._open.left.add(client)
             self._changed.notify_all()
 
     def deliver(self, client: int, response: Response) -> Taken:
@@ -241,24 +272,28 @@ class WebFleet:
         answer = Answer.decode(response.payload) if response.payload else None
         with self._changed:
             opened = self._open
-            if response.receipt:
-                self.receipts[client] = response.receipt
+            self._silent.discard(client)
             if answer is None:
                 self._refuse(opened, client, response.reason)
-                return Taken(None, False, response.receipt)
+                return Taken(None, False)
             if opened is None or client not in opened.messages:
-                self.strays["duplicate" if answer.digest == self._last_digest else "late"] += 1
-                return Taken(answer, False, response.receipt)
+                self._strays["duplicate" if answer.digest == self._last_digest else "late"] += 1
+                return Taken(answer, False)
             new = answer.digest == opened.digests[client] and client not in opened.done
             if new:
                 opened.done.add(client)
-                (self._declined.add if answer.kind is Kind.DECLINED else self._declined.discard)(client)
+                if answer.kind is Kind.DECLINED:
+                    self._declined.add(client)
+                else:
+                    self._declined.discard(client)
+                    opened.reported.add(client)
                 if response.reason:
                     self.reasons[client] = response.reason[:300]
-            opened.arrived.append((client, response.payload))
-            opened.size += len(response.payload)
+            if answer.kind is not Kind.DECLINED or client not in opened.left:  # for itself alone
+                opened.arrived.append((client, response.payload))
+                opened.size += len(response.payload)
             self._changed.notify_all()
-            return Taken(answer, new, response.receipt)
+            return Taken(answer, new)
 
     def _refuse(self, opened: _Open | None, client: int, reason: str) -> None:
         """A client that gives no answer at all is not waited for."""

@@ -98,6 +98,8 @@ def write_app(
 
 
 def _check(recipe: Recipe, federation: str, members: Sequence[str], nodes: int, wait: float, patience: float) -> None:
+    from sordino.client.invitation import check_real
+
     if not NAME.fullmatch(federation):
         raise InvalidInput(
             f"a federation's name has letters, digits, dots, - and _, at most 100, got {federation[:120]!r}: give "
@@ -113,25 +115,11 @@ def _check(recipe: Recipe, federation: str, members: Sequence[str], nodes: int, 
             raise InvalidInput(f"a client's name has letters, digits, dots, - and _, at most 100, got {member!r}")
     if not (wait > 0 and patience > 0):
         raise InvalidInput(f"wait and patience are seconds > 0, got {wait!r} and {patience!r}")
-    check_recipe(recipe)
+    check_real(recipe)
 
 
 def _whole(path: str | Path) -> str:
     return str(Path(path).expanduser().absolute())
-
-
-def check_recipe(recipe: Recipe) -> None:
-    """Refuse what only a simulation can stand for."""
-    if recipe.method.name == "central-dp":
-        raise InvalidInput("central-dp is a baseline for simulations: its noise follows from the recipe's seed")
-    kind = recipe.method.channel.kind
-    if kind in ("shuffled", "relay"):
-        raise InvalidInput(
-            f"method.channel.kind = {kind!r} stands for somebody trusted between clients and server, whom a simulation "
-            "plays itself: over a network the server would be that somebody, and see every report. Take "
-            "method.channel.kind = summed (the server learns sums alone), shuffler (a service of somebody else's) or "
-            "direct"
-        )
 
 
 def _project(recipe: Recipe, federation: str, publisher: str, settings: dict[str, object]) -> str:
@@ -174,4 +162,4 @@ def _make(place: Path, files: dict[str, str]) -> None:
         raise NotWritten(f"{place} could not be made ({error.strerror or error}): give another folder") from None
 
 
-__all__ = ["PATIENCE", "WAIT", "app_name", "check_recipe", "write_app"]
+__all__ = ["PATIENCE", "WAIT", "app_name", "write_app"]

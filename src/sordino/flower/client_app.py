@@ -7,6 +7,7 @@ It sees no records, draws nothing and decides nothing. Where the client listens 
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -35,14 +36,15 @@ def relay(message: Message, context: Context) -> Message:
 
 
 def relayed(path: Path, bodies: Sequence[bytes], seconds: float) -> list[bytes]:
-    """The responses to these requests, in order; they end where the client cannot be reached or breaks off."""
+    """The responses to these requests, in order; they end where the client cannot be reached, breaks off or is late."""
     found: list[bytes] = []
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
         try:
             connection.settimeout(CONNECTING)
             connection.connect(str(path))
-            connection.settimeout(seconds)
+            until = time.monotonic() + seconds
             for body in bodies:
+                connection.settimeout(max(0.01, until - time.monotonic()))
                 frames.send(connection, body)
                 found.append(frames.receive(connection))
         except (OSError, frames.Closed) as error:

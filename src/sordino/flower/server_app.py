@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sordino.client.settings import NAME
 from sordino.errors import InvalidInput
 from sordino.flower import require
-from sordino.flower.app import PATIENCE, WAIT, check_recipe
+from sordino.flower.app import PATIENCE, WAIT
 from sordino.observer import Observer
 
 require()
@@ -90,7 +90,6 @@ def coordinate(recipe: Recipe, grid: Grid, config: RunConfig) -> Outcome:
     from sordino.fleets.gateways import Gateways
     from sordino.serving import begun, serve
 
-    check_recipe(recipe)
     folder = config.runs / config.federation
     nodes = config.gateways or recipe.number_of_clients
     roster = Roster(nodes, members_file(folder), config.members)

@@ -26,7 +26,7 @@ from flwr.clientapp import ClientApp  # noqa: E402
 from flwr.serverapp import Grid, ServerApp  # noqa: E402
 
 from sordino.client.frames import Request, Response  # noqa: E402
-from sordino.flower.app import check_recipe  # noqa: E402
+from sordino.client.invitation import check_real  # noqa: E402
 from sordino.flower.server_app import RunConfig, coordinate, said_aloud  # noqa: E402
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def simulate(
 
 
 def _check(recipe: Recipe) -> None:
-    check_recipe(recipe)
+    check_real(recipe)
     if recipe.method.channel.kind == "shuffler":
         raise InvalidInput(
             "virtual nodes are registered with no shuffler: run the recipe with sordino run, over real nodes, or with "

@@ -712,8 +712,8 @@ def released_buffers(module: nn.Module, policy: str) -> tuple[str, ...]:
     if policy == "refuse" and statistics:
         raise InvalidInput(
             f"the model keeps running statistics of its client's data ({', '.join(statistics)}), which may not leave "
-            "silently: use group norm (--set model.norm=group), or keep them local (--set model.buffers=local), or "
-            "send them through a mechanism (--set model.buffers=release)"
+            "silently: use group norm (--set model.options.norm=group), or keep them local (--set "
+            "model.buffers=local), or send them through a mechanism (--set model.buffers=release)"
         )
     if policy == "release":
         return tuple(name for name in statistics if not name.endswith("num_batches_tracked"))

@@ -9,6 +9,7 @@ the normal distribution in float64: the guarantee is proven in real arithmetic, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ from torch.nn import functional
 from sordino.errors import InvalidInput
 from sordino.learning import draws
 from sordino.learning.draws import Draw
-from sordino.learning.optimizers import Optimizer, check_count, check_positive
+from sordino.learning.optimizers import Descent, Optimizer, check_count, check_positive
 from sordino.learning.stacked import Batch, Loss, StackedModel
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, PoissonGaussian
 from sordino.randomness import Randomness, Rows
@@ -137,6 +138,24 @@ def noisy_gradient(training: PrivateTraining, sums: Tensor, rows: Rows, randomne
     return (noisy / training.expected_batch).float()
 
 
+def noise_alone(
+    training: PrivateTraining,
+    parameters: NDArray[np.float32],
+    sizes: Mapping[str, int],
+    randomness: Randomness,
+    clients: int,
+    first_step: int = 0,
+) -> Tensor:
+    """`[clients, d]`: what private training makes of no records; a row that stops being finite is `parameters [d]`."""
+    start = torch.from_numpy(parameters).expand(clients, -1)
+    descent = Descent(training.optimizer, start.clone(), sizes, first_step)
+    for t in range(training.steps):
+        nothing = torch.zeros(start.shape, dtype=torch.float64)
+        descent.step(noisy_gradient(training, nothing, np.arange(clients), randomness, t), t)
+    finite = torch.isfinite(descent.parameters).all(dim=1, keepdim=True)
+    return torch.where(finite, descent.parameters, start)
+
+
 def _masks(
     stacked: StackedModel, records: Records, counts: NDArray[np.int64], randomness: Randomness, t: int
 ) -> tuple[Tensor, ...]:
@@ -152,4 +171,4 @@ def _masks(
     return stacked.masks(np.concatenate(words))
 
 
-__all__ = ["PrivateTraining", "clip_rows"]
+__all__ = ["PrivateTraining", "clip_rows", "noise_alone"]

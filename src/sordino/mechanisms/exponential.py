@@ -56,7 +56,7 @@ _Missing = tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.int64]]  # row i
 
 
 class Exponential(Mechanism):
-    """Ordinal-CLDP on updates coded as integers (paper 001); `alpha` is per value: a scalar, or one per client."""
+    """Ordinal-CLDP on updates coded as integers (LDP-Fed); `alpha` is per value: a scalar, or one per client."""
 
     name: ClassVar[str] = "exponential"
 

@@ -33,7 +33,7 @@ _MAX_STEPS = 2**22  # beyond it float32 inputs would not reach every grid point
 
 
 class Laplace(AdditiveNoise):
-    """Laplace noise on values in a box, or on vectors in an L1 ball (paper 003).
+    """Laplace noise on values in a box, or on vectors in an L1 ball (WebFed).
 
     `epsilon` is per value in a box and per vector in a ball: a scalar, or one per client. With `records`, the noise is
     divided by that number, as the paper's reference does; the result is claimed, not proven.

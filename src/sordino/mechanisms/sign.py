@@ -49,7 +49,7 @@ _SCALE = np.float32(BINS + 0.5)
 
 
 class RandomizedSign(Mechanism):
-    """One vote, +1 or -1, per value (paper 004). Build it with `gaussian`, `eq7` or `response`."""
+    """One vote, +1 or -1, per value (personalised LDP-FL). Build it with `gaussian`, `eq7` or `response`."""
 
     name: ClassVar[str] = "sign"
 

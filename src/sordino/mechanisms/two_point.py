@@ -44,7 +44,7 @@ from sordino.randomness import Purpose, Randomness
 
 
 class TwoPoint(Mechanism):
-    """Values in a box, each reported as one of two points around the centre (paper 002).
+    """Values in a box, each reported as one of two points around the centre (LDP-FL).
 
     `epsilon` is per value: a scalar, or one per client. `centre` and `radius` are scalars or one per value
     (`Box.per_tensor` spreads them over tensors); they must not depend on the client's data.

@@ -105,17 +105,20 @@ class FedAvg(Method):
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
         start = _joined(plan.arrays["parameters"], {n: plan.arrays[n] for n in self._statistics.released})
-        unchanged = np.zeros_like(start) if self._sends == "update" else start
-        vectors = np.tile(unchanged, (len(cohort.clients), 1))
+        vectors = np.tile(start, (len(cohort.clients), 1))
+        idle = [k for k, data in enumerate(cohort.data) if data is None]
+        if idle:
+            vectors[idle] = self._idle(plan, start, [cohort.clients[k] for k in idle], draw)
         loss, failed = np.full(len(vectors), np.nan), np.zeros(len(vectors), np.bool_)
         states = list(cohort.states)
         for rows in self._alike(cohort):
             trained = self._train(plan, cohort, rows, draw, bench)
-            after = self._sent(trained)
-            vectors[rows] = after - start if self._sends == "update" else after
+            vectors[rows] = self._sent(trained)
             loss[rows], failed[rows] = trained.local.loss, trained.local.failed
             for row, kept in zip(rows, self._kept(trained), strict=True):
                 states[row] = kept
+        if self._sends == "update":
+            vectors -= start
         sent = self.upload(plan).send(cohort.clients, vectors[:, self.columns(plan)], draw, cohort.sizes)
         moved = vectors if self._sends == "update" else vectors - start
         norms, largest = (
@@ -124,6 +127,10 @@ class FedAvg(Method):
         )
         local = LocalView(loss, failed, sent.clipped, norms, largest.astype(np.float64))
         return Reported(sent.bodies, tuple(states), local)
+
+    def _idle(self, plan: Plan, start: NDArray[np.float32], clients: Sequence[int], draw: Draw) -> NDArray[np.float32]:
+        """`[K, values]`: what clients have after a round without any records to train on, or a row for all of them."""
+        return start
 
     def _alike(self, cohort: Cohort) -> list[list[int]]:
         """Clients with records, together where one call can train them: all, unless the learning rate decays."""

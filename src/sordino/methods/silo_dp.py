@@ -17,9 +17,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sordino.errors import InvalidInput
 from sordino.learning import models
-from sordino.learning.private_sgd import PrivateTraining
+from sordino.learning.private_sgd import PrivateTraining, noise_alone
 from sordino.mechanisms import Mechanism, NoPrivacy
 from sordino.messages import Plan
 from sordino.methods.fedavg import DATASET, FedAvg
@@ -43,6 +46,15 @@ class SiloDp(FedAvg):
         exchanged = replace(added, adjacency=Adjacency.RECORD_REPLACE)  # the accountant counts it as two changes
         release = Release(f"{name}/{WHAT}", DATASET, WHAT, (added, exchanged))
         return ((release, samples_release(name, DATASET)) if self._upload.samples else (release,),)
+
+    def _idle(self, plan: Plan, start: NDArray[np.float32], clients: Sequence[int], draw: Draw) -> NDArray[np.float32]:
+        """Noise alone, as where every batch is empty: that nothing could be trained on is not sent in the open."""
+        layout = models.parameter_layout(self._model)
+        sizes = dict(zip(layout.names, layout.sizes, strict=True))
+        alone = noise_alone(
+            self.training, start, sizes, draw(clients), len(clients), first_step=(plan.round - 1) * self.training.steps
+        )
+        return alone.numpy()
 
     def rehearse(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> LocalView:
         """One round with next to no noise, to see how large a silo's update is: in a simulation only."""

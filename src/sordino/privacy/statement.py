@@ -822,9 +822,9 @@ def _trust(fewest: Adversary, most: Adversary) -> str:
             )
         case "summed":
             return (
-                "Behind the secure sum: the server sees sums of reports and no single one, and is not trusted; the "
-                "secure sum is (that clients hold each other's true keys), with at least "
-                f"{_parties(fewest, most)} honest clients in it."
+                "Behind the secure sum: the server sees sums of reports and no single one. It is trusted to hand on "
+                "the clients' true keys (with keys of its own in their place it would see every report), unless "
+                f"owners list each other's; and at least {_parties(fewest, most)} honest clients are in a sum."
             )
         case _:
             return "Against readers of the model: the server is trusted; whoever sees the trained model is not."

@@ -135,7 +135,7 @@ def _unknown(node: Node, keys: Keys, root: type[BaseModel]) -> Problem | None:
     if not node.models:
         return Problem(keys, f"{dotted(keys[:-1])} is no table and has no keys of its own")
     known = list(dict.fromkeys(name for model in node.models for name in model.model_fields))
-    return Problem(keys, unknown_key(keys[-1], known, root))
+    return Problem(keys, unknown_key(keys, known, root))
 
 
 def _step(node: Node, default: Any, name: str, said: Any) -> tuple[Node, Any]:

@@ -111,12 +111,15 @@ def _superfluous_key(name: str, spot: Spot, root: type[BaseModel]) -> str:
     others = [form for form, model in tags_of(spot.siblings).items() if name in model.model_fields]
     if tag and others:
         return f"belongs to {tree.listed(others)}, not to {tag[1]}: leave it out, or change {tag[0]}"
-    return unknown_key(name, list(spot.owner.model_fields), root)
+    return unknown_key(spot.path, list(spot.owner.model_fields), root)
 
 
-def unknown_key(name: str, known: Sequence[str], root: type[BaseModel]) -> str:
-    """What to do about a key that the table never has: it may be misspelt or misplaced."""
-    return f"unknown key; {nearest(name, known) or _elsewhere(name, root)}keys here: {', '.join(known)}"
+def unknown_key(path: Location, known: Sequence[str], root: type[BaseModel]) -> str:
+    """What to do about a key that the table never has: it may be misspelt or misplaced, or an option of a model."""
+    name = str(path[-1])
+    option = f"an option of the model is set as {dotted((*path[:-1], 'options', name))}; " if "options" in known else ""
+    hint = nearest(name, known) or _elsewhere(name, root) + option
+    return f"unknown key; {hint}keys here: {', '.join(known)}"
 
 
 def _elsewhere(name: str, root: type[BaseModel]) -> str:

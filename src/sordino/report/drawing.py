@@ -10,6 +10,7 @@ import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from sordino.report.markup import Markup, element, join, number
 from sordino.report.scales import Scale
@@ -67,19 +68,33 @@ def vertical_grid(area: Area) -> list[Markup]:
 def _feet(area: Area) -> list[Markup]:
     """Texts below the axis; those that would leave the drawing are drawn inwards."""
     texts = []
-    for value, text in area.x.ticks:
-        place = area.across(value)
-        beyond = place + 3.7 * len(text) > WIDTH
+    for value, text in _apart(area):
+        beyond = _right_end(area, value, text) == WIDTH
         texts.append(
             element(
                 "text",
                 text,
-                x=WIDTH if beyond else place,
+                x=WIDTH if beyond else area.across(value),
                 y=area.bottom + 18,
                 text_anchor="end" if beyond else "middle",
             )
         )
     return [*texts, element("text", area.x.label, x=area.right, y=area.bottom + 39, text_anchor="end", class_="axis")]
+
+
+def _right_end(area: Area, value: float, text: str) -> float:
+    return min(WIDTH, area.across(value) + CHARACTER * len(text) / 2)
+
+
+def _apart(area: Area) -> Sequence[tuple[float, str]]:
+    """The ticks below, or every second, third, ... of them: so many that no two texts touch."""
+    ticks = area.x.ticks
+    for stride in range(1, len(ticks)):
+        kept = ticks[::stride]
+        ends = [(_right_end(area, value, text), CHARACTER * len(text)) for value, text in kept]
+        if all(before + CHARACTER <= end - width for (before, _), (end, width) in pairwise(ends)):
+            return kept
+    return ticks[:1]
 
 
 def figure(

@@ -36,7 +36,9 @@ from sordino.durable import (
     is_draft,
     keep_lines,
     last_line,
+    make_folder,
     remove_drafts,
+    settle,
     whole_lines,
     write_whole,
 )
@@ -84,16 +86,18 @@ def unused_folder(base: Path | str, name: str) -> Path:
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise InvalidInput(f"a run's name is made of letters, digits, '-', '_' and '.', got {name!r}")
+    _make(Path(base))
     number = 1
     while True:
         path = Path(base) / (name if number == 1 else f"{name}-{number}")
         try:
-            path.mkdir(parents=True)
+            path.mkdir()
         except FileExistsError:
             number += 1
         except OSError as error:
             raise NotWritten(f"the folder {path} could not be made ({error.strerror}); choose another --out") from None
         else:
+            settle(path.parent)
             return path
 
 
@@ -113,11 +117,9 @@ def alone(path: Path | str) -> Iterator[None]:
 
 def _make(folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise NotWritten(
-            f"the folder {folder} could not be made ({error.strerror or error}); choose another with --out"
-        ) from None
+        make_folder(folder)
+    except NotWritten as error:
+        raise NotWritten(f"{error} with --out") from None
 
 
 @dataclass(frozen=True)
@@ -146,8 +148,8 @@ class RunFolder:
             )
         return folder
 
-    def _claim(self) -> None:
-        _make(self.path)
+    def check_free(self) -> None:
+        """Refuse a folder in which no run can start, because something lies there."""
         present = [path for path in sorted(self.path.iterdir()) if path.name != LOCK and not is_draft(path)]
         if self._file("recipe.toml").exists():
             raise InvalidInput(
@@ -159,6 +161,10 @@ class RunFolder:
                 f"{self.path} is not empty (it holds {present[0].name!r}), and a run needs a folder of its own. Choose "
                 "another with --out"
             )
+
+    def _claim(self) -> None:
+        _make(self.path)
+        self.check_free()
 
     def _never_began(self) -> bool:
         """Whether it holds the description of an environment that this program wrote: then nothing would be lost."""

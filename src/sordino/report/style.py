@@ -34,6 +34,7 @@ h3 {{ font-size: 1rem; margin: 0; }}
 p {{ margin: .4rem 0; }}
 code, pre {{ font: .87rem/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }}
 pre {{ margin: 0; padding: 1rem; overflow-x: auto; background: var(--faint); border-radius: 8px; }}
+p code {{ overflow-wrap: anywhere; }}
 a {{ color: var(--accent); }}
 .kicker {{ color: var(--muted); font-size: .82rem; letter-spacing: .09em; text-transform: uppercase; margin: 0; }}
 .summary {{ font-size: 1.1rem; color: var(--muted); margin: 0; max-width: 46rem; overflow-wrap: anywhere; }}

@@ -79,6 +79,8 @@ def _data(recipe: Recipe) -> str:
 
 def turns(experiments: Sequence[Experiment], *, quick: bool, seeds: int | None) -> tuple[Turn, ...]:
     """All runs that are asked for, the first seed of each before the second of any; quick ones have one seed."""
+    if seeds is not None and seeds < 1:
+        raise InvalidInput(f"--seeds is how many seeds each experiment has, 1 or more, got {seeds}")
     asked = [(experiment, seeds or (1 if quick else experiment.seeds)) for experiment in experiments]
     most = max((count for _, count in asked), default=0)
     return tuple(

@@ -36,6 +36,7 @@ class Experiment:
     priority: int = 2  #: 1 for headline figures, which are run first
     group: str = ""  #: experiments of one group make one plot, over `x`
     x: float | None = None
+    axis: str = ""  #: what a plot has below: what `x` is, and of an epsilon whether it is claimed, and about what
     note: str = ""
     earlier: tuple[tuple[int, float], ...] = ()  #: figures stated of the same run's earlier rounds: (round, percent)
     at: int | None = None  #: the round that the figure is of; None: the last

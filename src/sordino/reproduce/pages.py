@@ -11,7 +11,7 @@ from pathlib import Path
 from sordino.durable import write_whole
 from sordino.reproduce.experiments import PAPERS, Experiment, Gain, experiments, gains, module_of
 from sordino.reproduce.plots import over_rounds, plot
-from sordino.reproduce.records import Record, Records, Stated, essence
+from sordino.reproduce.records import Record, Records, Stated, essence, worst
 
 BEGIN, END = "<!-- figures: made by `sordino reproduce` -->", "<!-- end of figures -->"
 CLOSE = 2.0  #: points within which a figure counts as reproduced
@@ -102,18 +102,34 @@ def _accuracy(row: Row, seed: int) -> float:
 
 
 def privacy_cells(row: Row) -> tuple[str, str]:
-    """Claimed and proven epsilon, never without what may change and who is looking."""
+    """Claimed and proven epsilon, the largest of the seeds, never without what may change and who is looking."""
     if not row.records:
         return "", ""
-    view = _headline(row.records[0].privacy)
-    if view is None:
+    stated = worst(view for record in row.records for view in record.privacy)
+    first = _headline(stated)
+    if first is None:
         return "none", "nothing was released"
-    terms = f"{view.adjacency}, {view.adversary}"
-    if row.experiment.at is not None:  # a statement is of a whole run
-        terms += f", all {row.records[0].rounds} rounds"
-    claimed = "none" if view.claimed is None else f"{view.claimed:.4g} ({terms})"
-    proven = "infinite" if isinstance(view.proven, str) else f"{view.proven:.4g} at delta {view.delta:g}"
-    return claimed, f"{proven} ({terms})"
+    # A statement is of a whole run.
+    whole = "" if row.experiment.at is None else f", all {row.records[0].rounds} rounds"
+    claimed = "none" if first.claimed is None else f"{first.claimed:.4g} ({_terms(first)}{whole})"
+    shown = [first, *_other_record_view(first, stated)]
+    return claimed, "; ".join(f"{_proven(view)} ({_terms(view)}{whole})" for view in shown)
+
+
+def _terms(view: Stated) -> str:
+    return f"{view.adjacency}, {view.adversary}"
+
+
+def _proven(view: Stated) -> str:
+    return "infinite" if isinstance(view.proven, str) else f"{view.proven:.4g} at delta {view.delta:g}"
+
+
+def _other_record_view(first: Stated, stated: Sequence[Stated]) -> list[Stated]:
+    """A record added and a record exchanged are often a factor of two apart: where one is given, so is the other."""
+    if not first.adjacency.startswith("record"):
+        return []
+    others = (view for view in stated if view is not first and view.adjacency.startswith("record"))
+    return [view for view in others if view.adversary == first.adversary]
 
 
 def _headline(stated: Sequence[Stated]) -> Stated | None:
@@ -136,7 +152,7 @@ COLUMNS: tuple[Column, ...] = (
     ("difference", lambda row: "" if row.difference is None else f"{row.difference:+.2f}"),
     ("seeds", lambda row: str(len(row.records)) if row.records else ""),
     ("rounds", lambda row: str(row.rounds or "")),
-    ("s/round", lambda row: f"{row.records[0].seconds_per_round:.2g}" if row.records else ""),
+    ("s/round", lambda row: _seconds(row.records[0].seconds_per_round) if row.records else ""),
     ("bytes/client", lambda row: f"{row.records[0].bytes_per_client:,.0f}" if row.records else ""),
     ("claimed epsilon", lambda row: privacy_cells(row)[0]),
     ("proven epsilon", lambda row: privacy_cells(row)[1]),
@@ -147,6 +163,10 @@ def _ours(row: Row) -> str:
     if row.ours is None:
         return "not run"
     return f"{row.ours:.2f}" + (f" ± {row.spread:.2f}" if row.spread is not None else "")
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2g}" if seconds < 100 else f"{seconds:.0f}"
 
 
 def table(found: Sequence[Row], columns: Sequence[Column] = COLUMNS) -> str:
@@ -163,22 +183,52 @@ def _cell(text: str) -> str:
 def paper_section(paper: str, records: Records, figures: Path) -> str:
     """The generated part of a paper's page; plots are written beside it."""
     found = rows(paper, records)
+    ran, missing = [row for row in found if row.ours is not None], [row for row in found if row.ours is None]
     devices = sorted({f"{r.device} ({r.versions})" for row in found for r in row.records})
     parts = [
         "Accuracies in percent on the test set after the last round, unless a row names another; mean ± standard "
-        f"deviation over seeds. Made by `sordino reproduce {paper}`"
-        + (f"; run on {'; '.join(devices)}." if devices else ": nothing was run yet."),
-        table(found),
+        "deviation over seeds. Epsilons are the largest of the seeds, seconds and bytes those of the first. Made by "
+        f"`sordino reproduce {paper}`" + (f"; run on {'; '.join(devices)}." if devices else ": nothing was run yet."),
     ]
+    parts += [table(ran)] if ran else []
+    parts += ["Not run:", _not_run(missing)] if missing else []
     if added := more(paper, records):
         parts.append(added)
-    notes = [f"* **{row.experiment.what}**: {row.experiment.note}" for row in found if row.experiment.note]
-    parts += ["Notes", "\n".join(notes)] if notes else []
+    notes = _together((row.experiment.note, row.experiment.what) for row in found if row.experiment.note)
+    parts += ["Notes", "\n".join(f"* **{_listed(names)}**: {note}" for note, names in notes.items())] if notes else []
     for title, drawn in (*_plots(found), *_drawings(paper)):
         name = re.sub(r"[^a-z0-9]+", "-", f"{paper} {title}".lower()).strip("-")
         write_whole(_made(figures) / f"{name}.svg", drawn.encode())
         parts.append(f"![{title}](figures/{name}.svg)")
     return "\n\n".join(parts)
+
+
+def _not_run(missing: Sequence[Row]) -> str:
+    """A list by the place in the paper."""
+
+    def named(row: Row) -> str:
+        figure = row.experiment.figure
+        return row.experiment.what + ("" if figure is None else f" (the paper: {figure:.2f})")
+
+    places = _together((row.experiment.where, named(row)) for row in missing)
+    return "\n".join(f"* {where}: {_listed(names)}" for where, names in places.items())
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Names that differ in their last number alone are one: clients 10 / 20 / 50."""
+    parts = [re.fullmatch(r"(.*?)(\d[\d.]*)?(\D*)", name, re.DOTALL) for name in names]
+    found: dict[tuple[str, str], list[str]] = {}
+    for stem, number, end in (part.groups(default="") for part in parts if part):
+        found.setdefault((stem, end), []).append(number)
+    return "; ".join(stem + " / ".join(numbers) + end for (stem, end), numbers in found.items())
+
+
+def _together(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """What has the same first part, in order."""
+    found: dict[str, list[str]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
 
 
 def more(paper: str, records: Records) -> str:
@@ -194,13 +244,15 @@ def _drawings(paper: str) -> Iterable[tuple[str, str]]:
 
 
 def _plots(found: Sequence[Row]) -> Iterator[tuple[str, str]]:
-    """Titles and drawings: over rounds first, as papers have them, then over what was varied."""
+    """Titles and drawings: over rounds first, as papers have them, then over what was varied, two points at least."""
     curved = [row for row in found if row.experiment.curves and any(record.curve for record in row.records)]
     for title in dict.fromkeys(row.experiment.curves for row in curved):
         yield title, over_rounds(title, [row for row in curved if row.experiment.curves == title])
-    varied = [row for row in found if row.experiment.group and row.ours is not None]
-    for group in dict.fromkeys(row.experiment.group for row in varied):
-        yield group, plot(group, [row for row in found if row.experiment.group == group])
+    for group in dict.fromkeys(row.experiment.group for row in found if row.experiment.group):
+        members = [row for row in found if row.experiment.group == group]
+        members = [row for row in members if row.ours is not None or row.experiment.figure is not None]
+        if sum(row.ours is not None for row in members) > 1:
+            yield group, plot(group, members)
 
 
 def _made(folder: Path) -> Path:
@@ -256,8 +308,8 @@ def _overview_words() -> str:
     return (
         f"Every row is a figure that a paper states. *Reproduced* means within {CLOSE:g} points. Where we are lower, "
         "the paper's page says what was tried and what the paper leaves unsaid. Claimed epsilons are the papers' own; "
-        "the proven ones are what Sordino can prove for the same run, with what may change and who is looking. Made by "
-        "`sordino reproduce` from the records in `docs/papers/records`."
+        "the proven ones are what Sordino can prove for the same run, with what may change and who is looking; of "
+        "several seeds, the largest. Made by `sordino reproduce` from the records in `docs/papers/records`."
     )
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sordino.reproduce.pages import Row
 
-WIDTH, HEIGHT = 560, 340
-LEFT, RIGHT, TOP, BOTTOM = 56, 20, 40, 64
+WIDTH, HEIGHT = 560, 358
+LEFT, RIGHT, TOP, BOTTOM = 56, 20, 40, 82
 OURS, PAPER, GRID, TEXT = "#0b5c94", "#c2570c", "#d8d8d4", "#33332f"
 WIDE = 16.0  #: places so many times apart are drawn on a logarithmic scale
 #: Colour and dashes of each line over rounds: no meaning hangs on colour alone.
@@ -44,8 +44,8 @@ class _Frame:
     def up(self, y: float) -> float:
         return HEIGHT - BOTTOM - (y - self.low) / (self.high - self.low) * (HEIGHT - TOP - BOTTOM)
 
-    def drawn(self, title: str, labels: Iterable[tuple[float, str]]) -> Iterator[str]:
-        """The title, a grid, and what stands below."""
+    def drawn(self, title: str, labels: Iterable[tuple[float, str]], axis: str) -> Iterator[str]:
+        """The title, a grid, and what stands below: values, and what they are of."""
         yield (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
             f'font-size="12" role="img"><title>{html.escape(title)}</title>'
@@ -62,6 +62,10 @@ class _Frame:
                 f'<text x="{self.across(x):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle" fill="{TEXT}">'
                 f"{html.escape(label)}</text>"
             )
+        yield (
+            f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - BOTTOM + 38}" text-anchor="end" fill="{TEXT}">'
+            f"{html.escape(axis)}</text>"
+        )
 
 
 def _square(x: float, y: float, colour: str) -> str:
@@ -82,7 +86,7 @@ def plot(title: str, rows: Sequence[Row]) -> str:
     shown = [v for row in rows for v in (*_reach(row), row.experiment.figure) if v is not None]
     frame = _Frame.around(places, shown, numeric and min(places) > 0 and max(places) >= WIDE * min(places))
     labels = [f"{places[k]:g}" if numeric else rows[k].experiment.id.rpartition("-")[2] for k in order]
-    parts = list(frame.drawn(title, zip((places[k] for k in order), labels, strict=True)))
+    parts = list(frame.drawn(title, zip((places[k] for k in order), labels, strict=True), rows[0].experiment.axis))
     across, up = frame.across, frame.up
     ours = [(across(places[k]), o, rows[k]) for k in order if (o := rows[k].ours) is not None]
     stated = [_square(across(places[k]), up(f), PAPER) for k in order if (f := rows[k].experiment.figure) is not None]
@@ -162,7 +166,13 @@ def over_rounds(title: str, rows: Sequence[Row]) -> str:
     shown = [v for line in lines for v in (*(mean for _, mean, _ in line.points), *(f for _, f in line.stated))]
     frame = _Frame.around((0, last), shown)
     step = max(1, last // 4)
-    parts = list(frame.drawn(f"{title} (accuracy in %)", [(x, f"{x}") for x in range(0, last + 1, step)]))
+    parts = list(
+        frame.drawn(
+            f"{title} (accuracy in %)",
+            [(x, f"{x}") for x in range(0, last + 1, step)],
+            rows[0].experiment.axis or "round",
+        )
+    )
     styles = [LINES[k % len(LINES)] for k in range(len(lines))]
     for line, style in zip(lines, styles, strict=True):
         parts += line.drawn(frame, *style)
@@ -174,12 +184,12 @@ def over_rounds(title: str, rows: Sequence[Row]) -> str:
 # --- anything else ----------------------------------------------------------------------------------------------------
 
 
-def curves(title: str, unit: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> str:
-    """Named lines over a common x, from zero; `unit` says what both axes are."""
+def curves(title: str, axis: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+    """Named lines over a common x, from zero; `axis` says what x is."""
     places = sorted({x for line in series.values() for x, _ in line})
     highest = max(y for line in series.values() for _, y in line)
     frame = _Frame(places[0], places[-1], 0.0, 50.0 * math.ceil(highest / 50))
-    parts = list(frame.drawn(f"{title} ({unit})", [(x, f"{x:g}") for x in places]))
+    parts = list(frame.drawn(title, [(x, f"{x:g}") for x in places], axis))
     styles = [LINES[k % len(LINES)] for k in range(len(series))]
     for line, style in zip(series.values(), styles, strict=True):
         points = " ".join(f"{frame.across(x):.1f},{frame.up(y):.1f}" for x, y in line)

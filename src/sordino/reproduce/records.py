@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -73,19 +73,26 @@ def essence(recipe: Recipe) -> str:
 
 def stated(statement: Statement) -> tuple[Stated, ...]:
     """A statement's rows, the worst client's where they differ."""
-    worst: dict[tuple[str, str], Stated] = {}
+    found = []
     for row in statement.rows:
-        key = (str(row.adjacency), str(row.adversary))
         proven: float | str = "infinite" if math.isinf(row.proven) else float(f"{row.proven:.6g}")
         claimed = None if row.claimed is None else float(f"{row.claimed.epsilon:.6g}")
-        new = Stated(key[0], key[1], row.delta, proven, claimed, row.verdict)
-        if key not in worst or _size(new) > _size(worst[key]):
-            worst[key] = new
-    return tuple(worst.values())
+        found.append(Stated(str(row.adjacency), str(row.adversary), row.delta, proven, claimed, row.verdict))
+    return worst(found)
 
 
-def _size(row: Stated) -> float:
-    return math.inf if isinstance(row.proven, str) else row.proven
+def worst(rows: Iterable[Stated]) -> tuple[Stated, ...]:
+    """Of rows about the same change and the same onlooker, the one with the largest epsilon: proven, then claimed."""
+    found: dict[tuple[str, str], Stated] = {}
+    for row in rows:
+        key = row.adjacency, row.adversary
+        if key not in found or _size(row) > _size(found[key]):
+            found[key] = row
+    return tuple(found.values())
+
+
+def _size(row: Stated) -> tuple[float, float]:
+    return math.inf if isinstance(row.proven, str) else row.proven, row.claimed or 0.0
 
 
 class Records:
@@ -127,4 +134,4 @@ def mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-__all__ = ["Record", "Records", "Stated", "essence", "stated", "today"]
+__all__ = ["Record", "Records", "Stated", "essence", "stated", "today", "worst"]

@@ -203,14 +203,8 @@ class Opened:
         """The number of ones for every value `[d]`."""
         return np.asarray(self.rows.bits().sum(axis=0, dtype=np.int64))
 
-    def reports(self, numbers: Iterable[int]) -> list[tuple[int, bytes]]:
-        """As the simulation's shuffled channel hands reports on: under the numbers of the class's clients, in rising
-        order, which stand for the class and for nobody in it.
-        """
-        return [(number, row.tobytes()) for number, row in zip(sorted(numbers), self.rows.packed, strict=False)]
-
     def sum(self, numbers: Iterable[int]) -> Sum:
-        """The same as a sum, of which a tally needs no more than the counts."""
+        """All that a tally needs; the numbers are the class's clients', and stand for the class and nobody in it."""
         return Sum(self.group, tuple(sorted(numbers)[: self.clients]), self.counts(), 0)
 
 

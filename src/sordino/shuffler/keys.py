@@ -10,7 +10,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
-from sordino.durable import write_whole
+from sordino.durable import make_folder, settle, write_whole
 from sordino.errors import InvalidInput
 
 PRIVATE, PUBLIC = "server.key", "server.pub"
@@ -23,7 +23,7 @@ def make(folder: Path) -> X25519PublicKey:
             f"{folder} holds a key of the server already. What was sealed to it can be opened with it only: remove it "
             "yourself if it is not needed any more, or give another folder"
         )
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     private = X25519PrivateKey.generate()
     plain = serialization.NoEncryption()
     text = private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
@@ -46,6 +46,7 @@ def write_secret(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+    settle(path.parent)
 
 
 def private_key(path: Path) -> X25519PrivateKey:

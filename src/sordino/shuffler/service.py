@@ -33,7 +33,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.requests import ClientDisconnect
 
-from sordino.durable import held
+from sordino.durable import held, make_folder
 from sordino.errors import InvalidInput, SordinoError
 from sordino.shuffler.envelopes import Body
 from sordino.shuffler.remote import is_loopback
@@ -258,7 +258,7 @@ def serve(
     said: Callable[[str], None] = print,
 ) -> None:
     """Run the service until it is stopped; one process at a time holds a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with held(folder / "lock", f"the shuffler in {folder}"), Store(folder, at_least, limits) as store:
         config = uvicorn.Config(
             build_app(store, server_key),

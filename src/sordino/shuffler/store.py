@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from sordino.durable import make_folder
 from sordino.errors import InvalidInput, SordinoError
 from sordino.shuffler.envelopes import Body, Bytes, batch_head, envelope_bytes, mixed
 from sordino.shuffler.keys import write_secret
@@ -114,7 +115,7 @@ class Store:
             )
         self._at_least, self._limits, self._clock = at_least, limits, clock
         self._lock = threading.RLock()
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         try:
             self._db = _connect(folder / FILE)
             self._prepare(folder)

@@ -25,7 +25,7 @@ from sordino.errors import InvalidInput
 from sordino.web.connection import SUBPROTOCOL, Connection, Credit, refuse
 from sordino.web.headers import REPORT_POLICY, SecurityHeaders
 from sordino.web.hosting import Hosted
-from sordino.web.limits import Attempts, Limits
+from sordino.web.limits import Attempts, Limits, network
 from sordino.web.roster import Turned
 from sordino.web.task import PROTOCOL
 
@@ -33,6 +33,7 @@ PAGE = Path(__file__).with_name("page")  #: what `make page` builds
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 BEAT = 1.0  #: seconds between looks at what has changed
 STILL = 15.0  #: seconds after which an event stream says that it is alive
+LOCAL = ("127.0.0.1", "localhost", "::1")  #: this machine
 
 NOT_BUILT = """<!doctype html>
 <html lang="en">
@@ -55,6 +56,7 @@ class Hall:
     limits: Limits = field(default_factory=Limits)
     origins: frozenset[str] = frozenset()  #: others than the server's own whose pages may connect
     page: Path = PAGE
+    live_for_all: bool = False  #: whether the operator's view is for everybody, not on this machine only
     connections: dict[Connection, None] = field(default_factory=dict)
     stopping: bool = False
     watching: int = 0  #: event streams that are open
@@ -141,13 +143,13 @@ def _add_federations(app: FastAPI, hall: Hall) -> None:
         return [hosted.summary() for hosted in hall.federations.values()]
 
     @app.get("/api/federations/{name}")
-    async def federation(name: str) -> Any:
+    async def federation(name: str, request: Request) -> Any:
         hosted = hall.find(name)
         return {
             **hosted.summary(),
             "history": hosted.history(),
             "statement": hosted.statement(),
-            "live": hosted.live(),
+            "live": hosted.live() if _for_operator(hall, request) else None,
             "task": hosted.task.content,
         }
 
@@ -177,29 +179,40 @@ def _add_federations(app: FastAPI, hall: Hall) -> None:
         return Response(json.dumps(content), media_type="application/json")
 
     @app.get("/api/federations/{name}/events")
-    async def events(name: str) -> Response:
+    async def events(name: str, request: Request) -> Response:
         hosted = hall.find(name)
         if hall.watching >= hall.limits.watching:
             raise HTTPException(503, "too many watch this server already: try again later, or read /api/federations")
-        return StreamingResponse(_watched(hall, hosted), media_type="text/event-stream")
+        watched = _watched(hall, hosted, _for_operator(hall, request))
+        return StreamingResponse(watched, media_type="text/event-stream")
+
+
+def _for_operator(hall: Hall, request: Request) -> bool:
+    """Whether somebody at this machine asks, who may see each participant: who was here when, and who was late.
+
+    What a proxy on this machine passes on comes from another address or to another host; so does what a page from
+    elsewhere asks for whose name was made to point here.
+    """
+    address = request.client.host if request.client is not None else ""
+    return hall.live_for_all or (address in LOCAL and request.url.hostname in LOCAL)
 
 
 def _base64(array: np.ndarray[Any, Any]) -> str:
     return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
 
 
-async def _watched(hall: Hall, hosted: Hosted) -> AsyncIterator[str]:
+async def _watched(hall: Hall, hosted: Hosted, operator: bool) -> AsyncIterator[str]:
     """The events of one who watches, counted for as long as they go on."""
     hall.watching += 1
     try:
-        async for event in _events(hall, hosted):
+        async for event in _events(hall, hosted, operator):
             yield event
     finally:
         hall.watching -= 1
 
 
-async def _events(hall: Hall, hosted: Hosted) -> AsyncIterator[str]:
-    """Server-sent events: what has changed, once a second at most."""
+async def _events(hall: Hall, hosted: Hosted, operator: bool) -> AsyncIterator[str]:
+    """Server-sent events: what has changed, once a second at most; of single participants only to the operator."""
     number, seen, rounds, still = 0, -1, hosted.last_round, 0.0
     while not hall.stopping:
         if hosted.changes != seen:
@@ -208,7 +221,8 @@ async def _events(hall: Hall, hosted: Hosted) -> AsyncIterator[str]:
             rounds = max([rounds, *(entry["round"] for entry in fresh)])
             seen, summary, live = _told(hall, hosted)
             news = [("round", json.dumps(entry, allow_nan=False)) for entry in fresh]
-            news += [("summary", summary), ("live", live), *([("ended", summary)] if over else [])]
+            news += [("summary", summary), *([("live", live)] if operator else [])]
+            news += [("ended", summary)] if over else []
             for kind, content in news:
                 number += 1
                 yield f"id: {number}\nevent: {kind}\ndata: {content}\n\n"
@@ -338,17 +352,17 @@ def _welcome_origin(socket: WebSocket, hall: Hall) -> bool:
 
 
 async def _participate(socket: WebSocket, hall: Hall, hosted: Hosted, credit: Credit) -> None:
-    address = socket.client.host if socket.client is not None else ""
+    address = network(socket.client.host if socket.client is not None else "")
     wait = hall.attempts.wait(address)
     if wait or len(hall.connections) >= hall.limits.connections:
         await refuse(socket, Turned("busy", "too many attempts or connections: try again later", retry=wait or 30.0))
         return
-    connection = Connection(socket, hosted, hall.limits, credit)
+    connection = Connection(socket, hosted, hall.limits, credit, address)
     hall.connections[connection] = None
     try:
         await connection.run()
     except Turned as turned:
-        if turned.code not in ("full", "finished", "terms"):
+        if turned.code not in ("full", "address", "finished", "terms"):
             hall.attempts.note(address)
         await refuse(socket, turned)
     except WebSocketDisconnect:
@@ -385,4 +399,4 @@ def _drained(hosted: Hosted) -> list[tuple[int, int, str]]:
     return found
 
 
-__all__ = ["PAGE", "Hall", "create_app"]
+__all__ = ["LOCAL", "PAGE", "Hall", "create_app"]

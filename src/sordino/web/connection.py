@@ -26,7 +26,7 @@ from sordino.web.task import PROTOCOL
 SUBPROTOCOL = f"sordino.{PROTOCOL}"
 CLOSING = {
     "protocol": 4400, "format": 4400, "token": 4401, "proof": 4403, "replaced": 4408, "terms": 4409, "full": 4410,
-    "finished": 4411, "size": 4413, "busy": 4429, "rate": 4429, "slow": 4408,
+    "address": 4412, "finished": 4411, "size": 4413, "busy": 4429, "rate": 4429, "slow": 4429,
 }  # fmt: skip
 LAST_WORDS = 0.5  #: seconds in which a participant that is turned away may still hear why
 AGAIN = 0.02  #: seconds between looks at whether the coordinator has caught up
@@ -63,8 +63,9 @@ class Credit:
 class Connection:
     """A participant's line to the fleet, from its hello to its end."""
 
-    def __init__(self, socket: WebSocket, hosted: Hosted, limits: Limits, credit: Credit) -> None:
+    def __init__(self, socket: WebSocket, hosted: Hosted, limits: Limits, credit: Credit, network: str) -> None:
         self._socket, self._hosted, self._limits, self._credit = socket, hosted, limits, credit
+        self._network = network
         self._loop = asyncio.get_running_loop()
         self._outbox: asyncio.Queue[bytes | str | None] = asyncio.Queue()
         self._asked: deque[What] = deque()  # requests without a response so far
@@ -72,6 +73,7 @@ class Connection:
         self._told: Turned | None = None
         self._attending: asyncio.Task[None] | None = None
         self.member: Member | None = None
+        self._known = False  # whether it had its slot before
 
     # --- what others call
 
@@ -114,8 +116,8 @@ class Connection:
 
     async def run(self) -> None:
         """From hello to the end. `Turned` before that is for the caller, who counts attempts."""
-        known = await self._hello()
-        attending = self._attending = asyncio.create_task(self._attend(known))
+        await self._hello()
+        attending = self._attending = asyncio.create_task(self._attend())
         sending = asyncio.create_task(self._send_all())
         try:
             await asyncio.wait((attending, sending), return_when=asyncio.FIRST_COMPLETED)
@@ -149,12 +151,12 @@ class Connection:
             self._hosted.fleet.go(member.client, self)
             self._hosted.went(member.client)
 
-    async def _hello(self) -> bool:
-        """Read the first message and find its slot; whether it had it before."""
+    async def _hello(self) -> None:
+        """Read the first message and find its slot."""
         try:
             message = await asyncio.wait_for(self._socket.receive(), self._limits.hello)
         except TimeoutError:
-            raise Turned("protocol", f"no hello came within {self._limits.hello:g} seconds") from None
+            raise Turned("slow", f"no hello came within {self._limits.hello:g} seconds") from None
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect
         hello = _hello(message.get("text"), self._limits.text)
@@ -168,19 +170,17 @@ class Connection:
             )
         kind = cast(Kind, hello["kind"])
         roster = self._hosted.roster
-        self.member, known = roster.admit(hello["id"], hello["proof"], kind, hello["token"])
+        self.member, self._known = roster.admit(hello["id"], hello["proof"], kind, hello["token"], self._network)
         try:
             await asyncio.to_thread(roster.settle)
         except NotWritten:
             raise Turned(
                 "busy", "the server cannot write down who takes part: its operator must look", retry=60.0
             ) from None
-        return known
 
-    async def _attend(self, known: bool) -> None:
+    async def _attend(self) -> None:
         member, hosted = self.member, self._hosted
         assert member is not None
-        receipt = hosted.fleet.receipts.get(member.client, b"") if known else b""
         limits = {"message": hosted.largest_message, "idle": self._limits.idle}
         self.say(
             {
@@ -188,14 +188,14 @@ class Connection:
                 "protocol": PROTOCOL,
                 "federation": hosted.federation,
                 "client": member.client,
-                "known": known,
-                "receipt": receipt.hex(),
+                "known": self._known,
+                "receipt": hosted.receipts.of(member).hex(),
                 "limits": limits,
                 "status": hosted.told,
             }
         )
         if member.kind == "native":
-            self._put(Request(What.JOIN, "", hosted.invitation(member.client)).encode())
+            self._put(Request(What.JOIN, "", hosted.invitation(member)).encode())
         else:
             self._come()
         while True:
@@ -278,6 +278,8 @@ class Connection:
         if what is not What.STEP:
             return
         taken = hosted.fleet.deliver(member.client, response)
+        if response.receipt:
+            hosted.receipts.take(member, response.receipt)
         if taken.answer is None:
             return
         if not taken.new:
@@ -286,14 +288,15 @@ class Connection:
             hosted.answered(member.client, taken.answer.round)
         digest = taken.answer.digest.hex()
         self.say({"type": "received", "round": taken.answer.round, "digest": digest})
-        if taken.receipt and taken.new:
-            self._put(Request(What.RECEIPT, hosted.federation, taken.receipt).encode())
+        if response.receipt and taken.new:
+            self._put(Request(What.RECEIPT, hosted.federation, response.receipt).encode())
 
     def _joined(self, response: Response) -> None:
         member = self.member
         assert member is not None
         if not response.fine:
-            self._hosted.roster.leave(member)
+            if not self._known:  # else what keeps a member from agreeing again may pass, and its place is its own
+                self._hosted.roster.leave(member)
             raise Turned("terms", f"the participant did not agree: {response.reason[:200]}")
         self._come()
 

@@ -11,18 +11,20 @@ import hashlib
 import json
 import threading
 import time
+import traceback
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sordino.client.frames import Request, Response, What
 from sordino.client.invitation import Invitation
 from sordino.client.refusal import Reason
-from sordino.client.service import Service
+from sordino.client.service import Listener
+from sordino.durable import NotWritten, write_whole
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.gateways import STEP, Bundle, Gather
-from sordino.fleets.web import Stopped
-from sordino.messages import Plan
+from sordino.messages import Answer, Plan
 from sordino.recipe import Recipe
 from sordino.web.hosting import Hosted
 
@@ -36,8 +38,9 @@ class GatewayHosted(Hosted):
                 f"slots {slots.start}-{slots.stop - 1} are not within the recipe's 0-{recipe.number_of_clients - 1}"
             )
         super().__init__(recipe, folder, federation=federation, slots=slots, **options)
-        self.fleet.quorum = 1  # what counts is decided elsewhere
+        self.fleet.quorum, self.fleet.enough = 1, 0  # what counts is decided elsewhere
         self._round = 0
+        self._gathered = _Gathered(folder / "gathered")
 
     def start(self) -> None:
         """Nothing: the rounds begin elsewhere."""
@@ -48,28 +51,78 @@ class GatewayHosted(Hosted):
         return self._round
 
     def gather(self, asked: Gather) -> Bundle:
-        """The answers of participants to a plan, as many as come in time."""
+        """The answers of participants to a plan, as many as come in time; the same again when it is asked again."""
         plan = Plan.decode(asked.plan)
         if plan.federation != self.federation:
             raise InvalidInput(f"a plan of {plan.federation[:100]!r} came to a gateway of {self.federation}")
         strangers = [client for client in asked.clients if client not in self.slots]
         if strangers:
             raise InvalidInput(f"client {strangers[0]} is not behind this gateway")
-        deadline = None if asked.seconds is None else time.monotonic() + asked.seconds
-        messages = dict.fromkeys(asked.clients, asked.plan)
-        self._change("training")
-        with closing(self.fleet.exchange("report", messages, deadline)) as found:
-            answers = dict(found)  # the last of each: an answer to an earlier plan may come before that to this one
+        bundle = self._gathered.find(asked) or self._collected(asked, plan)
         self._round = max(self._round, plan.round)
         self._change("finished" if plan.round >= self.recipe.rounds.count else "waiting")
-        return Bundle(answers, tuple(sorted(self.fleet.unreached)))
+        return bundle
+
+    def _collected(self, asked: Gather, plan: Plan) -> Bundle:
+        """Ask the participants, and write down what came before anybody hears of it."""
+        before = self._gathered.begin(asked)
+        deadline = None if asked.seconds is None else time.monotonic() + asked.seconds
+        answers: dict[int, bytes] = {}
+        self._change("training")
+        with closing(self.fleet.exchange("report", dict.fromkeys(asked.clients, asked.plan), deadline)) as found:
+            for client, answer in found:
+                if Answer.decode(answer).digest == plan.digest:
+                    answers.setdefault(client, answer)
+        bundle = Bundle(answers, () if before else tuple(sorted(self.fleet.unreached)))
+        try:
+            self.receipts.settle()
+            self._gathered.end(asked, bundle)
+        except NotWritten as error:  # what was answered has left its participants: it goes on all the same
+            self._say(str(error))
+        return bundle
 
 
-class GatewayService(Service):
+class _Gathered:
+    """The bundle of the last plan, in a file: whoever answered may be gone when the same is asked again.
+
+    A plan is written down before anybody gets it. Where a gateway was stopped in the middle, nobody knows any more whom
+    it had reached.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def find(self, asked: Gather) -> Bundle | None:
+        """What was gathered for this plan; None where that is not over."""
+        kept = self._kept(asked)
+        return Bundle.decode(kept) if kept else None
+
+    def begin(self, asked: Gather) -> bool:
+        """Write down that the participants are asked now; whether they may have been before."""
+        before = self._kept(asked) is not None
+        if not before:
+            write_whole(self._path, _key(asked))
+        return before
+
+    def end(self, asked: Gather, bundle: Bundle) -> None:
+        """Write down what came."""
+        write_whole(self._path, _key(asked) + bundle.encode())
+
+    def _kept(self, asked: Gather) -> bytes | None:
+        kept, key = self._path.read_bytes() if self._path.exists() else b"", _key(asked)
+        return kept[len(key) :] if kept.startswith(key) else None
+
+
+def _key(asked: Gather) -> bytes:
+    """What a question is known by: whom and what, and not until when."""
+    return hashlib.sha256(replace(asked, seconds=None).encode()).digest()
+
+
+class GatewayService(Listener):
     """Answers a relay at a Unix socket for all participants of a gateway."""
 
     def __init__(self, hosted: GatewayHosted, path: str | Path, name: str) -> None:
-        super().__init__(_NoClient(), path)  # type: ignore[arg-type]
+        super().__init__(path)
         self._hosted, self._name = hosted, name
         self._thread = threading.Thread(target=self.serve, name="gateway", daemon=True)
 
@@ -91,9 +144,10 @@ class GatewayService(Service):
                     return Response(False, reason="a gateway gathers the reports of its participants, nothing else")
                 case What.RECEIPT:
                     return Response(True)
-        except (SordinoError, Stopped) as error:
+        except SordinoError as error:
             return Response(False, reason=str(error)[:300])
-        except Exception:
+        except Exception:  # a request must not end the service, and the operator must see what broke
+            traceback.print_exc()
             return Response(False, reason=Reason.UNAVAILABLE.value)
 
     def _id(self) -> str:
@@ -116,10 +170,6 @@ class GatewayService(Service):
                 f"{offered.federation[:100]}, from {offered.client} on",
             )
         return Response(False, reason=Reason.OTHER_TERMS.value)
-
-
-class _NoClient:
-    """A gateway has no records and no ledger of its own."""
 
 
 __all__ = ["GatewayHosted", "GatewayService"]

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from sordino import serving
 from sordino.client.invitation import Invitation
 from sordino.course import came_to
-from sordino.durable import held, write_whole
+from sordino.durable import NotWritten, held, make_folder, write_whole
 from sordino.errors import InvalidInput, SordinoError
-from sordino.fleets.web import PATIENCE, Stopped, WebFleet
+from sordino.fleets.web import PATIENCE, SILENCE, Stopped, WebFleet
 from sordino.journal import exists, journal
 from sordino.learning import datasets
 from sordino.learning.datasets import Examples
@@ -37,7 +37,7 @@ from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
 from sordino.report.records import Round
 from sordino.web.limits import Limits
-from sordino.web.roster import Invitations, Kind, Roster
+from sordino.web.roster import Invitations, Kind, Member, Receipts, Roster
 from sordino.web.task import Task, check, compile_task
 from sordino.wiring import Federation, wire
 
@@ -93,7 +93,7 @@ class Hosted(Observer):
         self.recipe, self.folder, self.operator, self._say = recipe, folder, operator, say
         check(recipe)  # before anything is made
         self.parts: Federation = wire(recipe)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         self._alone = ExitStack()  # one server at a time: two would give out the same places
         self._alone.enter_context(held(folder / ".serving", f"the federation in {folder}"))
         self.federation = federation or _named(folder, recipe)
@@ -101,10 +101,12 @@ class Hosted(Observer):
         self.task: Task = compile_task(self.parts, self.federation)
         self.limits = limits or Limits()
         quorum = recipe.rounds.quorum
-        self.fleet = WebFleet(len(self.slots), quorum, patience=patience)
+        silence = recipe.rounds.deadline or SILENCE
+        self.fleet = WebFleet(len(self.slots), quorum, patience=patience, silence=silence)
         self._gather = gather  # seconds to wait for more participants before the first round
         self.invitations = Invitations.kept(folder, self.federation) if by_invitation else None
-        self.roster = Roster(folder / "participants.jsonl", self.slots, self.invitations)
+        self.roster = Roster(folder / "participants.jsonl", self.slots, self.invitations, most=self.limits.places)
+        self.receipts = Receipts(folder / "receipts.json")
         self._presences = {m.client: Presence(m.client, m.kind) for m in self.roster.members.values()}
         self._seen = _Seen()
         self._state: State = "waiting"
@@ -138,7 +140,11 @@ class Hosted(Observer):
     def stop(self) -> None:
         """End the thread; the open round is asked for again at the next start."""
         self.fleet.stop()
-        self.roster.settle()
+        try:
+            self.roster.settle()
+            self.receipts.settle()
+        except NotWritten as error:  # who came or went since is asked again, or asked for, after the next start
+            self._say(str(error))
         if self._thread is not None:
             self._thread.join(timeout=30)
         self._alone.close()
@@ -188,6 +194,7 @@ class Hosted(Observer):
 
     def round(self, record: Round) -> None:
         """Show a round that is over, and wait where too few are left for the next."""
+        self.receipts.settle()
         self._seen.history.append(record)
         self._note_answers()
         self._change()
@@ -210,7 +217,7 @@ class Hosted(Observer):
             found = book.answers(self._seen.noted)
         for answers in found:
             self._seen.noted = answers.round
-            self._seen.strays.update(answers.strays)
+            self._seen.strays = self._seen.strays + Counter(answers.strays)  # another one: the server's loop reads it
             for client in answers.reported:
                 self._presence(client).reports += 1
                 self._presence(client).last_round = answers.round
@@ -273,10 +280,10 @@ class Hosted(Observer):
         self._presence(client).late += 1
         self._change()
 
-    def invitation(self, client: int) -> bytes:
+    def invitation(self, member: Member) -> bytes:
         """What a native client agrees to."""
-        own = Invitation.of(self.recipe, self.federation, client, self.parts.dataset)
-        return replace(own, receipt=self.fleet.receipts.get(client, b"").hex()).encode()
+        own = Invitation.of(self.recipe, self.federation, member.client, self.parts.dataset)
+        return replace(own, receipt=self.receipts.of(member).hex()).encode()
 
     @property
     def largest_message(self) -> int:
@@ -294,14 +301,20 @@ class Hosted(Observer):
     def why(self) -> str:
         """The rest, in a sentence."""
         if self._state == "waiting":
-            here, needed, all_here = self.fleet.present, self.fleet.quorum, len(self.fleet.connected)
-            if here < needed:
-                others = f"; {all_here - here} more pause, or have spent their budget" if all_here > here else ""
-                return f"waiting for participants: {here} of at least {needed} are here{others}"
-            return self._why or "waiting a few seconds for more participants"
+            return self._lacking or self._why or "waiting a few seconds for more participants"
         if self._state == "training":
-            return f"round {self.last_round + 1} of {self.recipe.rounds.count}"
+            lacking = f", {self._lacking}" if self._lacking else ""
+            return f"round {self.last_round + 1} of {self.recipe.rounds.count}{lacking}"
         return self._why
+
+    @property
+    def _lacking(self) -> str:
+        """Whom a round waits for, in words; empty where enough are here."""
+        here, needed, all_here = self.fleet.present, self.fleet.quorum, len(self.fleet.connected)
+        if here >= needed:
+            return ""
+        others = f"; {all_here - here} more pause, or have spent their budget" if all_here > here else ""
+        return f"waiting for participants: {here} of at least {needed} are here{others}"
 
     @property
     def last_round(self) -> int:

@@ -13,6 +13,7 @@ import random
 import ssl
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,15 +29,21 @@ from sordino.client.core import Client, Offer
 from sordino.client.frames import Request, Response, What
 from sordino.client.refusal import Reason, Refused
 from sordino.errors import InvalidInput, SordinoError
+from sordino.privacy.ledger import terms
 from sordino.web.task import PROTOCOL
 
 LONGEST_WAIT = 30.0  #: seconds between two attempts to connect, at most
+LAST_WORDS = 5.0  #: seconds in which a server may take note that its participant leaves
 LARGEST = 2**28  #: bytes of a message
 FINAL = ("protocol", "token", "proof", "terms", "finished", "replaced")  #: refusals after which trying again is no use
 
 
 class NotJoined(SordinoError):
     """The federation cannot be joined, or the server cannot be reached."""
+
+
+class NotAgreed(NotJoined):
+    """The owner said no."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +221,12 @@ class Participant:
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
                 raise _Lost(f"the server sent what cannot be read ({type(error).__name__})", False) from None
         request = Request.decode(message)
-        connection.send(self._respond(request).encode())
+        try:
+            response = self._respond(request)
+        except NotAgreed:
+            _leave(connection)
+            raise
+        connection.send(response.encode())
         return False
 
     def _told(self, message: dict[str, Any]) -> bool:
@@ -257,7 +269,7 @@ class Participant:
         if offer.invitation.federation != self.federation:
             raise Refused(Reason.OTHER_TERMS, f"the invitation is to {offer.invitation.federation}")
         if not offer.agreed and not self.agree(offer):
-            raise NotJoined(f"{self.federation} was not joined; nothing has left")
+            raise NotAgreed(f"{self.federation} was not joined; nothing has left")
         self.client.join(invitation)
         self.say(f"Joined {self.federation} as participant {offer.invitation.client}.")
         return Response(True)
@@ -269,8 +281,9 @@ class Participant:
         else:
             self.stay.answered += 1
             standing = self.client.standing
-            limit = standing.budget.limit if standing.budget is not None else 0.0
-            self.say(f"Reported ({self.stay.answered}); epsilon {standing.spent:.4g} of {limit:.4g} is spent.")
+            assert standing.budget is not None
+            spent = f"epsilon {standing.spent:.4g} of {standing.budget.limit:.4g} is spent ({terms(standing.budget)})"
+            self.say(f"Reported ({self.stay.answered}); {spent}.")
 
 
 class _Lost(Exception):
@@ -279,6 +292,15 @@ class _Lost(Exception):
     def __init__(self, why: str, welcomed: bool) -> None:
         super().__init__(why)
         self.welcomed = welcomed
+
+
+def _leave(connection: ClientConnection) -> None:
+    """Give the place back; it is free when the server has closed the connection."""
+    until = time.monotonic() + LAST_WORDS
+    with suppress(ConnectionClosed, TimeoutError):
+        connection.send(json.dumps({"type": "leave"}))
+        while (left := until - time.monotonic()) > 0:
+            connection.recv(timeout=left)
 
 
 def _refused_status(error: InvalidStatus) -> Exception:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass
+from ipaddress import IPv4Address, ip_address, ip_network
 
 
 @dataclass(frozen=True)
@@ -17,14 +18,26 @@ class Limits:
     rate: float = 20.0  #: messages of a connection each second, on average
     burst: float = 60.0  #: and at once
     hello: float = 10.0  #: seconds until the first message
-    refused: int = 10  #: refused attempts from one address
+    refused: int = 10  #: refused attempts from one address (`network`)
     within: float = 60.0  #: seconds
+    places: int = 40  #: of an open federation that one address may take: a class behind one router
     sending: float = 30.0  #: seconds that a participant may take over its messages
     waiting: int = 256  #: messages that may wait for a participant
     idle: float = 60.0  #: seconds without a sign of life (the server's own pings count)
     connections: int = 10_000
     watching: int = 2_000  #: event streams at the same time
     in_flight: int = 2**26  #: bytes of plans that are on their way at the same time
+
+
+def network(address: str) -> str:
+    """What an address is counted as: itself, or with IPv6 the /64 of which everybody has all addresses."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(found, IPv4Address):
+        return address
+    return str(found.ipv4_mapped or ip_network((int(found), 64), strict=False))
 
 
 class Bucket:
@@ -66,4 +79,4 @@ class Attempts:
         return max(0.0, times[0] + self._within - time.monotonic())
 
 
-__all__ = ["Attempts", "Bucket", "Limits"]
+__all__ = ["Attempts", "Bucket", "Limits", "network"]

@@ -57,8 +57,7 @@ class Invitations:
         """Those whose key lies in a folder; a new key if there is none."""
         path = folder / "invitations.key"
         if not path.exists():
-            write_whole(path, secrets.token_hex(KEY_BYTES).encode())
-            path.chmod(0o600)
+            write_whole(path, secrets.token_hex(KEY_BYTES).encode(), mode=0o600)
         try:
             key = bytes.fromhex(path.read_text().strip())
             if len(key) != KEY_BYTES:
@@ -84,11 +83,15 @@ class Roster:
     """The slots of one federation. A change counts once `settle` has returned: then it is on disk.
 
     Changes of many participants are written together: a thousand who come at once wait for a few writes, not for a
-    thousand.
+    thousand. Without invitations, one network may take `most` slots; networks are not written down, so that after a
+    restart a slot counts for the network from which its holder comes back.
     """
 
-    def __init__(self, path: Path, slots: range, invitations: Invitations | None = None) -> None:
-        self._path, self._slots, self._invitations = path, slots, invitations
+    def __init__(
+        self, path: Path, slots: range, invitations: Invitations | None = None, *, most: int | None = None
+    ) -> None:
+        self._path, self._slots, self._invitations, self._most = path, slots, invitations, most
+        self._networks: dict[int, str] = {}  # slot -> where its holder first came from, since the start
         self._members: dict[int, Member] = {}
         self._by_id: dict[str, Member] = {}
         self._given: set[int] = set()  # slots that somebody has held: others are given first
@@ -104,6 +107,7 @@ class Roster:
             if entry["what"] == "left":
                 gone = self._members.pop(client, None)
                 self._by_id.pop(gone.id if gone is not None else "", None)
+                self._networks.pop(client, None)
             else:
                 member = Member(client, str(entry["id"]), str(entry["proof"]), entry["kind"])
                 self._members[client] = self._by_id[member.id] = member
@@ -120,15 +124,17 @@ class Roster:
         """Who has this id."""
         return self._by_id.get(id)
 
-    def admit(self, id: str, proof: str, kind: Kind, token: str) -> tuple[Member, bool]:
+    def admit(self, id: str, proof: str, kind: Kind, token: str, network: str = "") -> tuple[Member, bool]:
         """The slot of an identity, and whether it had it before; `Turned` where it may not join."""
         hashed = hashlib.sha256(proof.encode()).hexdigest()
         known = self.find(id)
         if known is not None:
             if not hmac.compare_digest(known.proof, hashed):
                 raise Turned("proof", "this identity belongs to somebody else: its proof is another one")
+            self._networks.setdefault(known.client, network)
             return known, True
-        member = Member(self._free(token), id, hashed, kind)
+        member = Member(self._free(token, network), id, hashed, kind)
+        self._networks[member.client] = network
         self._note({"what": "joined", "client": member.client, "id": id, "proof": hashed, "kind": kind})
         return member, False
 
@@ -159,12 +165,19 @@ class Roster:
                 append_line(self._path, b"\n".join(lines))
                 del self._pending[: len(lines)]
 
-    def _free(self, token: str) -> int:
+    def _free(self, token: str, network: str) -> int:
         if self._invitations is not None:
             return self._invited(self._invitations, token)
         free = [client for client in self._slots if client not in self._members]
         if not free:
             raise Turned("full", f"all {len(self._slots)} places of this federation are taken", retry=60.0)
+        if self._most is not None and sum(other == network for other in self._networks.values()) >= self._most:
+            raise Turned(
+                "address",
+                f"{self._most} places of this federation are taken from your network address, and one address may "
+                "take no more: ask its operator to allow more (--per-address), or to invite you",
+                retry=60.0,
+            )
         return min(free, key=lambda client: (client in self._given, client))
 
     def _invited(self, invitations: Invitations, token: str) -> int:
@@ -178,4 +191,37 @@ class Roster:
         return slot
 
 
-__all__ = ["Invitations", "Kind", "Member", "Roster", "Turned"]
+class Receipts:
+    """The last receipt of each identity, in a file. Slots change hands, and a receipt is its maker's alone."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._kept: dict[str, bytes] = {}  # id -> receipt
+        self._unsettled = False
+        self._turn = threading.Lock()
+        try:
+            if path.exists():
+                self._kept = {str(id): bytes.fromhex(text) for id, text in json.loads(path.read_text()).items()}
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise InvalidInput(f"{path} is damaged ({error}): restore it from a backup") from None
+
+    def of(self, member: Member) -> bytes:
+        """The last receipt of a member; empty if it gave none."""
+        return self._kept.get(member.id, b"")
+
+    def take(self, member: Member, receipt: bytes) -> None:
+        """Keep a receipt; it is on disk after `settle`."""
+        with self._turn:
+            self._kept[member.id] = receipt
+            self._unsettled = True
+
+    def settle(self) -> None:
+        """Write them down, durably, if any are new; from any thread."""
+        with self._turn:
+            if self._unsettled:
+                kept = {id: receipt.hex() for id, receipt in self._kept.items()}
+                write_whole(self._path, json.dumps(kept).encode())
+                self._unsettled = False
+
+
+__all__ = ["Invitations", "Kind", "Member", "Receipts", "Roster", "Turned"]

@@ -14,10 +14,9 @@ from pathlib import Path
 import uvicorn
 
 from sordino.errors import InvalidInput, SordinoError
-from sordino.web.app import Hall, create_app
+from sordino.web.app import LOCAL, Hall, create_app
 
 UNSENT = 60_000  #: milliseconds that sent bytes may wait for a peer that does not take them
-LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 class NotListening(SordinoError):
@@ -155,4 +154,4 @@ def serving(hall: Hall, place: Place | None = None) -> Iterator[int]:
             thread.join(60)
 
 
-__all__ = ["LOCAL", "NotListening", "Place", "listen", "serve", "serving"]
+__all__ = ["NotListening", "Place", "listen", "serve", "serving"]

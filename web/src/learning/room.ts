@@ -4,7 +4,7 @@ import { STOPPED } from "../wire/refusal.ts";
 import { type Task, readTask } from "../wire/task.ts";
 import { JaxMultiplier, type Multiplier, ScriptMultiplier } from "./multiply.ts";
 import { Network, probabilities } from "./network.ts";
-import { type Progress, type Records, train } from "./training.ts";
+import { type Progress, type Records, train, withNoise } from "./training.ts";
 
 export interface Job {
   round: number;
@@ -59,12 +59,11 @@ export class TrainingRoom {
     const { task, network } = this.#opened;
     const run = (this.#running += 1);
     const begun = performance.now();
-    const agreed = noise === null || task.training.kind === "plain" ? task : { ...task, training: { ...task.training, noise } };
     const step: Progress = (done, of) => {
       if (run !== this.#running) throw new Error(STOPPED);
       this.#progress(done, of);
     };
-    const trained = await train(agreed, network, parameters, this.#records, round, await this.#fresh(), step, order);
+    const trained = await train(withNoise(task, noise), network, parameters, this.#records, round, await this.#fresh(), step, order);
     return { ...trained, seconds: (performance.now() - begun) / 1000 };
   }
 

@@ -6,7 +6,7 @@ import type { Task } from "../wire/task.ts";
 import { normals, order, poissonSample } from "./draws.ts";
 import { ScriptMultiplier } from "./multiply.ts";
 import { Network } from "./network.ts";
-import { train } from "./training.ts";
+import { noiseAlone, train } from "./training.ts";
 
 const { shape, classes, records: count, model, cases } = golden.training;
 
@@ -43,6 +43,18 @@ describe("private training", () => {
     // From 332 values, each a sum of 40 draws, with a standard deviation of 3.9 %: false alarms are rarer than 1 in 10^6.
     expect(Math.abs(spread / step - 1)).toBeLessThan(0.2);
     expect(trained.loss).toBeNull();
+  });
+
+  test("noise alone needs no network, and is that of no records", async () => {
+    const { network, parameters } = await setting();
+    const trained = await train(taskWith(training), network, parameters, { x: new Float32Array(), y: [], count: 0 }, 2, await stream(), () => {});
+    expect(await noiseAlone(taskWith(training), parameters, 2, await stream())).toEqual(trained.parameters);
+  });
+
+  test("that stops being finite hands in what it came with, and not nothing", async () => {
+    const { network, parameters, records } = await setting();
+    const wild = { ...training, noise: 1e3, optimiser: { ...training.optimiser, lr: 1e38 } };
+    expect((await train(taskWith(wild), network, parameters, records, 1, await stream(), () => {})).parameters).toEqual(parameters);
   });
 
   test("ends when its caller wants it to", async () => {

@@ -16,7 +16,7 @@ export interface Records {
 export type Progress = (step: number, steps: number) => void;
 
 export interface Trained {
-  /** null where training stopped being finite, or there was nothing to train on: then nothing has changed */
+  /** null where plain training stopped being finite, or there was nothing to train on: then nothing has changed */
   parameters: Float32Array | null;
   /** mean loss over all records trained on: for the owner's eyes alone */
   loss: number | null;
@@ -37,6 +37,11 @@ export async function train(
   return { ...trained, order: taken };
 }
 
+/** The task with a participant's own noise multiplier in the place of its own; null: none. */
+export function withNoise(task: Task, noise: number | null): Task {
+  return noise === null || task.training.kind === "plain" ? task : { ...task, training: { ...task.training, noise } };
+}
+
 /** How many records a private batch has at most where they are computed together. */
 const TOGETHER = 64;
 
@@ -44,27 +49,43 @@ async function trainPrivately(
   training: PrivateTraining, task: Task, network: Network, parameters: Float32Array, records: Records, round: number,
   words: Words, progress: Progress,
 ): Promise<Trained> {
-  const { steps, clip, noise, threshold, expected_batch } = training;
-  const descent = new Descent(training.optimiser, parameters.slice(), task.model, (round - 1) * steps);
   let loss = 0;
   let seen = 0;
-  for (let t = 0; t < steps; t += 1) {
-    const sample = records.count ? await poissonSample(words, t, records.count, threshold) : [];
-    const sum = new Float64Array(network.size);
+  const after = await descended(training, task, parameters, round, words, async (now, sum, t) => {
+    const sample = records.count ? await poissonSample(words, t, records.count, training.threshold) : [];
     for (let first = 0; first < sample.length; first += TOGETHER) {
       const batch = network.batch(records.x, records.y, sample.slice(first, first + TOGETHER));
-      const part = await network.clippedSum(descent.parameters, batch, clip);
+      const part = await network.clippedSum(now, batch, training.clip);
       part.sum.forEach((value, i) => (sum[i]! += value));
       loss += part.loss;
     }
     seen += sample.length;
+  }, progress);
+  return { parameters: after, loss: seen ? loss / seen : null, seen, order: null };
+}
+
+/** What private training makes of no records at all: every batch is empty, and its noise is there all the same. */
+export async function noiseAlone(task: Task, parameters: Float32Array, round: number, words: Words): Promise<Float32Array> {
+  if (task.training.kind !== "private") throw new Error("the noise of this training is not its own");
+  return descended(task.training, task, parameters, round, words, async () => {}, () => {});
+}
+
+/** Descends along noisy sums of clipped gradients; `add` adds those of step t's batch, at the parameters of now. */
+async function descended(
+  { optimiser, steps, clip, noise, expected_batch }: PrivateTraining, task: Task, parameters: Float32Array, round: number,
+  words: Words, add: (now: Float32Array, sum: Float64Array, t: number) => Promise<void>, progress: Progress,
+): Promise<Float32Array> {
+  const descent = new Descent(optimiser, parameters.slice(), task.model, (round - 1) * steps);
+  for (let t = 0; t < steps; t += 1) {
+    const sum = new Float64Array(parameters.length);
+    await add(descent.parameters, sum, t);
     const drawn = await normals(words, t, sum.length);
     for (let i = 0; i < sum.length; i += 1) sum[i] = Math.fround((sum[i]! + drawn[i]! * noise * clip) / expected_batch);
     descent.step(sum, t);
     progress(t + 1, steps);
   }
-  // The loss has no noise: whether it is finite must not decide what is handed in.
-  return { parameters: finite(descent.parameters), loss: seen ? loss / seen : null, seen, order: null };
+  // Nothing has changed where this stops being finite. The loss, which has no noise, must not decide about that.
+  return finite(descent.parameters) ?? parameters;
 }
 
 /** This round's records, for tasks that take a portion of them at a time. */

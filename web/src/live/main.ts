@@ -13,20 +13,24 @@ import {
 } from "../ui/api.ts";
 import { Chart } from "../ui/chart.ts";
 import { fill, h, say, type Child } from "../ui/dom.ts";
-import { sentence, stateBadge } from "../ui/front.ts";
+import { over, sentence, stateBadge } from "../ui/front.ts";
 import { statementView } from "../ui/statement_view.ts";
 import { count, counted, duration, listed, percent, size, titled } from "../ui/words.ts";
+import { lateReports, refusedReports } from "./counts.ts";
 
 const view = document.getElementById("view") as HTMLElement;
 const announcements = document.getElementById("announcements") as HTMLElement;
 let stop: () => void = () => undefined;
+
+const FOR_THE_OPERATOR =
+  "Single participants are shown on the server's own machine only: whoever runs it opens this page there, as localhost.";
 
 class LiveView {
   readonly element: HTMLElement;
   private readonly detail: Detail;
   private readonly history = new Map<number, RoundEntry>();
   private summary: Summary;
-  private live: Live;
+  private live: Live | null;
   private readonly badge = h("span");
   private readonly connection = h("span", { class: "badge connection" }, "connecting");
   private readonly tiles = h("dl", { class: "tiles" });
@@ -45,7 +49,7 @@ class LiveView {
   });
   private readonly reports = new Chart({
     title: "Reports",
-    note: "How many participants were asked, and how many reports came that could be used.",
+    note: "How many places the round had, taken or not, and how many reports came that could be used.",
     x: "round",
     y: (value) => String(Math.round(value * 10) / 10),
   });
@@ -93,7 +97,7 @@ class LiveView {
   }
 
   private layout(): HTMLElement {
-    const head = ["round", "accuracy", "loss", "asked", "reported", "late", "declined", "refused", "seconds"];
+    const head = ["round", "accuracy", "loss", "places", "reported", "late", "declined", "refused", "seconds"];
     return h(
       "div",
       {},
@@ -162,8 +166,8 @@ class LiveView {
 
   private draw(): void {
     const { summary, live } = this;
-    const refusals = live.refused.length;
-    const late = sum(this.history, "late") + (live.strays["late"] ?? 0);
+    const refusals = refusedReports(this.history.values(), live);
+    const late = lateReports(this.history.values(), live);
     fill(this.badge, stateBadge(summary));
     const tile = (name: string, value: Child, small: string, attention = false): HTMLElement =>
       h("div", { class: attention ? "attention" : "" }, h("dt", {}, name), h("dd", {}, value, h("small", {}, small)));
@@ -172,8 +176,8 @@ class LiveView {
       tile(
         "Participants",
         `${summary.participants} of ${summary.clients}`,
-        `at least ${summary.quorum} needed`,
-        summary.participants < summary.quorum,
+        over(summary) ? "it is over" : `at least ${summary.quorum} needed`,
+        !over(summary) && summary.participants < summary.quorum,
       ),
       tile(
         "Round",
@@ -187,7 +191,8 @@ class LiveView {
       ),
       tile("Stragglers", count(late), "reports came too late", late > 0),
       tile("Refused", count(refusals), refusals === 1 ? "report" : "reports", refusals > 0),
-      tile("Received", size(live.bytes_up), `sent ${size(live.bytes_down)}; up for ${duration(live.uptime)}`),
+      live !== null &&
+        tile("Received", size(live.bytes_up), `sent ${size(live.bytes_down)}; up for ${duration(live.uptime)}`),
     );
     say(
       this.why,
@@ -218,18 +223,19 @@ class LiveView {
     this.reports.draw({
       series: [
         { name: "reported", points: entries.map(({ round, reported: y }) => ({ x: round, y })), colour: 2, area: true },
-        { name: "asked", points: entries.map(({ round, asked: y }) => ({ x: round, y })), colour: 3 },
+        { name: "places", points: entries.map(({ round, asked: y }) => ({ x: round, y })), colour: 3 },
       ],
       last: this.summary.rounds,
       top: this.summary.clients,
       summary:
         entries.length === 0
           ? "No round is done yet."
-          : `In round ${entries.at(-1)?.round} ${entries.at(-1)?.reported} of ${entries.at(-1)?.asked} participants reported.`,
+          : `In round ${entries.at(-1)?.round} reports came from ${entries.at(-1)?.reported} of ${entries.at(-1)?.asked} places.`,
     });
   }
 
   private drawParticipants(): void {
+    if (this.live === null) return say(this.waiting, FOR_THE_OPERATOR);
     const waiting = this.live.waiting_for;
     say(
       this.waiting,
@@ -254,7 +260,7 @@ class LiveView {
       h(
         "span",
         {},
-        one.last_round > 0 ? `${counted(one.reports, "report")}, last in round ${one.last_round}` : "no report yet",
+        one.reports > 0 ? `${counted(one.reports, "report")}, last in round ${one.last_round}` : "no report that counts yet",
       ),
       troubles !== "" && h("span", {}, troubles),
       one.refused > 0 && h("span", { class: "wrong" }, `${counted(one.refused, "report")} refused`),
@@ -262,6 +268,7 @@ class LiveView {
   }
 
   private drawRefused(): void {
+    if (this.live === null) return fill(this.refused, h("p", {}, "How many were refused is in the table of rounds."));
     const found = this.live.refused;
     if (found.length === 0) return fill(this.refused, h("p", {}, "None so far."));
     fill(
@@ -325,10 +332,6 @@ class LiveView {
   private showStatement(detail: Detail): void {
     fill(this.statement, statementView(detail.statement, "theirs"));
   }
-}
-
-function sum(history: Map<number, RoundEntry>, what: "late" | "refused"): number {
-  return [...history.values()].reduce((total, entry) => total + (entry[what] ?? 0), 0);
 }
 
 async function show(): Promise<void> {

@@ -1,12 +1,12 @@
 import { describe, expect, test } from "vitest";
 import { golden } from "../golden.ts";
 import { Account, type OwnRelease } from "./account.ts";
-import { sampledGaussian } from "./renyi.ts";
+import { addedOrRemoved, exchanged } from "./renyi.ts";
 
 describe("the page's own accounting", () => {
   test("Renyi divergences of the sampled Gaussian are those of Python, which rounds up where the order is not whole", () => {
     for (const { q, sigma, order, adjacency, divergence } of golden.renyi) {
-      const own = sampledGaussian(q, sigma, order, adjacency !== "record-add-remove");
+      const own = (adjacency === "record-add-remove" ? addedOrRemoved : exchanged)(q, sigma, order);
       const about = `q ${q}, sigma ${sigma}, order ${order}, ${adjacency}`;
       expect(own / divergence, about).toBeLessThan(1 + 1e-5);
       expect(own / divergence, about).toBeGreaterThan(Number.isInteger(order) ? 1 - 1e-9 : 0.75);
@@ -14,7 +14,7 @@ describe("the page's own accounting", () => {
   });
 
   test("between whole orders it is the integral of its definition", () => {
-    expect(sampledGaussian(0.2, 1.5, 2.6, false)).toBeCloseTo(0.03048667912203625, 12); // scipy.integrate.quad
+    expect(addedOrRemoved(0.2, 1.5, 2.6)).toBeCloseTo(0.03048667912203625, 12); // scipy.integrate.quad
   });
 
   test("for a whole order the divergence is the binomial sum of its definition", () => {
@@ -23,7 +23,20 @@ describe("the page's own accounting", () => {
     for (let k = 0, choose = 1; k <= order; choose = (choose * (order - k)) / (k + 1), k += 1) {
       sum += choose * (1 - q) ** (order - k) * q ** k * Math.exp((k * k - k) / (2 * sigma * sigma));
     }
-    expect(sampledGaussian(q, sigma, order, false)).toBeCloseTo(Math.log(sum) / (order - 1), 12);
+    expect(addedOrRemoved(q, sigma, order)).toBeCloseTo(Math.log(sum) / (order - 1), 12);
+  });
+
+  test("with hardly any noise the divergence is that of a release that samples nothing, and takes no time", () => {
+    const begun = performance.now();
+    expect(addedOrRemoved(0.01, 1e-3, 2048)).toBe(1024e6);
+    expect(exchanged(0.01, 1e-3, 1024)).toBeLessThanOrEqual(2048e6);
+    for (const sigma of [1e-3, 0.01, 0.05, 0.1, 0.3]) for (const order of [1.01, 2, 64, 1024, 2048]) {
+      const [own, unsampled] = [addedOrRemoved(0.01, sigma, order), order / (2 * sigma * sigma)];
+      expect(own).toBeLessThanOrEqual(unsampled);
+      // one term of the binomial sum: all of the order's draws are taken
+      expect(own).toBeGreaterThanOrEqual((unsampled + (order / (order - 1)) * Math.log(0.01)) * (1 - 1e-12));
+    }
+    expect(performance.now() - begun).toBeLessThan(5000); // by the integral alone: 10^10 points
   });
 
   test.each((golden.accounts as any[]).map((row, i) => ({ ...row, name: `${i}: ${row.budget.basis}, ${row.budget.adjacency}` })))(

@@ -6,11 +6,11 @@
  * divergences at one order, which the budget alone decides, at 2/5 of delta. What is spent is the smallest of the three.
  */
 import { type Rational, exactly, rational, toNumber } from "../bits/rational.ts";
-import type { Adjacency, Budget } from "../session/session.ts";
 import { Refused } from "../wire/refusal.ts";
 import type { Claim, StatedLoss } from "../wire/task.ts";
 import { absorbSlack, gaussianEpsilon, muOfPure } from "./gaussian.ts";
-import { epsilonOf, pure, sampledGaussian } from "./renyi.ts";
+import { addedOrRemoved, epsilonOf, exchanged, pure } from "./renyi.ts";
+import type { Adjacency, Budget } from "./terms.ts";
 
 /** What leaves with one report, as the ledger writes it down. */
 export interface OwnRelease {
@@ -149,11 +149,11 @@ function lossCost(loss: StatedLoss, adjacency: string, order: number | null): Co
     case "Gaussian":
       return gaussianCost(loss.mu, loss.eta, loss.tau, order);
     case "PoissonGaussian": {
-      const exchange = adjacencyOf(adjacency) !== "record-add-remove";
+      const [reach, divergence] = adjacencyOf(adjacency) === "record-add-remove" ? [1, addedOrRemoved] : [2, exchanged];
       if (!(loss.q >= 1e-12 && loss.q < 1 && loss.sigma >= 1e-3 && loss.sigma <= 1e6)) {
-        return gaussianCost((Math.sqrt(loss.steps) * (exchange ? 2 : 1)) / loss.sigma, 0, 0, order);
+        return gaussianCost((Math.sqrt(loss.steps) * reach) / loss.sigma, 0, 0, order);
       }
-      const renyi = order === null ? null : up(sampledGaussian(loss.q, loss.sigma, order, exchange));
+      const renyi = order === null ? null : up(divergence(loss.q, loss.sigma, order));
       return { ...UNPROVEN, renyi: times(renyi, loss.steps) };
     }
     default:

@@ -20,6 +20,8 @@ export interface Entry {
   releases: OwnRelease[];
   /** bytes of the answer; those of earlier rounds are not kept */
   answer: Uint8Array<ArrayBuffer> | null;
+  /** SHA-256 of the answer's bytes, which stands for them when they are gone */
+  hash: string;
   bytes: number;
   time: number;
   sent: "kept" | "sent" | "received";
@@ -34,7 +36,8 @@ export interface Kept {
   order: Int32Array | null;
 }
 
-const VERSION = 1;
+/** 2: entries have the hash of their answer */
+const VERSION = 2;
 const FIRST_HEAD = "0".repeat(64);
 
 export class Ledger {
@@ -47,19 +50,32 @@ export class Ledger {
   static async open(name = "sordino"): Promise<Ledger> {
     if (typeof indexedDB === "undefined") throw noStorage();
     const request = indexedDB.open(name, VERSION);
-    request.onupgradeneeded = () => {
+    request.onupgradeneeded = ({ oldVersion }) => {
+      if (oldVersion > 0) return; // `#addHashes` does the rest: no hash can be waited for in here
       request.result.createObjectStore("own");
       request.result.createObjectStore("kept");
       const entries = request.result.createObjectStore("entries", { keyPath: "index" });
       entries.createIndex("round", ["federation", "round"], { unique: true });
     };
-    try {
-      const db = await done(request);
-      db.onversionchange = () => db.close();
-      return new Ledger(db);
-    } catch {
+    const db = await done(request).catch(() => {
       throw noStorage();
-    }
+    });
+    db.onversionchange = () => db.close();
+    const ledger = new Ledger(db);
+    await ledger.#addHashes();
+    return ledger;
+  }
+
+  /** Makes entries of version 1 such as those of today, all at once or not at all. */
+  async #addHashes(): Promise<void> {
+    const before = await this.entries();
+    if (!before.length || !withoutHashes(before)) return;
+    const after = await hashed(before);
+    const transaction = this.#write(["entries"]);
+    const store = transaction.objectStore("entries");
+    // Another tab may have done it since, and gone on.
+    if (withoutHashes(await done(store.getAll() as IDBRequest<Entry[]>))) for (const entry of after) store.put(entry);
+    await committed(transaction);
   }
 
   close(): void {
@@ -100,12 +116,13 @@ export class Ledger {
   }
 
   /** Writes a release with its bytes down; once this is done, and not before, they may be sent. */
-  async record(given: Omit<Entry, "index" | "head" | "bytes" | "sent"> & { answer: Uint8Array<ArrayBuffer> }, kept: Kept): Promise<Entry> {
+  async record(given: Omit<Entry, "index" | "head" | "hash" | "bytes" | "sent"> & { answer: Uint8Array<ArrayBuffer> }, kept: Kept): Promise<Entry> {
     const before = (await this.entries()).at(-1) ?? null;
     const entry: Entry = {
-      ...given, index: before === null ? 0 : before.index + 1, bytes: given.answer.length, sent: "kept", head: "",
+      ...given, index: before === null ? 0 : before.index + 1, hash: await sha256(given.answer), bytes: given.answer.length,
+      sent: "kept", head: "",
     };
-    entry.head = await headOf(before?.head ?? FIRST_HEAD, entry, given.answer);
+    entry.head = await headOf(before?.head ?? FIRST_HEAD, entry);
     const transaction = this.#write(["entries", "kept"]);
     const store = transaction.objectStore("entries");
     store.add(entry); // fails, and with it everything, if this index or this round was written by someone else meanwhile
@@ -129,12 +146,12 @@ export class Ledger {
     await committed(transaction);
   }
 
-  /** Whether every head is that of its entries; the bytes of earlier rounds are gone, so their hashes stand for them. */
+  /** Whether every head is that of its entries, and every answer that is still here the one that was written down. */
   async sound(): Promise<boolean> {
     let head = FIRST_HEAD;
     for (const [i, entry] of (await this.entries()).entries()) {
-      if (entry.index !== i) return false;
-      if (entry.answer !== null && entry.head !== (await headOf(head, entry, entry.answer))) return false;
+      if (entry.index !== i || entry.head !== (await headOf(head, entry))) return false;
+      if (entry.answer !== null && entry.hash !== (await sha256(entry.answer))) return false;
       head = entry.head;
     }
     return true;
@@ -145,11 +162,37 @@ export class Ledger {
   }
 }
 
-async function headOf(before: string, entry: Entry, answer: Uint8Array<ArrayBuffer>): Promise<string> {
-  const body = hex(new Uint8Array(await crypto.subtle.digest("SHA-256", answer)));
-  const { index, dataset, federation, round, plan, releases, time } = entry;
-  const text = canonical([before, index, dataset, federation, round, plan, JSON.parse(JSON.stringify(releases)), time, body]);
-  return hex(new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text))));
+async function headOf(before: string, { index, dataset, federation, round, plan, releases, time, hash }: Entry): Promise<string> {
+  const line = [before, index, dataset, federation, round, plan, releases, time, hash];
+  return sha256(new TextEncoder().encode(canonical(JSON.parse(JSON.stringify(line)))));
+}
+
+async function sha256(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
+  return hex(new Uint8Array(await crypto.subtle.digest("SHA-256", bytes)));
+}
+
+// --- ledgers of version 1
+
+function withoutHashes(entries: Entry[]): boolean {
+  return entries.every(({ hash }) => hash === undefined);
+}
+
+/**
+ * Entries of version 1 with hashes. Of an answer that is gone no hash was kept; but the entry's head was over it, and stands
+ * for it from now on, in a new chain. What does not fit together as it is keeps its heads, and is found out by them.
+ */
+async function hashed(entries: Entry[]): Promise<Entry[]> {
+  const after: Entry[] = [];
+  let [old, head] = [FIRST_HEAD, FIRST_HEAD];
+  let fits = true;
+  for (const [i, entry] of entries.entries()) {
+    const hash = entry.answer === null ? entry.head : await sha256(entry.answer);
+    fits &&= entry.index === i && (entry.answer === null || entry.head === (await headOf(old, { ...entry, hash })));
+    old = entry.head;
+    head = fits ? await headOf(head, { ...entry, hash }) : entry.head;
+    after.push({ ...entry, hash, head });
+  }
+  return after;
 }
 
 function done<T>(request: IDBRequest<T>): Promise<T> {

@@ -4,11 +4,11 @@ import { buildMechanism } from "../bits/build.ts";
 import { Keystream } from "../bits/keystream.ts";
 import { makeBody } from "../bits/report.ts";
 import { fromHex, golden, stream, tasks, toHex } from "../golden.ts";
-import type { Choice } from "../session/session.ts";
 import { canonical, readPlan, writeAnswer } from "../wire/frames.ts";
 import { readTask } from "../wire/task.ts";
 import { Ledger } from "./ledger.ts";
 import { PrivacyRoom, type Ruling } from "./privacy.ts";
+import type { Choice } from "./terms.ts";
 
 let name = "";
 let ledger: Ledger;
@@ -238,7 +238,7 @@ describe("a spent budget", () => {
     let round = 1;
     let ruling = await room.judge("report", plan(task, round));
     while (ruling.kind === "train") {
-      await room.release(null, 100, null);
+      await room.release(new Float32Array(task.model.size), 100, null);
       ruling = await room.judge("report", plan(task, (round += 1)));
     }
     expect(round).toBe(rounds + 1);
@@ -265,7 +265,7 @@ describe("a spent budget", () => {
     expect((await room.budget()).spent).toBeGreaterThan(1);
     let round = 1;
     while ((await room.judge("report", plan(other, round))).kind === "train") {
-      await room.release(null, 100, null);
+      await room.release(new Float32Array(task.model.size), 100, null);
       round += 1;
     }
     expect(round).toBe(rounds); // one less than without the round in the other federation
@@ -329,10 +329,17 @@ describe("the ledger", () => {
     expect(last).toEqual({ round: 3, digest: toHex((await readPlan(plan(silo(), 3))).hash.subarray(0, 16)) });
   });
 
+  test("writes no report of private training down that has no noise", async () => {
+    const room = await opened();
+    await room.judge("report", plan(silo(), 1));
+    await expect(room.release(null, 1, null)).rejects.toThrow(/its noise at least/);
+    expect(await ledger.entries()).toHaveLength(0);
+  });
+
   test("writes two releases of one round for nobody", async () => {
     const [one, two] = [await opened(), await opened()];
     for (const room of [one, two]) await room.judge("report", plan(silo(), 1));
-    const results = await Promise.allSettled([one.release(null, 1, null), two.release(null, 1, null)]);
+    const results = await Promise.allSettled([one.release(new Float32Array(650), 1, null), two.release(new Float32Array(650), 1, null)]);
     expect(results.map(({ status }) => status).sort()).toEqual(["fulfilled", "rejected"]);
     const failed = results.find(({ status }) => status === "rejected") as PromiseRejectedResult;
     expect(failed.reason.message).toMatch(/could not be written \(\w+\), so nothing was sent/);

@@ -6,13 +6,13 @@
  */
 import { Keystream, type Words } from "../bits/keystream.ts";
 import { makeBody } from "../bits/report.ts";
-import type { Budget, BudgetState, Choice, LedgerEntry } from "../session/session.ts";
 import { type Plan, hex, readPlan, writeAnswer } from "../wire/frames.ts";
 import { Refused } from "../wire/refusal.ts";
 import { type Strength, type Task, checkPlan, readTask, strengthOf } from "../wire/task.ts";
 import { Account, type OwnRelease } from "./account.ts";
 import { type Entry, Ledger } from "./ledger.ts";
 import { ownReleases } from "./releases.ts";
+import type { Budget, BudgetState, Choice, LedgerEntry } from "./terms.ts";
 
 /** What to do about a plan. */
 export type Ruling =
@@ -231,6 +231,7 @@ export class PrivacyRoom {
 
 /** The parameters after training, or what they moved by; without training, nothing has changed. */
 function vectorOf(task: Task, plan: Plan, trained: Float32Array | null): Float32Array {
+  if (trained === null && task.training.kind === "private") throw new Error("private training hands in its noise at least");
   const start = plan.arrays.get("parameters")!.values;
   const after = trained ?? start;
   if (after.length !== start.length) throw new Refused(`training gave ${after.length} values where ${start.length} were asked for`);

@@ -1,29 +1,21 @@
 /** Renyi divergences of single releases, computed here and never taken from a server's word for it. */
 
-/** Divergence at `order` of one Gaussian release of noise multiplier sigma on a Poisson sample of rate q. */
-export function sampledGaussian(q: number, sigma: number, order: number, exchange: boolean): number {
-  if (!exchange) return Math.min(addedOrRemoved(q, sigma, order), order / sigma ** 2 / 2);
-  // An exchange is a removal and an addition: the weak triangle inequality (Mironov 2017, Proposition 11) joins the two.
-  const removed = addedOrRemoved(q, sigma, 2 * order);
-  const added = addedOrRemoved(q, sigma, 2 * order - 1);
-  return Math.min(((order - 0.5) / (order - 1)) * removed + added, (order * (2 / sigma) ** 2) / 2);
-}
-
-const known = new Map<string, number>();
+/** How many points a divergence is computed from; more are needed only where the noise protects nobody. */
+const MOST_POINTS = 100_000;
 
 /**
- * ln E[(1 - q + q e^((2z - 1)/(2 sigma^2)))^order] / (order - 1) for z normal with variance sigma^2 (Mironov, Talwar,
- * Zhang 2019), by the trapezoidal rule: the integrand is analytic in a strip of half-width pi sigma^2, so that steps of a
- * tenth of that (and of sigma) leave an error below e^(-60).
+ * Divergence at `order` of one Gaussian release of noise multiplier sigma on a Poisson sample of rate q, where a record is
+ * added or removed: ln E[(1 - q + q e^((2z - 1)/(2 sigma^2)))^order] / (order - 1) for z normal with variance sigma^2
+ * (Mironov, Talwar, Zhang 2019), by the trapezoidal rule: the integrand is analytic in a strip of half-width pi sigma^2, so
+ * that steps of a tenth of that (and of sigma) leave an error below e^(-60).
  */
-function addedOrRemoved(q: number, sigma: number, order: number): number {
-  const key = `${q} ${sigma} ${order}`;
-  const found = known.get(key);
-  if (found !== undefined) return found;
+export function addedOrRemoved(q: number, sigma: number, order: number): number {
   const variance = sigma * sigma;
+  const unsampled = order / (2 * variance); // sampling never makes it larger
   const step = Math.min(sigma, Math.PI * variance) / 10;
   const [from, to] = [-14 * sigma, order + 14 * sigma];
   const count = Math.ceil((to - from) / step);
+  if (count > MOST_POINTS) return unsampled; // which is above 10^4 then
   const logs = new Float64Array(count + 1);
   let largest = -Infinity;
   for (let i = 0; i <= count; i += 1) {
@@ -34,9 +26,16 @@ function addedOrRemoved(q: number, sigma: number, order: number): number {
   let sum = 0;
   for (const log of logs) sum += Math.exp(log - largest);
   const moment = largest + Math.log((sum * step) / (sigma * Math.sqrt(2 * Math.PI)));
-  const divergence = Math.max(0, (moment + 1e-14) / (order - 1)); // the sum is rounded to about 1e-15 of 1
-  known.set(key, divergence);
-  return divergence;
+  return Math.min(Math.max(0, (moment + 1e-14) / (order - 1)), unsampled); // the sum is rounded to about 1e-15 of 1
+}
+
+/**
+ * The same where a record is exchanged, which is a removal and an addition: the weak triangle inequality (Mironov 2017,
+ * Proposition 11) joins the two.
+ */
+export function exchanged(q: number, sigma: number, order: number): number {
+  const [removed, added] = [addedOrRemoved(q, sigma, 2 * order), addedOrRemoved(q, sigma, 2 * order - 1)];
+  return Math.min(((order - 0.5) / (order - 1)) * removed + added, (order * (2 / sigma) ** 2) / 2);
 }
 
 /** ln(1 - q + q e^x). */

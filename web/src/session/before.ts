@@ -13,8 +13,9 @@ export interface Outlook {
   all: number;
   /** epsilon after each round, from round 1 on */
   perRound: number[];
+  /** epsilon that was spent in this browser before, of the same budget */
+  before: number;
   budget: Budget;
-  sentences: string[];
 }
 
 export interface Capabilities {
@@ -45,20 +46,15 @@ export async function checkData(data: DataSource, task: unknown, sampleFrom?: st
  * How far a budget reaches, by the page's own arithmetic; includes what this browser has told already of one's own data,
  * or (with `own` false) of the federation's sample.
  */
-export async function planFor(task: unknown, budget: Budget, noise?: number, own = true): Promise<Outlook> {
+export async function planFor(task: unknown, budget: Budget, noise: number | undefined, own: boolean): Promise<Outlook> {
   const ledger = await Ledger.open();
   try {
     const choice = { budget, acceptClaimed: true, acceptUnbounded: true, ...(noise === undefined ? {} : { noise }) };
     const { perRound, rounds, before } = await new PrivacyRoom(ledger).outlook({ task, choice, own });
-    const sentences = before > 0 ? [`Of this, ${shown(before)} was spent before, on what you have told from this browser.`] : [];
-    return { rounds, all: perRound.at(-1) ?? 0, perRound, budget, sentences };
+    return { rounds, all: perRound.at(-1) ?? 0, perRound, before, budget };
   } finally {
     ledger.close();
   }
-}
-
-function shown(epsilon: number): string {
-  return Number.isFinite(epsilon) ? epsilon.toPrecision(3) : "everything";
 }
 
 /** The hash over all files of this page, and of each of them; null where the page was not built (in development). */

@@ -1,7 +1,6 @@
 /** The connection to the server: says hello, hears, and comes back by itself (docs/web-protocol.md, The connection). */
 
 export interface Places {
-  about: string;
   task: string;
   model: string;
   socket: string;
@@ -9,7 +8,7 @@ export interface Places {
 
 export function placesOf(server: string, federation: string): Places {
   const base = `${server.replace(/\/$/, "")}/api/federations/${encodeURIComponent(federation)}`;
-  return { about: base, task: `${base}/task`, model: `${base}/model.bin`, socket: `${base.replace(/^http/, "ws")}/ws` };
+  return { task: `${base}/task`, model: `${base}/model.bin`, socket: `${base.replace(/^http/, "ws")}/ws` };
 }
 
 export interface Welcome {
@@ -46,11 +45,12 @@ const FINAL: Record<string, string> = {
   proof: "the server takes this browser for somebody else",
   terms: "the terms of this federation have changed: reload the page and read them again",
   full: "all places in this federation are taken: try again later",
+  address: "too many take part from your network address already: try again later, or from elsewhere",
   replaced: "you took part in another place under the same identity, so this page has stopped",
 };
 
 /** What a close says by itself, where the words before it were lost. */
-const CODES: Record<number, string> = { 4401: "token", 4403: "proof", 4408: "replaced", 4409: "terms", 4410: "full", 4411: "finished" };
+const CODES: Record<number, string> = { 4401: "token", 4403: "proof", 4408: "replaced", 4409: "terms", 4410: "full", 4411: "finished", 4412: "address" };
 
 const PULSE = 20_000;
 const LONGEST = 30;
@@ -128,7 +128,7 @@ export class Line {
   }
 
   #heard(socket: WebSocket, data: string | ArrayBuffer): void {
-    if (socket !== this.#socket) return;
+    if (socket !== this.#socket || this.#finished) return;
     this.#heardAt = Date.now();
     if (typeof data !== "string") {
       if (!this.#welcomed) return;
@@ -172,7 +172,7 @@ export class Line {
 
   /** Keeps the line awake, and notices one that died without a word, as after a phone's sleep. */
   #tick(): void {
-    if (!this.#welcomed) return;
+    if (this.#retry) return;
     if (Date.now() - this.#heardAt > 2.2 * this.#pulse) this.#drop();
     else this.say({ type: "ping" });
   }

@@ -1,5 +1,7 @@
 /** One page's part in one federation: the connection, and the order of things between the three rooms. */
+import { Keystream } from "../bits/keystream.ts";
 import type { Job, Outcome } from "../learning/room.ts";
+import { noiseAlone, withNoise } from "../learning/training.ts";
 import type { Ruling } from "../privacy/privacy.ts";
 import { pictureToRecord } from "../workers/data.ts";
 import { WHAT, canonical, hex, readRequest, writeResponse } from "../wire/frames.ts";
@@ -8,7 +10,7 @@ import { type Task, readTask } from "../wire/task.ts";
 import { type Closed, Line, type Places, type Welcome, placesOf } from "./line.ts";
 import { type Rooms, openRooms } from "./rooms.ts";
 import type {
-  BudgetState, LedgerEntry, Prediction, Session, SessionEvent, SessionOptions, SessionState, Statement,
+  BudgetState, LedgerEntry, Prediction, Session, SessionEvent, SessionOptions, SessionState,
 } from "./session.ts";
 
 /** What a session is made of; tests bring their own. */
@@ -36,9 +38,6 @@ const TOLD = {
   unable: "the participant's page could not train",
 } as const;
 
-/** A page takes part in one federation at a time: its workers hold the ledger's lock. */
-let inThisPage: PageSession | null = null;
-
 const ENDED: readonly SessionState[] = ["ended", "left", "failed"];
 
 class PageSession implements Session {
@@ -62,6 +61,8 @@ class PageSession implements Session {
   #plan: Uint8Array<ArrayBuffer> | null = null;
   #step = "";
   #turn: Promise<void> = Promise.resolve();
+  /** ends the wait for a welcome that will not come any more */
+  #parted: () => void = () => {};
 
   constructor(options: SessionOptions, parts: Parts) {
     this.#options = options;
@@ -85,12 +86,10 @@ class PageSession implements Session {
   async start(): Promise<void> {
     if (this.#state === "paused") return this.#resume();
     if (this.#state !== "new") return undefined;
-    if (inThisPage) inThisPage.#retire();
-    inThisPage = this;
     this.#become("preparing");
     try {
       await this.#prepare();
-      await this.#join();
+      if (!ENDED.includes(this.#state)) await this.#join(); // the person may have left meanwhile
     } catch (error) {
       this.#fail(error);
       throw error;
@@ -102,11 +101,11 @@ class PageSession implements Session {
     if (this.#state === "new" || this.#state === "paused" || ENDED.includes(this.#state)) return;
     this.#become("paused");
     this.#line?.say({ type: "pause" });
-    void this.#rooms.training.stop();
+    void this.#rooms.training.stop().catch(() => undefined);
   }
 
   #resume(): void {
-    this.#become(this.#line?.connected ? "waiting" : "offline");
+    this.#become(this.#client === null ? "preparing" : this.#line?.connected ? "waiting" : "offline");
     this.#line?.say({ type: "resume" });
     const plan = this.#plan;
     if (plan) this.#enqueue(this.#step, plan);
@@ -118,18 +117,21 @@ class PageSession implements Session {
     this.#end("left", "left");
   }
 
+  close(): void {
+    this.#listeners.clear();
+    if (!ENDED.includes(this.#state)) {
+      this.#shut("left");
+      this.#parted();
+    }
+    this.#rooms.close();
+  }
+
   async ledger(): Promise<LedgerEntry[]> {
     return this.#rooms.privacy.ledger();
   }
 
   async budget(): Promise<BudgetState> {
     return this.#rooms.privacy.budget();
-  }
-
-  async statement(): Promise<Statement> {
-    const answer = await this.#parts.fetch(this.#places.about);
-    const server = answer.ok ? ((await answer.json()) as { statement?: unknown }).statement : null;
-    return { server: server ?? this.#task?.statement ?? null, page: { ...(await this.budget()), sentences: SENTENCES } };
   }
 
   async predict(picture: { width: number; height: number; pixels: Uint8Array }): Promise<Prediction> {
@@ -187,6 +189,7 @@ class PageSession implements Session {
 
   async #join(): Promise<void> {
     return new Promise((resolve, reject) => {
+      this.#parted = resolve;
       this.#line = new Line({
         url: this.#places.socket, socket: this.#parts.socket, pace: this.#parts.pace,
         hello: async () => {
@@ -196,7 +199,10 @@ class PageSession implements Session {
         welcome: (welcome) => {
           const ready = this.#welcomed(welcome);
           this.#turn = Promise.allSettled([this.#turn, ready]).then(() => undefined); // a plan may come before the records have
-          return ready.then(resolve, reject);
+          return ready.then(resolve, (error: unknown) => {
+            reject(error);
+            throw error; // nobody waits for the start any more where this was a reconnect: then the line ends with these words
+          });
         },
         message: (message) => this.#heard(message),
         request: (bytes) => this.#requested(bytes),
@@ -213,6 +219,7 @@ class PageSession implements Session {
   async #welcomed(welcome: Welcome): Promise<void> {
     await this.#rooms.privacy.welcome(welcome.client);
     if (this.#options.data.kind === "sample" && this.#client !== welcome.client) await this.#load(welcome.client);
+    if (ENDED.includes(this.#state)) return;
     const back = this.#client !== null;
     this.#client = welcome.client;
     if (back) this.#tell({ type: "online" });
@@ -284,7 +291,7 @@ class PageSession implements Session {
       try {
         await this.#answer(step, plan);
       } catch (error) {
-        if (error instanceof Error && error.message === STOPPED) return; // paused: nothing has left
+        if (this.#interrupted() || isStop(error)) return; // nothing has left; what was asked for is answered after a pause
         this.#respond({ fine: false, reason: TOLD.unable });
         this.#tell({ type: "error", message: wordsOf(error), final: false });
         this.#done(plan, "waiting");
@@ -314,6 +321,7 @@ class PageSession implements Session {
 
   async #trainAndSend(ruling: Extract<Ruling, { kind: "train" }>, plan: Uint8Array<ArrayBuffer>): Promise<void> {
     const { round, parameters, noise, order } = ruling;
+    const records = this.#records; // those that are trained on: a server may give this page another part of the sample meanwhile
     if (this.#over(round, plan)) return this.#late(ruling, plan);
     this.#model = { round: round - 1, parameters };
     this.#tell({ type: "round", round, rounds: this.#task!.rounds.count });
@@ -325,29 +333,36 @@ class PageSession implements Session {
     this.#tell({ type: "trained", round, seconds, samplesPerSecond: seconds > 0 ? seen / seconds : 0, loss });
     if (this.#over(round, plan)) return this.#late(ruling, plan); // a report that nobody counts would be spent for nothing
     this.#become("randomising");
-    const { answer } = await this.#rooms.privacy.release(outcome.parameters, this.#records, outcome.order);
+    const { answer } = await this.#rooms.privacy.release(outcome.parameters, records, outcome.order);
     await this.#send(round, answer, "first");
     this.#tell({ type: "budget", budget: await this.budget() });
     return this.#done(plan, "waiting");
   }
 
-  /** Where training breaks, "no change" goes through the same mechanism: that it broke would tell of the records. */
+  /** Where training breaks, "no change" gets the same noise as everything else: that it broke would tell of the records. */
   async #trained(job: Job): Promise<Outcome> {
     try {
       return await this.#rooms.training.train(job);
     } catch (error) {
-      const hidden = this.#task!.strengths.every(({ mechanism }) => mechanism.name !== "none");
-      if (!hidden || (error instanceof Error && error.message === STOPPED) || this.#interrupted()) throw error;
-      this.#tell({ type: "error", message: `training failed, and no change was reported: ${wordsOf(error)}`, final: false });
-      return { parameters: null, loss: null, seen: 0, seconds: 0, order: null };
+      const { training, strengths } = this.#task!;
+      const hidden = training.kind === "private" || strengths.every(({ mechanism }) => mechanism.name !== "none");
+      if (!hidden || isStop(error) || this.#interrupted()) throw error;
+      this.#tell({ type: "error", message: `training failed, and noise alone was reported: ${wordsOf(error)}`, final: false });
+      return { parameters: await this.#noise(job), loss: null, seen: 0, seconds: 0, order: null };
     }
   }
 
-  /** Hands recorded bytes to the network; if it is gone, they go when the server asks again. */
+  /** What private training has of no records; null where the noise comes after training, from the mechanism. */
+  async #noise({ round, parameters, noise }: Job): Promise<Float32Array | null> {
+    if (this.#task!.training.kind !== "private") return null;
+    return noiseAlone(withNoise(this.#task!, noise), parameters, round, await Keystream.fresh());
+  }
+
+  /** Hands recorded bytes to the network; if it is gone, or the person has paused, they go when they are asked for again. */
   async #send(round: number, answer: Uint8Array<ArrayBuffer>, turn: "first" | "again"): Promise<void> {
     if (this.#line?.connected && this.#state !== "paused") this.#become("sending");
-    const sent = this.#respond({ fine: true, payload: answer });
-    if (sent) await this.#rooms.privacy.mark(round, "sent");
+    const sent = !this.#interrupted() && this.#respond({ fine: true, payload: answer });
+    if (sent) await this.#rooms.privacy.mark(round, "sent").catch(() => undefined); // a note: they have gone all the same
     if (sent || turn === "first") this.#tell({ type: "released", round, bytes: answer.length, replayed: turn === "again" });
   }
 
@@ -366,8 +381,9 @@ class PageSession implements Session {
   }
 
   #done(plan: Uint8Array<ArrayBuffer>, next: SessionState): void {
+    if (this.#interrupted()) return; // the plan is taken up again after a pause
     if (this.#plan === plan) this.#plan = null;
-    if (!this.#interrupted()) this.#become(this.#line?.connected ? next : "offline");
+    this.#become(this.#line?.connected ? next : "offline");
   }
 
   #respond(response: Parameters<typeof writeResponse>[0]): boolean {
@@ -380,15 +396,7 @@ class PageSession implements Session {
     if (ENDED.includes(this.#state)) return;
     this.#shut(state);
     this.#tell({ type: "ended", reason });
-  }
-
-  /** Another session of this page begins: this one ends, and its place in the federation stays. */
-  #retire(): void {
-    if (!ENDED.includes(this.#state)) {
-      this.#shut("left");
-      this.#tell({ type: "ended", reason: "closed" });
-    }
-    this.#rooms.close();
+    this.#parted();
   }
 
   #fail(error: unknown): void {
@@ -406,7 +414,7 @@ class PageSession implements Session {
   }
 
   #become(state: SessionState): void {
-    if (this.#state === state) return;
+    if (this.#state === state || ENDED.includes(this.#state)) return; // nothing that comes later begins it again
     this.#state = state;
     this.#tell({ type: "state", state });
   }
@@ -416,10 +424,9 @@ class PageSession implements Session {
   }
 }
 
-const SENTENCES = [
-  "These figures were computed in this page, from what it sent, and not taken from the server.",
-  "A page trusts whoever serves it: its code could be changed on the way. The fingerprint of this page's files is shown so that it can be compared.",
-];
+function isStop(error: unknown): boolean {
+  return error instanceof Error && error.message === STOPPED;
+}
 
 function sameBytes(a: Uint8Array, b: Uint8Array): boolean {
   return a.length === b.length && a.every((byte, i) => byte === b[i]);

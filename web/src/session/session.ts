@@ -4,83 +4,8 @@
  * Data, training and privacy each run in a worker of their own; the session joins them with the server. Only bytes that
  * the privacy worker has written into its ledger are ever sent.
  */
-
-/** What a person can bring. Nothing of it leaves the page. */
-export type DataSource =
-  /** the federation's own public sample; the server says which part */
-  | { kind: "sample" }
-  /** pictures, sorted by class by whoever chose them */
-  | { kind: "images"; classes: { label: number; files: File[] }[] }
-  /** a table: numbers in columns, the class in the column named (the last one if none is) */
-  | { kind: "csv"; file: File; labelColumn?: string }
-  /** pictures drawn in the page: grey values 0 (background) to 255, row by row, of the given size */
-  | { kind: "drawings"; drawings: Drawing[] };
-
-export interface Drawing {
-  label: number;
-  width: number;
-  height: number;
-  pixels: Uint8Array;
-}
-
-/** What was found in the data, for the person alone. */
-export interface DataSummary {
-  records: number;
-  /** how many of each class, in the order of the task's classes */
-  perClass: number[];
-  /** sentences for the person: what was skipped, and why */
-  notes: string[];
-}
-
-/** What the person decided. `limit` is the budget that the page's ledger enforces: never exceeded, in all rounds together. */
-export interface Choice {
-  budget: Budget;
-  /** for tasks with `choices`: a larger noise multiplier than the task's own; nobody is told */
-  noise?: number;
-  /** the person has read that a claimed figure is proven by nothing, and wants it counted nevertheless */
-  acceptClaimed?: boolean;
-  /** the person has read what leaves without any bound, and allows it (see `Task.releases`) */
-  acceptUnbounded?: boolean;
-}
-
-export type Basis = "proven" | "claimed";
-export type Adjacency = "coordinate" | "label" | "record-replace" | "record-add-remove" | "client";
-
-export interface Budget {
-  limit: number;
-  delta: number;
-  basis: Basis;
-  adjacency: Adjacency;
-}
-
-/** Where the budget stands. An epsilon is never shown without the other fields. */
-export interface BudgetState {
-  spent: number;
-  limit: number;
-  delta: number;
-  basis: Basis;
-  adjacency: Adjacency;
-  adversary: "server";
-  /** epsilon spent after one more round such as the next one; the page declines if it exceeds the limit */
-  afterNext: number | null;
-  releases: number;
-}
-
-/** One line of the ledger: what left the page. */
-export interface LedgerEntry {
-  /** position in the ledger, from 0 */
-  index: number;
-  federation: string;
-  round: number;
-  what: string[];
-  bytes: number;
-  /** when, in milliseconds since 1970 */
-  time: number;
-  spentAfter: number;
-  sent: "kept" | "sent" | "received";
-  /** SHA-256 over this entry and all before it, in hexadecimal */
-  head: string;
-}
+import type { BudgetState, Choice, LedgerEntry } from "../privacy/terms.ts";
+import type { DataSource, DataSummary } from "../workers/data.ts";
 
 export type SessionState =
   | "new" // made, not started
@@ -113,7 +38,7 @@ export type SessionEvent =
   | { type: "budget"; budget: BudgetState }
   | { type: "offline"; retryInSeconds: number; reason: string }
   | { type: "online" }
-  | { type: "ended"; reason: "finished" | "left" | "closed" }
+  | { type: "ended"; reason: "finished" | "left" }
   | { type: "error"; message: string; final: boolean };
 
 export interface Prediction {
@@ -142,22 +67,21 @@ export interface Session {
   pause(): void;
   /** Leaves for good: the ledger stays in the browser. */
   leave(): Promise<void>;
+  /**
+   * Ends this page's part, its workers and their hold on the ledger, and nothing is heard of it any more; its place in the
+   * federation stays, as if the page had been closed.
+   */
+  close(): void;
   /** Calls back for every event from now on; the result ends that. */
   subscribe(listener: (event: SessionEvent) => void): () => void;
-  /** What leaves the page and what that protects, in the words of the server, with the page's own figures. */
-  statement(): Promise<Statement>;
   /** Classifies a picture (grey values 0 to 255, row by row) with the newest model that the page has seen. */
   predict(picture: { width: number; height: number; pixels: Uint8Array }): Promise<Prediction>;
   ledger(): Promise<LedgerEntry[]>;
   budget(): Promise<BudgetState>;
 }
 
-/** The server's statement as it stands in /api/federations/NAME, and what this page has counted itself. */
-export interface Statement {
-  server: unknown;
-  page: BudgetState & { sentences: string[] };
-}
-
+export type { Adjacency, Basis, Budget, BudgetState, Choice, LedgerEntry } from "../privacy/terms.ts";
+export type { DataSource, DataSummary, Drawing } from "../workers/data.ts";
 export { openSession } from "./open.ts";
 export { checkData, planFor, pageBuild, capabilities } from "./before.ts";
 export type { Outlook, Capabilities } from "./before.ts";

@@ -146,7 +146,8 @@ export interface Detail extends Summary {
   history: RoundEntry[];
   statement: ServerStatement | null;
   task: Task;
-  live: Live;
+  /** null for those to whom the server does not show single participants */
+  live: Live | null;
 }
 
 /** An answer that is no answer, with a sentence for the person. */

@@ -40,6 +40,7 @@ export function federationView(detail: Detail, setting: Setting): HTMLElement {
       { class: "card", "aria-labelledby": "about" },
       h("h2", { id: "about" }, "What this is"),
       facts("facts", [
+        ["Its makers say", sentence(detail.summary)],
         ["Run by", detail.operator || "the server does not say"],
         ["State", h("span", { class: "row" }, stateBadge(detail), h("span", {}, stateWords(detail)))],
         [
@@ -51,7 +52,6 @@ export function federationView(detail: Detail, setting: Setting): HTMLElement {
           `${counted(detail.rounds, "round")}; up to ${counted(detail.clients, "participant")}. Keep the page open; you can pause or leave at any time`,
         ],
         ["From the paper", detail.task.paper ?? null],
-        ["For experts", sentence(detail.summary)],
       ]),
       leavesView(detail.task),
     ),
@@ -71,7 +71,7 @@ function overView(detail: Detail): HTMLElement {
     "section",
     { class: "card", "aria-labelledby": "over" },
     h("h2", { id: "over" }, "This federation is over"),
-    h("p", {}, detail.why || "There is nothing left to take part in."),
+    h("p", {}, sentence(detail.why || "there is nothing left to take part in")),
     h(
       "p",
       {},

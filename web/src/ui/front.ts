@@ -2,7 +2,7 @@
 
 import { figure, type Summary, type Task } from "./api.ts";
 import { h, type Child } from "./dom.ts";
-import { change, counted, epsilon, percent, strength, titled } from "./words.ts";
+import { counted, epsilon, percent, strength, terms, titled } from "./words.ts";
 
 export function frontView(found: readonly Summary[]): HTMLElement {
   return h(
@@ -14,11 +14,22 @@ export function frontView(found: readonly Summary[]): HTMLElement {
       { class: "lead" },
       "Here you can help to train a model without handing over your data. Your examples stay in this page. What leaves is a summary with noise in it, added on your device, and the page writes down every one for you.",
     ),
-    h("h2", { class: "list-title" }, "Open to join"),
-    found.length === 0
-      ? h("p", {}, "This server has no federation at the moment. Ask whoever sent you here.")
-      : h("ul", { class: "federations" }, ...found.map((one) => h("li", {}, card(one)))),
+    found.length === 0 && h("p", {}, "This server has no federation at the moment. Ask whoever sent you here."),
+    ...listed("Open to join", found.filter((one) => !over(one))),
+    ...listed("Over", found.filter(over)),
   );
+}
+
+export function over({ state }: Pick<Summary, "state">): boolean {
+  return state === "finished" || state === "failed";
+}
+
+function listed(title: string, some: readonly Summary[]): HTMLElement[] {
+  if (some.length === 0) return [];
+  return [
+    h("h2", { class: "list-title" }, title),
+    h("ul", { class: "federations" }, ...some.map((one) => h("li", {}, card(one)))),
+  ];
 }
 
 function card(one: Summary): HTMLElement {
@@ -45,12 +56,12 @@ function card(one: Summary): HTMLElement {
 }
 
 /** In one line, what is behind the protection of a federation. */
-function protectionWords({ budget }: Summary): string {
+export function protectionWords({ budget }: Pick<Summary, "budget">): string {
   if (budget === null) return "Protection: see its privacy statement before you join.";
-  const terms = `epsilon ${epsilon(budget.limit)} for ${change(budget.adjacency)}, against the server`;
+  const most = `Protection: at most epsilon ${epsilon(budget.limit)} (${terms(budget)}).`;
   return budget.basis === "proven"
-    ? `Protection: proven, at most ${terms}. ${capital(strength(budget.limit, budget.adjacency, budget.delta).word)}.`
-    : `Protection: only claimed (${terms}), not proven.`;
+    ? `${most} ${capital(strength(budget.limit, budget.adjacency, budget.delta).word)}.`
+    : `${most} The claim is not proven.`;
 }
 
 export function stateBadge(one: Pick<Summary, "state">): HTMLElement {
@@ -70,8 +81,7 @@ export function stateWords(one: Summary): string {
   if (one.state === "waiting")
     return `${capital(here)}; it begins with ${one.quorum === 1 ? "the first" : one.quorum}.`;
   if (one.state === "training") return `Round ${Math.min(one.round + 1, one.rounds)} of ${one.rounds}, ${here}.`;
-  if (one.state === "finished") return `All ${one.rounds} rounds are done.`;
-  return one.why;
+  return sentence(one.why || `${one.round} of ${one.rounds} rounds are done`);
 }
 
 /** What leaves the page and what stays, in plain words. */

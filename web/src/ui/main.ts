@@ -1,6 +1,6 @@
 /** The page of a participant: which view is shown, and what this browser can do. */
 
-import { capabilities, openSession, pageBuild, type Capabilities, type Session } from "../session/session.ts";
+import { capabilities, openSession, pageBuild, type Capabilities } from "../session/session.ts";
 import { federation, federations, follow, type Task } from "./api.ts";
 import { fill, h, say, type Child } from "./dom.ts";
 import { federationView, type Begin } from "./federation.ts";
@@ -16,7 +16,8 @@ const view = document.getElementById("view") as HTMLElement;
 const main = document.getElementById("main") as HTMLElement;
 const announcements = document.getElementById("announcements") as HTMLElement;
 
-let session: Session | null = null;
+/** Ends the part that this page takes, if it takes one. */
+let stopTaking: () => void = () => undefined;
 let stopFollowing: () => void = () => undefined;
 let shown = 0;
 
@@ -56,11 +57,11 @@ async function front(): Promise<HTMLElement> {
 
 async function one(name: string, token: string, able: Capabilities): Promise<HTMLElement> {
   const [detail, build] = await Promise.all([federation(name), built()]);
-  const begin = (what: Begin): void => void take(name, what, detail.task);
+  const begin = (what: Begin): void => void take(name, what, detail.task).catch((problem) => fill(view, failure(problem)));
   const kept = remembered(name);
   const over = detail.state === "finished" || detail.state === "failed";
   if (kept !== null && kept.data === "sample" && able.able && !over) {
-    queueMicrotask(() => void take(name, { data: { kind: "sample" }, choice: kept.choice, token: kept.token }, detail.task));
+    queueMicrotask(() => begin({ data: { kind: "sample" }, choice: kept.choice, token: kept.token }));
   }
   const element = federationView(detail, {
     build,
@@ -86,6 +87,7 @@ async function take(name: string, what: Begin, agreed: Task): Promise<void> {
   stopFollowing();
   const [detail, build] = await Promise.all([federation(name), built()]);
   if (turn !== shown) return;
+  stopTaking();
   remember(name, what);
   const running = openSession({
     server: location.origin,
@@ -95,13 +97,15 @@ async function take(name: string, what: Begin, agreed: Task): Promise<void> {
     task: agreed,
     ...(what.token === "" ? {} : { token: what.token }),
   });
-  session = running;
   const awake = keepAwake();
+  stopTaking = () => {
+    awake();
+    running.close();
+  };
   const training = new TrainingView(running, { detail, build, announce, left: () => leave() });
   const leave = (): void => {
     forget();
-    awake();
-    session = null;
+    stopTaking();
     void show().then(fromTheTop);
   };
   running.subscribe((event) => {
@@ -170,8 +174,7 @@ async function foot(): Promise<void> {
 
 window.addEventListener("hashchange", () => {
   if (location.hash === "#main") return main.focus();
-  if (session !== null && !["ended", "left", "failed"].includes(session.state)) session.pause();
-  session = null;
+  stopTaking();
   forget();
   void show().then(fromTheTop);
 });

@@ -5,16 +5,16 @@ import type { RoundEntry, Task } from "./api.ts";
 import { fill, h, s, say } from "./dom.ts";
 import { provenAfter, stopsOf, termsOf, unbounded, type Stop, type Terms } from "./stops.ts";
 import {
-  change,
   counted,
-  delta,
   epsilon,
   inHundred,
   meaning,
   NO_MEANINGFUL_PROTECTION,
   percent,
+  spentBefore,
   strength,
   surest,
+  terms,
 } from "./words.ts";
 
 /** The limit where nothing is counted, because nothing that leaves has a bound. */
@@ -157,7 +157,7 @@ export class Protection {
     this.slider.setAttribute("aria-valuetext", `epsilon ${epsilon(stop.limit)}, ${word}`);
     say(
       this.sets,
-      `Your budget: the largest total epsilon that this page's record allows (${basis}, for ${change(adjacency)}, against the server, at delta ${delta(slack)}). ${this.noiseWords(stop)}`,
+      `Your budget: the largest total epsilon that this page's record allows (${terms(this.terms)}). ${this.noiseWords(stop)}`,
     );
     say(
       this.means,
@@ -183,7 +183,8 @@ export class Protection {
   private proofWords(stop: Stop): string {
     if (this.terms.basis === "claimed") {
       const total = provenAfter(this.task, this.terms.adjacency, stop.rounds);
-      return `The claim is not. Proven, over ${counted(stop.rounds, "round")}, is epsilon ${epsilon(total)}${total > NO_MEANINGFUL_PROTECTION ? ": no meaningful protection" : ""}.`;
+      const about = terms({ basis: "proven", adjacency: this.terms.adjacency, delta: total.delta });
+      return `The claim is not. Over ${counted(stop.rounds, "round")}, epsilon ${epsilon(total.epsilon)} is (${about})${total.epsilon > NO_MEANINGFUL_PROTECTION ? ": no meaningful protection" : ""}.`;
     }
     if (stop.limit > NO_MEANINGFUL_PROTECTION)
       return "The figure is proven, but it is so large that it protects nobody in practice.";
@@ -239,7 +240,7 @@ export class Protection {
           outlook.rounds >= whole
             ? `This is enough for all ${whole} rounds.`
             : `This is enough for ${outlook.rounds} of ${whole} rounds; then your page declines.`;
-        fill(this.reach, [words, ...outlook.sentences].join(" "));
+        say(this.reach, `${words} ${spentBefore(outlook.before, outlook.budget)}`.trim());
       },
       () => asked === this.asked && say(this.reach, ""),
     );

@@ -76,8 +76,8 @@ describe("what is proven beside a claim", () => {
       { ...spending(3e4, 6e4), adjacency: "client" },
     ];
     const strengths = [{ ...task({}).strengths[0]!, spending: proven }];
-    expect(provenAfter(task({ strengths }), "client", 2)).toBe(6e4);
-    expect(provenAfter(task({ strengths }), "record-replace", 2)).toBe(Infinity);
+    expect(provenAfter(task({ strengths }), "client", 2)).toEqual({ epsilon: 6e4, delta: 1e-5 });
+    expect(provenAfter(task({ strengths }), "record-replace", 2).epsilon).toBe(Infinity);
   });
 });
 

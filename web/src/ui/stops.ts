@@ -70,7 +70,7 @@ export function unbounded(task: Task): string[] {
 }
 
 /** What is proven after so many rounds, for the same change that a claim is about. */
-export function provenAfter(task: Task, adjacency: string, rounds: number): number {
+export function provenAfter(task: Task, adjacency: string, rounds: number): { epsilon: number; delta: number } {
   const found = task.strengths[0]?.spending.find((one) => one.basis === "proven" && one.adjacency === adjacency);
-  return figure(found?.epsilon[rounds - 1]);
+  return { epsilon: figure(found?.epsilon[rounds - 1]), delta: found?.delta ?? 0 };
 }

@@ -8,7 +8,7 @@ import { statementCard } from "./federation.ts";
 import { sentence } from "./front.ts";
 import type { Build } from "./statement_view.ts";
 import { tryView } from "./try_model.ts";
-import { change, clock, counted, delta, duration, epsilon, percent, size, titled } from "./words.ts";
+import { clock, counted, duration, epsilon, percent, size, terms, titled } from "./words.ts";
 
 interface Setting {
   detail: Detail;
@@ -162,7 +162,7 @@ export class TrainingView {
         return this.draw();
       case "budget":
         this.budget = event.budget;
-        return this.draw();
+        return void this.refreshLedger(); // after a reload, what had left before is shown as soon as the record is open
       case "declined":
         this.declinedSince ??= event.round;
         return this.note("warn", `From round ${this.declinedSince} on your page declines: ${event.reason}.`);
@@ -179,7 +179,8 @@ export class TrainingView {
       case "error":
         return this.trouble(event.message, event.final);
       case "ended":
-        return this.end(event.reason);
+        this.trying.hidden = false;
+        return void this.refreshLedger();
     }
   }
 
@@ -257,13 +258,6 @@ export class TrainingView {
     );
   }
 
-  private end(reason: "finished" | "left" | "closed"): void {
-    this.trying.hidden = false;
-    if (reason === "closed")
-      this.trouble("The server closed the connection. Reload the page to take part again; your record is kept.", true);
-    void this.refreshLedger();
-  }
-
   private togglePause(): void {
     if (this.session.state === "paused") void this.session.start();
     else this.session.pause();
@@ -318,7 +312,7 @@ export class TrainingView {
       this.sentWords,
       entries.length === 0
         ? "Nothing yet. Every line will be written here before anything is sent."
-        : `${counted(entries.length, "report")}, ${size(total)} in all. Each was written down here before it was sent; this record survives closing the page.`,
+        : `${counted(entries.length, "report")}, ${size(total)} in all. Each was written down here before it was sent; this record survives closing the page. Epsilon is that of everything so far${this.budget === null ? "" : ` (${terms(this.budget)})`}.`,
     );
     this.sentBody.replaceChildren(
       ...[...entries]
@@ -366,10 +360,10 @@ export class TrainingView {
         ? { limit: { y: budget.limit, name: `your limit: ${epsilon(budget.limit)}` } }
         : {};
     const points = this.spent.filter(({ y }) => Number.isFinite(y));
-    const terms =
+    const words =
       budget === null
         ? ""
-        : `Epsilon ${epsilon(budget.spent)} of ${epsilon(budget.limit)} is spent (${budget.basis}, for ${change(budget.adjacency)}, against the server, at delta ${delta(budget.delta)}).`;
+        : `Epsilon ${epsilon(budget.spent)} of ${epsilon(budget.limit)} is spent (${terms(budget)}).`;
     this.budgetChart.draw({
       series: [
         {
@@ -382,9 +376,9 @@ export class TrainingView {
       last: this.rounds,
       top: budget !== null && Number.isFinite(budget.limit) ? budget.limit * 1.12 : 1,
       ...limit,
-      summary: terms || "Nothing is spent yet.",
+      summary: words || "Nothing is spent yet.",
     });
     const note = this.budgetChart.element.querySelector("figcaption p");
-    if (note !== null && terms !== "") say(note, terms);
+    if (note !== null && words !== "") say(note, words);
   }
 }

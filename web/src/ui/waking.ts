@@ -7,6 +7,7 @@ export function keepAwake(): () => void {
     if (!wanted || document.visibilityState !== "visible" || !("wakeLock" in navigator)) return;
     // A device that is low on power says no; then it sleeps, and the session connects again when it wakes.
     lock = await navigator.wakeLock.request("screen").catch(() => null);
+    if (!wanted) void lock?.release(); // the part was over before the browser had answered
   };
   const again = (): void => void ask();
   document.addEventListener("visibilitychange", again);

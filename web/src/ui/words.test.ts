@@ -9,6 +9,7 @@ import {
   meaning,
   percent,
   size,
+  spentBefore,
   strength,
   surest,
 } from "./words.ts";
@@ -36,6 +37,14 @@ describe("figures", () => {
     expect(strength(1, "coordinate", 1e-5)).toEqual({ word: "protection of one number, not of a person", kind: "warn" });
     expect(meaning(5e8, "client")).toMatch(/^No meaningful protection/);
     expect(meaning(3, "record-add-remove")).toContain("at most 95.3 times in 100");
+  });
+
+  it("says of what was spent before what it is about, and nothing where nothing was", () => {
+    const budget = { basis: "proven", adjacency: "record-add-remove", delta: 1e-5 };
+    const about = "(proven, for one of your examples added or removed, against the server, at delta 1e-5)";
+    expect(spentBefore(0, budget)).toBe("");
+    expect(spentBefore(1.2345, budget)).toBe(`Epsilon 1.23 of it was spent before, on what you have told from this browser ${about}.`);
+    expect(spentBefore(Infinity, budget)).toBe(`All of it was spent before: what you have told from this browser has no bound ${about}.`);
   });
 
   it("prints numbers as people read them", () => {

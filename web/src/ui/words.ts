@@ -110,6 +110,19 @@ export function change(adjacency: string, whose: Whose = "yours"): string {
   return words[adjacency] ?? adjacency;
 }
 
+/** What an epsilon is about, without which none is shown: on which basis, for which change, against whom, at which delta. */
+export function terms(about: { basis: string; adjacency: string; delta: number }): string {
+  return `${about.basis}, for ${change(about.adjacency)}, against the server, at delta ${delta(about.delta)}`;
+}
+
+/** What is gone of a budget before it begins; nothing where nothing is. */
+export function spentBefore(before: number, budget: { basis: string; adjacency: string; delta: number }): string {
+  if (!(before > 0)) return "";
+  return Number.isFinite(before)
+    ? `Epsilon ${epsilon(before)} of it was spent before, on what you have told from this browser (${terms(budget)}).`
+    : `All of it was spent before: what you have told from this browser has no bound (${terms(budget)}).`;
+}
+
 /** Who is looking, in words. */
 export function onlooker(adversary: string, whose: Whose = "yours"): string {
   const sender = whose === "yours" ? "you send" : "they send";

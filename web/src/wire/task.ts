@@ -154,7 +154,7 @@ export interface Task {
 const LAYERS = ["flatten", "dense", "conv", "max-pool", "relu", "elu", "tanh"];
 const MECHANISMS = ["none", "two-point", "sign", "laplace", "gaussian"];
 /** values of a model at most: a page that trains more would stand still */
-export const LARGEST_MODEL = 5_000_000;
+export const LARGEST_MODEL = 2 ** 22;
 
 /** The task, if this page can carry it out as a whole. */
 export function readTask(given: unknown): Task {

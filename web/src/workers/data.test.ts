@@ -35,10 +35,18 @@ describe("a table", () => {
     ["a class beyond the last", "3,20,2\n", /the class "2" is none/],
     ["too few columns", "3,20,yes\n3,no\n", /line 2 has 2 columns; this federation takes 2 numbers and a class, 3 in all/],
     ["an empty cell", "3,20,yes\n3,,no\n", /line 2, column 2: "" is not a number/],
+    ["a number beyond all numbers", "a,b,class\n3,20,yes\n1e999,20,no\n", /line 3, a: 1e999 is too large; numbers go up to 3.4e38/],
+    ["a number beyond those of training", "3,-3.5e38,yes\n", /line 1, column 2: -3.5e38 is too large/],
     ["nothing", "\n\n", /is empty/],
     ["a header alone", "a,b,class\n", /has a header and no records/],
   ])("with %s is refused, and the line is named", async (_, text, reason) => {
     await expect(load(text)).rejects.toThrow(reason);
+  });
+
+  test("with a number that normalising makes infinite is refused, and the record is named", async () => {
+    const fine = { ...table, input: { ...table.input, std: [1, 0.001] } };
+    expect((await load("3,3e35,yes\n", fine)).x[1]).toBeCloseTo(3e38, -32);
+    await expect(load("3,20,yes\n3,3e38,no\n", fine)).rejects.toThrow(/record 2 has a number that is too large/);
   });
 
   test("names a few bad lines and counts the others", async () => {

@@ -1,9 +1,35 @@
 /** The data room: whatever a person brings, as normalised records. Nothing read here is sent anywhere. */
-import type { DataSource, DataSummary, Drawing } from "../session/session.ts";
 import { Refused } from "../wire/refusal.ts";
 import type { Task } from "../wire/task.ts";
 import { type Picture, decoded, hasBrightEdge, resized } from "./pictures.ts";
 import { type RawRecords, largestOf, readTable } from "./table.ts";
+
+/** What a person can bring. Nothing of it leaves the page. */
+export type DataSource =
+  /** the federation's own public sample; the server says which part */
+  | { kind: "sample" }
+  /** pictures, sorted by class by whoever chose them */
+  | { kind: "images"; classes: { label: number; files: File[] }[] }
+  /** a table: numbers in columns, the class in the column named (the last one if none is) */
+  | { kind: "csv"; file: File; labelColumn?: string }
+  /** pictures drawn in the page: grey values 0 (background) to 255, row by row, of the given size */
+  | { kind: "drawings"; drawings: Drawing[] };
+
+export interface Drawing {
+  label: number;
+  width: number;
+  height: number;
+  pixels: Uint8Array;
+}
+
+/** What was found in the data, for the person alone. */
+export interface DataSummary {
+  records: number;
+  /** how many of each class, in the order of the task's classes */
+  perClass: number[];
+  /** sentences for the person: what was skipped, and why */
+  notes: string[];
+}
 
 export interface Loaded {
   /** normalised, in the shape of the task's input */
@@ -31,9 +57,13 @@ export class DataRoom {
     const count = raw.y.length;
     if (count === 0) throw new Refused("there is not one record to learn from: choose some more");
     const perClass = task.classes.map((_, k) => raw.y.reduce((sum, label) => sum + (label === k ? 1 : 0), 0));
-    return {
-      x: normalised(raw.x, task), y: Int32Array.from(raw.y), summary: { records: count, perClass, notes: raw.notes },
-    };
+    const x = normalised(raw.x, task);
+    const bad = x.findIndex((value) => !Number.isFinite(value));
+    if (bad >= 0) {
+      const record = Math.floor(bad / (x.length / count)) + 1;
+      throw new Refused(`record ${record} has a number that is too large for this federation: correct it, or leave that record out`);
+    }
+    return { x, y: Int32Array.from(raw.y), summary: { records: count, perClass, notes: raw.notes } };
   }
 
   #read(source: DataSource, task: Task, sample: SamplePlace | null): Promise<RawRecords> {
@@ -77,7 +107,9 @@ interface Sample {
 }
 
 async function readSample({ server, federation, client }: SamplePlace, task: Task): Promise<RawRecords> {
-  const answer = await fetch(`${server}/api/federations/${encodeURIComponent(federation)}/sample?client=${client}`);
+  const answer = await fetch(`${server}/api/federations/${encodeURIComponent(federation)}/sample?client=${client}`).catch(() => {
+    throw new Refused("the sample could not be fetched from the server: check your connection and try again");
+  });
   if (!answer.ok) {
     const { error } = (await answer.json().catch(() => ({}))) as { error?: string };
     throw new Refused(error ?? "the server has no sample of this federation: bring records of your own");

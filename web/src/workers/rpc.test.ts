@@ -45,4 +45,5 @@ test("news come between, and a worker that was ended fails the calls that wait",
   const waiting = remote.never();
   close();
   await expect(waiting).rejects.toThrow("was ended");
+  await expect(remote.never()).rejects.toThrow("was ended"); // and those that come later
 });

@@ -35,6 +35,8 @@ export function serve(methods: Methods, port: Port = self as unknown as Port): (
   return (news) => port.postMessage({ news });
 }
 
+const ENDED = "this worker was ended";
+
 export interface Connection<T> {
   remote: Remote<T>;
   /** Ends the worker; calls that wait fail. */
@@ -45,6 +47,7 @@ export interface Connection<T> {
 export function connect<T>(worker: Worker, onNews: (news: any) => void = () => {}): Connection<T> {
   const waiting = new Map<number, { resolve: (value: unknown) => void; reject: (error: Error) => void }>();
   let last = 0;
+  let ended = false;
   const failAll = (error: Error) => {
     for (const { reject } of waiting.values()) reject(error);
     waiting.clear();
@@ -61,6 +64,7 @@ export function connect<T>(worker: Worker, onNews: (news: any) => void = () => {
   const remote = new Proxy({}, {
     get: (_, method) => (typeof method === "string" && method !== "then")
       ? (...given: unknown[]) => new Promise((resolve, reject) => {
+          if (ended) return reject(new Error(ENDED)); // a worker that was ended answers nothing
           waiting.set((last += 1), { resolve, reject });
           worker.postMessage({ call: last, method, given });
         })
@@ -69,8 +73,9 @@ export function connect<T>(worker: Worker, onNews: (news: any) => void = () => {
   return {
     remote,
     close: () => {
+      ended = true;
       worker.terminate();
-      failAll(new Error("this worker was ended"));
+      failAll(new Error(ENDED));
     },
   };
 }

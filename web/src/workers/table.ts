@@ -49,7 +49,8 @@ function readLine(
     if (column === label) continue;
     const name = header?.[column] ?? `column ${column + 1}`;
     if (!isNumber(cell)) return `line ${line}, ${name}: "${cell.slice(0, 30)}" is not a number`;
-    const value = Number(cell);
+    const value = Math.fround(Number(cell));
+    if (!Number.isFinite(value)) return `line ${line}, ${name}: ${cell.trim().slice(0, 30)} is too large; numbers go up to 3.4e38`;
     if (task.input.kind === "image" && (value < 0 || value > largest)) {
       return `line ${line}, ${name}: ${cell} is no brightness; they go from 0 to ${largest} here`;
     }

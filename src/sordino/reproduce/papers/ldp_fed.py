@@ -57,6 +57,7 @@ def _cycles(count: int, figure: float) -> Experiment:
         priority=1,
         group="alpha-CLDP-Fed over cycles",
         x=float(count),
+        axis="cycles",
     )
 
 
@@ -71,12 +72,17 @@ def _precision(scope: str, recipe: str, precision: int) -> Experiment:
         priority=3,
         group=f"{scope} over rho",
         x=float(precision),
+        axis="rho, decimals of a value",
     )
 
 
 PRIVATE = {"dpsgd": "DP-SGD at each participant", "hybrid": "Hybrid-One"}
 TARGETS = {
-    "one": (1.0, "epsilon 1, proven for a record in all rounds together."),
+    "one": (
+        1.0,
+        "the noise is planned for epsilon 1 of a record more or less, in all rounds together: against the server for "
+        "DP-SGD, against the sum for Hybrid-One.",
+    ),
     "posterior": (
         POSTERIOR,
         "the epsilon at which randomised response leaves the same posterior as alpha = 1 does on 2 * 10^10 + 1 values: "

@@ -51,6 +51,11 @@ EPSILONS = {
 }
 CLIENTS = {"mnist": (10, 20, 50, 100, 200), "fashion-mnist": (20, 50, 100, 200, 400), "cifar-10": (50, 100, 200, 1000)}
 FRACTIONS = (0.1, 0.3, 0.5, 0.7, 0.9)
+AXES = {
+    "epsilon": "claimed epsilon of one weight in one upload, against the server",
+    "clients": "clients",
+    "fraction": "fraction of the clients in a round",
+}
 RADII = (0.01, 0.05, 0.1, 0.2, 0.5)
 
 
@@ -68,6 +73,7 @@ def _headline(data: str) -> tuple[Experiment, Experiment]:
         priority=1,
         group=f"{TITLES[data]} over epsilon",
         x=epsilon,
+        axis=AXES["epsilon"],
         note=NOTES[data],
     )
     plain = Experiment(
@@ -123,6 +129,7 @@ def _curve(data: str, over: str, key: str, x: float, where: str, *more: str) -> 
         priority=3,
         group=f"{TITLES[data]} over {over}",
         x=x,
+        axis=AXES[over],
     )
 
 
@@ -146,6 +153,7 @@ def _radius(r: float) -> Experiment:
         where="Figure 5 (d)",
         group="CIFAR-10 over the radius of a fixed range",
         x=r,
+        axis="radius r",
         note='The paper: "around 20 %" whatever r is.',
     )
 
@@ -184,8 +192,8 @@ def _geyer(rounds: int, figure: float, multiplier: float) -> Experiment:
         QUICK_CENTRAL,
         figure=figure,
         where="section 5.2",
-        note="By LDP-FL all three figures are of 100 clients; in Geyer et al. they are, as far as we remember, of 100, "
-        "1,000 and 10,000. The epsilon is that of their accountant at delta 1e-3, against readers of the model alone.",
+        note="The figure and the 100 clients are as LDP-FL quotes them; what Geyer et al. write themselves was not "
+        "checked. The epsilon is that of their accountant at delta 1e-3, against readers of the model alone.",
     )
 
 
@@ -198,7 +206,7 @@ def drawings() -> Iterator[tuple[str, str]]:
         f"n = {n}": [(row["latency"], row["finished"]) for row in found if row["clients"] == n] for n in (10, 100, 500)
     }
     title = "Time of a round over the delay T"
-    yield title, curves(title, "both in seconds", series)
+    yield title, curves(f"{title} (seconds)", "T in seconds", series)
 
 
 EXPERIMENTS = (

@@ -33,6 +33,7 @@ HEADLINES = (
         priority=1,
         group="MNIST over alpha",
         x=10.0,
+        axis="alpha",
         note='"Up to 98 %". Rounds, widths, augmentation and whether test features are randomised are not stated.',
     ),
     Experiment(
@@ -91,7 +92,7 @@ LOCAL = (
 def _alpha(alpha: float) -> Experiment:
     return Experiment(
         f"mnist-alpha-{alpha:g}", f"MNIST, alpha = {alpha:g}", "ldpfl-mnist", (f"method.mechanism.alpha={alpha}",),
-        QUICK, where=f"Figure 12, {LOST}", group="MNIST over alpha", x=alpha,
+        QUICK, where=f"Figure 12, {LOST}", group="MNIST over alpha", x=alpha, axis="alpha",
     )  # fmt: skip
 
 
@@ -102,7 +103,7 @@ def _svhn(clients: int) -> Experiment:
         f"svhn-{clients}", f"SVHN, scaled down, {clients} clients", "ldpfl-svhn", (f"split.sizes=[{sizes}]",),
         (*DEEP, f"split.sizes=[{few}]"),
         where=f"Figures 9 to 11, {LOST}", priority=2 if clients <= 20 else 3,
-        group="SVHN over clients", x=float(clients),
+        group="SVHN over clients", x=float(clients), axis="clients",
         note="Clients with 80 records of a subset of 4,000; the paper's have 4,514 of 451,461." if clients == 2 else "",
     )  # fmt: skip
 
@@ -176,6 +177,7 @@ def _done_right(epsilon: float) -> Experiment:
         ("data.train_limit=5000", "data.test_limit=1000"),
         where="not in the paper", seeds=3, priority=1 if epsilon == 0.5 else 2,
         group="MNIST, epsilon of a record proven", x=epsilon,
+        axis="proven epsilon of a record exchanged, all rounds, against the server",
         note="One release of each record, features and label together." if epsilon == 0.5 else "",
     )  # fmt: skip
 
@@ -194,7 +196,7 @@ EXPERIMENTS = [
         ("method.extractor.start=own",), QUICK_TEN, where="not in the paper", priority=3,
     ),
     Experiment(
-        "silo-dp", "MNIST: DP-SGD in two silos, epsilon 0.5 a record, proven", "ldpfl-mnist-silo-dp",
+        "silo-dp", "MNIST: DP-SGD in two silos, budget 0.5 for a record more or less", "ldpfl-mnist-silo-dp",
         quick=("data.train_limit=2000", "data.test_limit=500", "rounds.count=2"), where="not in the paper", seeds=3,
     ),
     *(_done_right(epsilon) for epsilon in (0.5, 1.0, 2.0, 4.0, 8.0)),

@@ -134,6 +134,7 @@ def _alike(case: Case) -> Iterator[Experiment]:
             (f"clients.epsilon={epsilon}", AGGREGATIONS["average"][1]), (*case.quick, *case.few_rounds),
             where=f"section {case.section}, figure lost", seeds=case.seeds,
             group=f"{case.title}: one epsilon for all", x=epsilon,
+            axis="claimed epsilon of a client, all rounds, against the server",
         )  # fmt: skip
 
 
@@ -157,12 +158,12 @@ def _personal(case: Case) -> Iterator[Experiment]:
             )  # fmt: skip
 
 
-def _reading(case: Case, name: str, title: str, *overrides: str, group: str = "", x: float | None = None) -> Experiment:
+def _reading(case: Case, name: str, title: str, *overrides: str) -> Experiment:
     """Something that the paper leaves open, without noise."""
     quick = (*case.quick, "rounds.count=3")
     return Experiment(
         f"{case.id}-{name}", f"{case.title}: no noise, {title}", case.recipe, (*NOISE_FREE, *overrides), quick,
-        where="not stated", priority=3, group=group, x=x,
+        where="not stated", priority=3,
     )  # fmt: skip
 
 
@@ -171,8 +172,9 @@ def _readings() -> Iterator[Experiment]:
         yield _reading(case, "restarts", "the step size begins anew in every round", "method.schedule=restarts")
         if case.votes:
             for beta in (0.1, 0.5, 1.0, 10.0):
+                one = _reading(case, f"beta-{beta:g}", f"beta = {beta:g}", f"split.beta={beta}")
                 group = f"{case.title}: no noise, by beta"
-                yield _reading(case, f"beta-{beta:g}", f"beta = {beta:g}", f"split.beta={beta}", group=group, x=beta)
+                yield replace(one, group=group, x=beta, axis="beta of the Dirichlet split")
             continue
         radius = 200.0 if case.id == "digits" else 2.0
         within = f'method.range={{ kind = "fixed", radius = {radius} }}'

@@ -8,6 +8,7 @@ RECIPE = "webfed-mnist"
 QUICK = ("data.train_limit=200", "data.test_limit=200", "rounds.count=2", "evaluation.every=1")
 NOISE_FREE = ('method.mechanism={ name = "none" }', "method.range=", "clients.epsilon=")
 CURVES = "MNIST over rounds"
+AXIS = "round; epsilons are claimed, of one upload of a client, against the server"
 
 #: title -> settings, and the accuracies stated after 50 and after 200 rounds
 STATED: dict[str, tuple[tuple[str, ...], float, float]] = {
@@ -31,6 +32,7 @@ def _headline(name: str) -> Experiment:
         priority=1,
         earlier=((50, after_50),),
         curves=CURVES,
+        axis=AXIS,
         line=name,
     )
 
@@ -99,6 +101,7 @@ def _one_step(name: str) -> Experiment:
         where="Algorithm 1, line 9",
         note="On all records of a client, by Adam, which the paper names; its memory begins anew in every round.",
         curves="MNIST over rounds, one step in each",
+        axis=AXIS,
         line=name,
     )
 
@@ -154,7 +157,7 @@ def _weights(name: str) -> Experiment:
 
 PROVEN = Experiment(
     "proven-3",
-    "MNIST, DP-SGD in five silos, logistic regression, at most epsilon 3",
+    "MNIST, DP-SGD in five silos, logistic regression, at most epsilon 3 for a record more or less",
     "webfed-mnist-silo-dp",
     quick=("data.train_limit=2000", "data.test_limit=200", "rounds.count=2"),
     where="not in the paper",

@@ -1,0 +1,22 @@
+"""Where a simulation may be computed: what can be refused about it before PyTorch, which takes seconds, is loaded."""
+
+from __future__ import annotations
+
+import re
+
+from sordino.errors import InvalidInput
+
+
+def check_device(name: str) -> None:
+    """Refuse what is the name of no device."""
+    if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", name):
+        raise InvalidInput(f"unknown device {name!r}: allowed are cpu, cuda and cuda:N")
+
+
+def check_workers(asked: int | None) -> None:
+    """Refuse a number of processes that is none; None leaves the number open."""
+    if asked is not None and asked < 1:
+        raise InvalidInput(f"workers must be at least 1, got {asked}")
+
+
+__all__ = ["check_device", "check_workers"]

@@ -1,0 +1,107 @@
+"""Native participants on the wire: invitations, receipts, places that are kept and places that are left."""
+
+import asyncio
+import json
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from websockets.exceptions import ConnectionClosed
+
+from sordino.client.frames import Request, Response, What
+from sordino.client.invitation import Invitation
+from sordino.messages import Plan, answer_to
+from sordino.web.connection import CLOSING
+from tests.web.visitors import BITS, hosted, server, visit
+
+ALONE = {"split": {"kind": "iid", "clients": 1}, "rounds.count": 5}
+NATIVE = {"kind": "native", "task": ""}
+LEAVE = json.dumps({"type": "leave"})
+
+
+async def requested(visitor, what):
+    """The next request, which is of this kind."""
+    while isinstance(message := await asyncio.wait_for(visitor.socket.recv(), 10), str):
+        visitor.heard.append(json.loads(message))
+    request = Request.decode(message)
+    assert request.what is what
+    return request.payload
+
+
+async def closed(visitor):
+    with suppress(ConnectionClosed):
+        await visitor.until("never")
+
+
+async def greeted(visitor):
+    """The receipts in welcome and invitation, which are the same."""
+    told = (await visitor.until("welcome"))["receipt"]
+    assert Invitation.decode(await requested(visitor, What.JOIN)).receipt == told
+    return bytes.fromhex(told)
+
+
+def test_a_receipt_goes_back_to_its_maker_and_to_nobody_else_in_its_place(tmp_path):
+    def served(secret, stays):
+        async def go(port, found):
+            async with visit(port, found, secret, **NATIVE) as visitor:
+                had = await greeted(visitor)
+                await visitor.socket.send(Response(True).encode())
+                await stays(visitor)
+                return had
+
+        found = hosted(tmp_path, ALONE)
+        with server(found) as port:
+            return asyncio.run(go(port, found))
+
+    async def answers_a_round(visitor):
+        plan = Plan.decode(await requested(visitor, What.STEP))
+        await visitor.socket.send(Response(True, answer_to(plan, bytes(BITS)), receipt=b"of a").encode())
+        assert await requested(visitor, What.RECEIPT) == b"of a"
+        await visitor.socket.send(Response(True).encode())
+        await requested(visitor, What.STEP)  # the first round is over
+
+    async def leaves(visitor):
+        await visitor.socket.send(LEAVE)
+        await closed(visitor)
+
+    assert served("a", answers_a_round) == b""
+    assert served("a", leaves) == b"of a"  # whatever the restart in between
+    assert served("b", leaves) == b""
+
+
+def test_a_refused_invitation_frees_the_place_of_a_newcomer_and_of_nobody_else(tmp_path):
+    """A member that cannot agree again just now, say because its disk is full, finds its place when it is back."""
+    found = hosted(tmp_path, {"rounds.quorum": 3})
+
+    async def joins(port, response):
+        async with visit(port, found, "x", **NATIVE) as visitor:
+            place = (await visitor.until("welcome"))["client"]
+            await requested(visitor, What.JOIN)
+            await visitor.socket.send(response.encode())
+            if not response.fine:
+                assert (await visitor.until("refused"))["code"] == "terms"
+                await closed(visitor)
+            return place
+
+    async def go(port):
+        no = Response(False, reason="this client cannot answer now")
+        async with visit(port, found, "page") as page:
+            await page.until("welcome")
+            await joins(port, no)
+            assert [member.kind for member in found.roster.members.values()] == ["page"]
+            place = await joins(port, Response(True))
+            assert await joins(port, no) == place
+            assert await joins(port, Response(True)) == place
+
+    with server(found) as port:
+        asyncio.run(go(port))
+
+
+def test_what_a_page_takes_from_a_bare_close_is_what_the_server_means_by_it():
+    """A close whose words were lost must not be final where one may try again."""
+    line = (Path(__file__).parents[2] / "web/src/session/line.ts").read_text()
+    (codes,) = re.findall(r"const CODES\b.*?\{(.*?)\}", line)
+    known = {int(number): name for number, name in re.findall(r'(\d+): "(\w+)"', codes)}
+    assert known[4408] == "replaced"
+    for number, name in known.items():
+        assert [code for code, close in CLOSING.items() if close == number] == [name]
