@@ -1,4 +1,4 @@
-"""In a real browser, with its threads, networks agree with PyTorch."""
+"""In a real browser, by its threads and on a graphics card, networks agree with PyTorch."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.browser.stage import WEB, Browser
 from tests.golden import make_web
 
 
-def test_scores_and_gradients_of_every_network_agree_with_pytorch(browser: Browser, tmp_path: Path) -> None:
+@pytest.mark.parametrize("device", ["wasm", "webgpu"])
+def test_scores_and_gradients_of_every_network_agree_with_pytorch(browser: Browser, tmp_path: Path, device: str) -> None:
+    if device == "webgpu" and browser.kind != "chromium":
+        pytest.skip("only Chromium brings a graphics card made of software")
     wanted = tmp_path / "wanted.json"
-    asked = {"golden": str(make_web.WEB), "browser": browser.kind, "executable": browser.executable}
+    asked = {"golden": str(make_web.WEB), "browser": browser.kind, "executable": browser.executable, "device": device}
     wanted.write_text(json.dumps(asked))
     command = ["node", "bench/run.mjs", str(wanted)]
-    done = subprocess.run(command, cwd=WEB, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=WEB, capture_output=True, text=True, timeout=170, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout)
-    assert found["device"] == "wasm"
+    assert found["device"] == device
     assert len(found["away"]) == len(make_web.NETWORKS)
     assert max(found["away"]) < 1e-4

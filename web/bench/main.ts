@@ -115,8 +115,9 @@ interface Known {
 }
 
 /** How far scores, gradients, norms and clipped sums of known networks lie from PyTorch's, over the largest of each. */
-async function agreement(known: Known[], key: number[], batch: number): Promise<{ device: string; threads: number; away: number[] }> {
-  const multiplier = (await JaxMultiplier.open("wasm"))!;
+async function agreement(known: Known[], key: number[], batch: number, device: "wasm" | "webgpu"): Promise<{ device: string | null; away: number[] }> {
+  const multiplier = await JaxMultiplier.open(device);
+  if (multiplier === null) return { device: null, away: [] };
   const drawn = async (tensor: number, count: number) => (await Keystream.withKey(Uint8Array.from(key))).words(5, tensor, 0, count);
   const numbers = async (tensor: number, count: number, scale: number) =>
     Float32Array.from(await drawn(tensor, count), (word) => ((word >>> 8) - 2 ** 23) * scale * 2 ** -23);
@@ -135,7 +136,7 @@ async function agreement(known: Known[], key: number[], batch: number): Promise<
       distance(clipped.norms, row.norms, 1), distance(clipped.sum, row.clipped.values, row.clipped.every),
     ));
   }
-  return { device: multiplier.device, threads: multiplier.threads, away };
+  return { device: multiplier.device, away };
 }
 
 function distance(own: ArrayLike<number>, theirs: readonly number[], every: number): number {

@@ -1,6 +1,7 @@
 // Builds the benchmark's page, opens it in Chromium, and prints one line of JSON for each measurement.
 //   node web/bench/run.mjs WANTED.json     {"tasks": [..], "seconds": 5, "server", "federation", "executable", "browser", "golden"}
-// With "golden", the file tests/golden/web.json, it says how far known networks lie from PyTorch's instead.
+// With "golden", the file tests/golden/web.json, it says how far known networks lie from PyTorch's instead, on the "device"
+// that is named ("wasm", or "webgpu", for which Chromium brings a graphics card made of software).
 import { readFile } from "node:fs/promises";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:http";
@@ -13,7 +14,8 @@ import { build } from "vite";
 const wanted = JSON.parse(readFileSync(process.argv[2], "utf8"));
 const root = fileURLToPath(new URL(".", import.meta.url));
 const out = mkdtempSync(join(tmpdir(), "page-speed-"));
-const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+const CARD = wanted.device === "webgpu" ? ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"] : ["--disable-gpu"];
+const FLAGS = ["--no-sandbox", ...CARD, "--disable-quic", "--no-first-run", "--disable-background-networking",
   "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"];
 const TYPES = { ".html": "text/html", ".js": "text/javascript" };
 
@@ -41,7 +43,8 @@ async function agreement(browser, server) {
   const page = await browser.newPage();
   await page.goto(`http://127.0.0.1:${server.address().port}/`);
   const key = [...Buffer.from(key_hex, "hex")];
-  tell({ kind: "agreement", ...(await page.evaluate((given) => globalThis.agreement(...given), [networks, key, batch])) });
+  const found = await page.evaluate((given) => globalThis.agreement(...given), [networks, key, batch, wanted.device]);
+  tell({ kind: "agreement", ...found });
 }
 
 async function speeds(browser, server) {
