@@ -10,6 +10,7 @@ it("counts a late report once, also when its round is over", () => {
   expect(lateReports(rounds, live)).toBe(2);
   expect(lateReports(rounds, { ...live, strays: {} })).toBe(0);
   expect(refusedReports(rounds, live)).toBe(3);
+  expect(refusedReports([...rounds, { round: 3, late: 0, refused: 250 } as RoundEntry], live)).toBe(252); // the list is of the newest
 });
 
 it("counts those of whole rounds where single participants are not shown", () => {

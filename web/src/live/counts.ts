@@ -7,9 +7,9 @@ export function lateReports(rounds: Iterable<RoundEntry>, live: Live | null): nu
   return live === null ? total(rounds, "late") : (live.strays["late"] ?? 0);
 }
 
-/** Reports that were refused. */
+/** Reports that were refused. The server lists the newest alone, those of the open round among them. */
 export function refusedReports(rounds: Iterable<RoundEntry>, live: Live | null): number {
-  return live === null ? total(rounds, "refused") : live.refused.length;
+  return Math.max(total(rounds, "refused"), live?.refused.length ?? 0);
 }
 
 function total(rounds: Iterable<RoundEntry>, what: "late" | "refused"): number {

@@ -61,6 +61,11 @@ class PageSession implements Session {
   #plan: Uint8Array<ArrayBuffer> | null = null;
   #step = "";
   #turn: Promise<void> = Promise.resolve();
+  /** whether what the newest welcome asks for is there (the sample, for one); false where its line was lost before */
+  #ready: Promise<boolean> = Promise.resolve(true);
+  #welcomes = 0;
+  /** ends what waits for the newest welcome */
+  #supersede: () => void = () => {};
   /** ends the wait for a welcome that will not come any more */
   #parted: () => void = () => {};
 
@@ -178,10 +183,11 @@ class PageSession implements Session {
   }
 
   /** A person's own data before joining; the sample once it is known which part of it belongs to this page. */
-  async #load(client: number | null): Promise<void> {
+  async #load(client: number | null, current = (): boolean => true): Promise<void> {
     const { server, data } = this.#options;
     const sample = client === null ? null : { server, federation: this.federation, client };
     const { x, y, summary } = await this.#rooms.data.load(data, this.#task!, sample);
+    if (!current()) return;
     this.#records = summary.records;
     await this.#rooms.training.take(x, y);
     this.#tell({ type: "data", summary });
@@ -197,9 +203,11 @@ class PageSession implements Session {
           return { type: "hello", protocol: 1, id, proof, kind: "page", token: this.#options.token ?? "", task: this.#digest, last };
         },
         welcome: (welcome) => {
-          const ready = this.#welcomed(welcome);
-          this.#turn = Promise.allSettled([this.#turn, ready]).then(() => undefined); // a plan may come before the records have
-          return ready.then(resolve, (error: unknown) => {
+          const current = this.#newest();
+          const done = this.#welcomed(welcome, current);
+          this.#ready = Promise.race([done.catch(() => false), this.#superseded()]);
+          return done.then((through) => { if (through) resolve(); }, (error: unknown) => {
+            if (!current()) return; // its line is gone, and another may be fine
             reject(error);
             throw error; // nobody waits for the start any more where this was a reconnect: then the line ends with these words
           });
@@ -216,10 +224,27 @@ class PageSession implements Session {
     });
   }
 
-  async #welcomed(welcome: Welcome): Promise<void> {
+  /** Makes a welcome the one that counts, until its line is lost or another comes. */
+  #newest(): () => boolean {
+    this.#supersede();
+    const number = (this.#welcomes += 1);
+    return () => number === this.#welcomes;
+  }
+
+  #superseded(): Promise<false> {
+    return new Promise((resolve) => {
+      this.#supersede = () => {
+        this.#welcomes += 1;
+        resolve(false);
+      };
+    });
+  }
+
+  /** Whether it went through: of a line that is lost in the middle nothing is kept. */
+  async #welcomed(welcome: Welcome, current: () => boolean): Promise<boolean> {
     await this.#rooms.privacy.welcome(welcome.client);
-    if (this.#options.data.kind === "sample" && this.#client !== welcome.client) await this.#load(welcome.client);
-    if (ENDED.includes(this.#state)) return;
+    if (this.#options.data.kind === "sample" && this.#client !== welcome.client) await this.#load(welcome.client, current);
+    if (!current() || ENDED.includes(this.#state)) return false;
     const back = this.#client !== null;
     this.#client = welcome.client;
     if (back) this.#tell({ type: "online" });
@@ -230,7 +255,14 @@ class PageSession implements Session {
     if (this.#state === "paused") this.#line?.say({ type: "pause" });
     else this.#become(this.#training === null ? "waiting" : "training");
     if (welcome.status) this.#status(welcome.status);
-    this.#tell({ type: "budget", budget: await this.budget() });
+    await this.#tellBudget();
+    return true;
+  }
+
+  /** A figure that cannot be read now is told with the next report; nothing else waits for it. */
+  async #tellBudget(): Promise<void> {
+    const budget = await this.budget().catch(() => null);
+    if (budget) this.#tell({ type: "budget", budget });
   }
 
   // --- what the server says
@@ -257,6 +289,7 @@ class PageSession implements Session {
   }
 
   #away(seconds: number, reason: string): void {
+    this.#supersede();
     // What is being trained goes on: its report is kept until the server is back.
     if (this.#state !== "paused" && !ENDED.includes(this.#state)) this.#become("offline");
     this.#tell({ type: "offline", retryInSeconds: seconds, reason });
@@ -286,7 +319,9 @@ class PageSession implements Session {
   #enqueue(step: string, plan: Uint8Array<ArrayBuffer>): void {
     this.#plan = plan;
     this.#step = step;
+    const ready = this.#ready;
     this.#turn = this.#turn.then(async () => {
+      if (!(await ready)) return; // the line was lost before the records were there: the server asks again
       if (this.#interrupted()) return; // what was asked for is answered after the pause
       try {
         await this.#answer(step, plan);
@@ -335,7 +370,7 @@ class PageSession implements Session {
     this.#become("randomising");
     const { answer } = await this.#rooms.privacy.release(outcome.parameters, records, outcome.order);
     await this.#send(round, answer, "first");
-    this.#tell({ type: "budget", budget: await this.budget() });
+    await this.#tellBudget();
     return this.#done(plan, "waiting");
   }
 

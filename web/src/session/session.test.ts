@@ -316,6 +316,51 @@ test("a line that died without a word, as when a phone sleeps, is noticed and ta
   line.close();
 });
 
+describe("a line that breaks while the sample is on its way", () => {
+  /** The first load waits at a door, every later one goes through. */
+  async function reconnected(first: () => Promise<void>): Promise<void> {
+    await session.leave();
+    let loads = 0;
+    const pass = async () => ((loads += 1) === 1 ? first() : undefined);
+    session = begin({ data: { kind: "sample" } }, { rooms: roomsWith(() => ({ data: loading(pass) })) });
+    const started = session.start();
+    await until(() => loads === 1);
+    server.now.ask(1); // of this line: dropped with it
+    server.now.lose(1006);
+    await until(() => loads === 2);
+    await started;
+    expect(session.state).toBe("waiting");
+  }
+
+  test("does not hold up the next one, though its records never come", async () => {
+    await reconnected(() => new Promise(() => {}));
+    server.now.ask(1);
+    await until(() => server.now.frames.length);
+    expect(heard("trained")).toMatchObject([{ round: 1 }]);
+    expect(heard("error")).toEqual([]);
+  });
+
+  test("does not end the next one, though its records cannot be had", async () => {
+    const records = door();
+    await reconnected(() => records.pass().then(() => Promise.reject(new Error("gone"))));
+    records.open();
+    server.now.ask(1);
+    await until(() => server.now.frames.length);
+    expect(session.state).not.toBe("failed");
+    expect(heard("refused")).toEqual([]);
+  });
+
+  test("does not put its records in the place of the next one's", async () => {
+    const records = door();
+    await reconnected(records.pass);
+    records.open();
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    expect(heard("data")).toHaveLength(1);
+    expect(heard("joined")).toHaveLength(1);
+    expect(heard("online")).toHaveLength(0);
+  });
+});
+
 describe("a pause", () => {
   test("stops answers, and what was asked for is answered after it", async () => {
     await session.start();
@@ -346,6 +391,26 @@ describe("a pause", () => {
 });
 
 describe("whatever happens in between", () => {
+  test("a budget that cannot be read after a report costs the next round nothing", async () => {
+    await session.leave();
+    const report = door();
+    let broken = false;
+    session = begin({}, { rooms: roomsWith(({ privacy }) => ({ privacy: {
+      budget: async () => { if (broken) { broken = false; throw new Error("aborted"); } return privacy.budget(); },
+      mark: async (...given: any[]) => { await report.pass(); return privacy.mark(...given); },
+    } })) });
+    await session.start();
+    server.now.ask(1);
+    await report.reached; // the report of round 1 has gone
+    broken = true;
+    server.now.ask(2, 0.5);
+    report.open();
+    await until(() => server.now.frames.length === 2);
+    expect(broken).toBe(false);
+    expect(server.now.frames.map((frame) => frame[3])).toEqual([1, 1]);
+    await vi.waitFor(async () => expect((await session.ledger()).map(({ round, sent }) => [round, sent])).toEqual([[1, "sent"], [2, "sent"]]));
+  });
+
   test("who leaves while the examples are read joins nothing", async () => {
     const records = door();
     session = begin({}, { rooms: roomsWith(() => ({ data: loading(records.pass) })) });

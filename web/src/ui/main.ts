@@ -57,7 +57,13 @@ async function front(): Promise<HTMLElement> {
 
 async function one(name: string, token: string, able: Capabilities): Promise<HTMLElement> {
   const [detail, build] = await Promise.all([federation(name), built()]);
-  const begin = (what: Begin): void => void take(name, what, detail.task).catch((problem) => fill(view, failure(problem)));
+  const begin = (what: Begin): void => {
+    const taking = take(name, what, detail.task);
+    const turn = shown; // whoever has gone elsewhere since keeps that view
+    void taking.catch((problem) => {
+      if (turn === shown) fill(view, failure(problem));
+    });
+  };
   const kept = remembered(name);
   const over = detail.state === "finished" || detail.state === "failed";
   if (kept !== null && kept.data === "sample" && able.able && !over) {

@@ -47,3 +47,24 @@ test("news come between, and a worker that was ended fails the calls that wait",
   await expect(waiting).rejects.toThrow("was ended");
   await expect(remote.never()).rejects.toThrow("was ended"); // and those that come later
 });
+
+test("a worker that never began fails every call, not only those that wait", async () => {
+  const worker: any = { postMessage: () => {}, onmessage: null, onerror: null, terminate: () => {} };
+  const { remote } = connect<any>(worker);
+  worker.onerror({ message: "" });
+  await expect((remote as any).open()).rejects.toThrow("reload the page");
+});
+
+test("an error of a worker that has spoken fails the calls that wait alone", async () => {
+  const worker: any = { postMessage: () => {}, onmessage: null, onerror: null, terminate: () => {} };
+  const { remote } = connect<any>(worker);
+  const first = (remote as any).open();
+  worker.onmessage({ data: { answer: 1, value: 7 } });
+  expect(await first).toBe(7);
+  const second = (remote as any).open();
+  worker.onerror({ message: "broken" });
+  await expect(second).rejects.toThrow("broken");
+  const third = (remote as any).open();
+  worker.onmessage({ data: { answer: 3, value: 8 } });
+  expect(await third).toBe(8);
+});

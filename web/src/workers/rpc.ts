@@ -48,11 +48,14 @@ export function connect<T>(worker: Worker, onNews: (news: any) => void = () => {
   const waiting = new Map<number, { resolve: (value: unknown) => void; reject: (error: Error) => void }>();
   let last = 0;
   let ended = false;
+  let heard = false;
+  let unable: Error | null = null; // why the worker never began, as where its file is gone
   const failAll = (error: Error) => {
     for (const { reject } of waiting.values()) reject(error);
     waiting.clear();
   };
   worker.onmessage = ({ data }: MessageEvent<Message>) => {
+    heard = true;
     if ("news" in data) return onNews(data.news);
     if (!("answer" in data)) return undefined;
     const call = waiting.get(data.answer);
@@ -60,11 +63,15 @@ export function connect<T>(worker: Worker, onNews: (news: any) => void = () => {
     if ("error" in data) return call?.reject(data.refused ? new Refused(data.error) : new Error(data.error));
     return call?.resolve(data.value);
   };
-  worker.onerror = (event) => failAll(new Error(event.message || "a worker of this page could not be started: reload the page"));
+  worker.onerror = (event) => {
+    const error = new Error(event.message || "a worker of this page could not be started: reload the page");
+    if (!heard) unable = error;
+    failAll(error);
+  };
   const remote = new Proxy({}, {
     get: (_, method) => (typeof method === "string" && method !== "then")
       ? (...given: unknown[]) => new Promise((resolve, reject) => {
-          if (ended) return reject(new Error(ENDED)); // a worker that was ended answers nothing
+          if (ended || unable) return reject(unable ?? new Error(ENDED)); // it answers nothing
           waiting.set((last += 1), { resolve, reject });
           worker.postMessage({ call: last, method, given });
         })
