@@ -5,6 +5,7 @@ And a lock that keeps a second process out of a folder, and ends with the proces
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import re
@@ -84,11 +85,14 @@ def _locked(path: Path, what: str) -> int | None:
 
 def _opened(path: Path) -> tuple[int, bool]:
     """The open file, and whether it is new."""
-    how = os.O_RDWR | os.O_CREAT | _BINARY
-    try:
-        return os.open(path, how | os.O_EXCL, 0o666), True
-    except FileExistsError:
-        return os.open(path, how, 0o666), False
+    how = os.O_RDWR | _BINARY
+    for _ in range(1000):  # holders that let go just now; a link to nothing is both there and not there for ever
+        try:
+            return os.open(path, how | os.O_CREAT | os.O_EXCL, 0o666), True
+        except FileExistsError:
+            with suppress(FileNotFoundError):  # its holder has just let go, and it may be made anew
+                return os.open(path, how), False
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
 
 def _lock(descriptor: int) -> bool:

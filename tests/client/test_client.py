@@ -15,8 +15,9 @@ from sordino.client.core import Client, fresh
 from sordino.client.invitation import Invitation
 from sordino.client.keeping import Prepared
 from sordino.client.receipt import RECEIPT_BYTES, Seal
+from sordino.client.records import Records
 from sordino.client.refusal import Reason, Refused
-from sordino.client.settings import Settings
+from sordino.client.settings import OwnData, Settings
 from sordino.client.summing import SumFolder
 from sordino.errors import InvalidInput
 from sordino.learning import datasets
@@ -125,6 +126,23 @@ def test_own_tables_need_no_test_part(tmp_path):
         assert (len(client.records), client.records.shape, client.records.classes) == (12, (2,), ("a", "b"))
         with pytest.raises(Refused, match="they must agree"):
             client.join(invitation().encode())
+
+
+def test_a_tables_label_may_be_its_first_column(tmp_path):
+    (tmp_path / "own.csv").write_text("\n".join(f"{'ab'[k % 2]},{k / 10},{k % 3}" for k in range(12)) + "\n")
+    own = OwnData(source="own.csv", label=0, classes=("a", "b"))
+    assert Records.read(own, tmp_path).shape == (2,)
+    with pytest.raises(InvalidInput, match=r"data\.classes .*and data\.label .*must be given"):
+        Records.read(OwnData(source="own.csv"), tmp_path)
+
+
+def test_a_list_of_keys_says_nothing_where_no_sums_are_made(tmp_path):
+    with joined(tmp_path / "a") as client:
+        key = client.identity.public
+    path = tmp_path / "a" / "client.toml"
+    path.write_text(f'{path.read_text()}\n[peers.{NAME}]\n0 = "{key}"\n')
+    with Client.open(tmp_path / "a") as client:
+        body(client.answer("report", plans()(1).encode()))
 
 
 # --- invitations and offers
@@ -359,8 +377,7 @@ def test_an_accepted_older_ledger_counts_every_round_that_it_lacks(tmp_path):
 
 def test_an_older_ledger_is_not_accepted_beyond_the_budget(tmp_path):
     receipt, folder = older(tmp_path)
-    path = folder / "client.toml"
-    path.write_text(path.read_text().replace("limit = 1000000.0", f"limit = {2.5 * COST}"))
+    limited(folder, 2.5 * COST)
     with Client.open(folder) as client:
         with pytest.raises(Refused):
             client.join(with_receipt(receipt))
@@ -372,8 +389,7 @@ def test_an_older_ledger_is_not_accepted_beyond_the_budget(tmp_path):
 
 def test_an_acceptance_that_a_crash_cuts_off_is_given_again_and_counts_once(tmp_path, monkeypatch):
     receipt, folder = older(tmp_path)
-    path = folder / "client.toml"
-    path.write_text(path.read_text().replace("limit = 1000000.0", f"limit = {3 * COST}"))
+    limited(folder, 3 * COST)
     with Client.open(folder) as client:
         with pytest.raises(Refused):
             client.join(with_receipt(receipt))
@@ -403,6 +419,79 @@ def test_one_acceptance_is_for_all_receipts_that_lie_in_the_folder(tmp_path):
         assert client.accept_older_ledger() == pytest.approx(6 * COST)
     with Client.open(tmp_path / "a") as client:
         assert not client.stopped
+
+
+def limited(folder: Path, epsilon: float) -> None:
+    path = folder / "client.toml"
+    path.write_text(path.read_text().replace("limit = 1000000.0", f"limit = {epsilon}"))
+
+
+def test_a_receipt_in_the_folder_and_a_newer_one_of_the_server_are_one_loss(tmp_path):
+    folder = tmp_path / "a"
+    with joined(folder) as client:
+        shutil.copy(folder / "ledger.sqlite", tmp_path / "old.sqlite")
+        client.receive_receipt(NAME, client.reply("report", plans()(1).encode()).receipt)
+        newest = client.reply("report", plans()(2).encode()).receipt
+    limited(folder, 3 * COST)  # room for the schedule once
+    shutil.copy(tmp_path / "old.sqlite", folder / "ledger.sqlite")
+    with Client.open(folder) as client:
+        with pytest.raises(Refused, match="restored from a backup"):
+            client.offer(with_receipt(newest))
+        assert client.accept_older_ledger() == pytest.approx(3 * COST)
+        client.join(with_receipt(newest))
+    with Client.open(folder) as client:
+        assert not client.stopped
+
+
+def test_a_stopped_client_gathers_what_servers_show_and_counts_it_once(tmp_path):
+    folder, names = tmp_path / "a", (NAME, "another")
+    with joined(folder) as client:
+        client.join(invitation(name="another").encode())
+        shutil.copy(folder / "ledger.sqlite", tmp_path / "old.sqlite")
+        receipts = {name: client.reply("report", plans(name=name)(1).encode()).receipt for name in names}
+    shown = [replace(invitation(name=name), receipt=receipts[name].hex()).encode() for name in names]
+    limited(folder, 6 * COST)
+    shutil.copy(tmp_path / "old.sqlite", folder / "ledger.sqlite")
+    for message in shown:
+        with Client.open(folder) as client, pytest.raises(Refused, match="restored from a backup"):
+            client.offer(message)
+    with Client.open(folder) as client:
+        assert client.accept_older_ledger() == pytest.approx(6 * COST)
+        for message in shown:
+            client.join(message)
+
+
+def test_an_acceptance_is_worth_no_more_than_the_ledger_that_counted_it(tmp_path):
+    folder = tmp_path / "a"
+    with joined(folder) as client:
+        shutil.copy(folder / "ledger.sqlite", tmp_path / "old.sqlite")
+        client.receive_receipt(NAME, client.reply("report", plans()(1).encode()).receipt)
+    for spent in (3 * COST, 6 * COST, 9 * COST):  # a schedule for each time that the ledger was put back
+        shutil.copy(tmp_path / "old.sqlite", folder / "ledger.sqlite")
+        with Client.open(folder) as client:
+            assert client.stopped
+            assert client.reply("report", plans()(1).encode()).reason == Reason.OLDER_LEDGER.value
+            assert client.accept_older_ledger() == pytest.approx(spent)
+        with Client.open(folder) as client:
+            assert not client.stopped
+            body(client.answer("report", plans()(1).encode()))
+
+
+def test_the_newest_copy_put_back_after_an_acceptance_lacks_what_left_since_then(tmp_path):
+    folder = tmp_path / "a"
+    with joined(folder) as client:
+        shutil.copy(folder / "ledger.sqlite", tmp_path / "old.sqlite")
+        client.receive_receipt(NAME, client.reply("report", plans()(1).encode()).receipt)
+        shutil.copy(folder / "ledger.sqlite", tmp_path / "newest.sqlite")
+    shutil.copy(tmp_path / "old.sqlite", folder / "ledger.sqlite")
+    with Client.open(folder) as client:
+        client.accept_older_ledger()
+        body(client.answer("report", plans()(1).encode()))
+    shutil.copy(tmp_path / "newest.sqlite", folder / "ledger.sqlite")
+    with Client.open(folder) as client:
+        assert client.stopped
+        # round 1 is recorded, rounds 2 and 3 may be missing, and any round may have been answered since the acceptance
+        assert client.accept_older_ledger() == pytest.approx((1 + 2 + 3) * COST)
 
 
 def test_an_older_ledger_alone_is_noticed_by_the_receipt_beside_it(tmp_path):

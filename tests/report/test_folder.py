@@ -163,6 +163,29 @@ def test_a_lock_that_its_holder_removes_while_others_wait_for_it_is_not_taken_by
         pass
 
 
+def test_where_locks_are_missing_one_that_is_let_go_meanwhile_is_taken(tmp_path, monkeypatch):
+    """The holder removes its file between the two looks at it: nobody holds it then, and nobody is kept out."""
+    lock, opening = tmp_path / "lock", os.open
+    lock.write_text("process 1\n")
+
+    def late(path, how, *mode):
+        try:
+            return opening(path, how, *mode)
+        except FileExistsError:
+            lock.unlink()
+            raise
+
+    monkeypatch.setattr(durable, "fcntl", None)
+    with monkeypatch.context() as racing:
+        racing.setattr(os, "open", late)
+        holding = held(lock, "this")
+        holding.__enter__()
+    with pytest.raises(InUse):
+        held(lock, "this").__enter__()
+    holding.__exit__(None, None, None)
+    assert not lock.exists()
+
+
 def _no_such_lock(descriptor: int, how: int) -> None:
     raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 

@@ -95,7 +95,7 @@ class Line:
     def __init__(self):
         self.posted = 0
 
-    def post(self, frame):
+    def post(self, frame, plan):
         self.posted += 1
 
 
@@ -188,6 +188,46 @@ def test_a_gateway_that_was_killed_in_a_round_does_not_say_whom_it_had_not_reach
     asked = Asked(restarted, Plan(NAME, 2))
     asked.answer(1, b"y")
     assert asked.ended().unreached == (0,)
+
+
+def test_a_gateway_that_is_stopped_in_a_round_is_asked_again_when_it_is_back(gateway, place):
+    """It says nothing instead of refusing: what its participants had sent would be lost."""
+
+    def start():
+        found = gateway()
+        service = GatewayService(found, place / "g.sock", "gate")
+        service.start()
+        for client in range(2):
+            found.fleet.come(client, Line())
+        return found.fleet, service
+
+    def asked(fleet):
+        until = time.monotonic() + 5
+        while not fleet.waiting_for and time.monotonic() < until:
+            time.sleep(0.01)
+        return fleet.waiting_for
+
+    answers, plan = [], Plan(NAME, 1)
+    outer = Gateways(SocketFleet({0: place / "g.sock"}), 2, 1)
+    messages = dict.fromkeys(range(2), plan.encode())
+    asking = threading.Thread(target=lambda: answers.extend(outer.exchange("report", messages, None)), daemon=True)
+    fleet, service = start()
+    asking.start()
+    assert asked(fleet) == (0, 1)
+    fleet.deliver(0, Response(True, answer_to(plan, b"x")))
+    service.stop()
+    while (place / "g.sock").exists():  # a process that ends closes all connections; here, none may come any more
+        time.sleep(0.01)
+    fleet.stop()
+    service._thread.join(5)
+    fleet, service = start()
+    assert asked(fleet) == (0, 1)
+    for client in range(2):
+        fleet.deliver(client, Response(True, answer_to(plan, b"x")))
+    asking.join(5)
+    service.stop()
+    assert answers == [(client, answer_to(plan, b"x")) for client in range(2)]
+    assert outer.reasons == {}
 
 
 def test_one_who_declines_is_answer_enough_for_a_gateway(gateway):

@@ -12,7 +12,7 @@ from sordino.client.frames import Request, Response, What
 from sordino.client.invitation import Invitation
 from sordino.messages import Plan, answer_to
 from sordino.web.connection import CLOSING
-from tests.web.visitors import BITS, hosted, server, visit
+from tests.web.visitors import BITS, get, hosted, server, visit
 
 ALONE = {"split": {"kind": "iid", "clients": 1}, "rounds.count": 5}
 NATIVE = {"kind": "native", "task": ""}
@@ -95,6 +95,62 @@ def test_a_refused_invitation_frees_the_place_of_a_newcomer_and_of_nobody_else(t
 
     with server(found) as port:
         asyncio.run(go(port))
+
+
+def test_a_newcomer_that_comes_back_before_it_has_agreed_and_refuses_then_keeps_no_place(tmp_path):
+    found = hosted(tmp_path, {"rounds.quorum": 3})
+
+    async def go(port):
+        async with visit(port, found, "x", **NATIVE) as visitor:
+            await requested(visitor, What.JOIN)  # the connection breaks while its owner reads
+        async with visit(port, found, "x", **NATIVE) as visitor:
+            assert (await visitor.until("welcome"))["known"]
+            await requested(visitor, What.JOIN)
+            await visitor.socket.send(Response(False, reason="the budget does not allow it").encode())
+            await closed(visitor)
+
+    with server(found) as port:
+        asyncio.run(go(port))
+    assert found.roster.members == {}
+
+
+def test_a_late_refusal_is_of_the_plan_that_it_was_asked_for(tmp_path):
+    """Over the wire: responses come in the order of requests, and the round of the first may be over."""
+    found = hosted(tmp_path, {**ALONE, "rounds.deadline": 1.0, "rounds.count": 2})
+
+    async def go(port):
+        async with visit(port, found) as page:
+            first, second = await page.plan(), await page.plan()
+            assert (first.round, second.round) == (1, 2)
+            await page.socket.send(Response(False, reason="this client cannot answer now").encode())
+            await asyncio.sleep(0.2)  # in which a refusal of the second would end its round
+            await page.report(second)
+            await page.until("ended")
+
+    with server(found) as port:
+        asyncio.run(go(port))
+        assert [record["reported"] for record in get(port, "/api/federations/demo")["history"]] == [0, 1]
+
+
+def test_a_receipt_is_kept_before_its_answer_can_end_a_round(tmp_path, monkeypatch):
+    found = hosted(tmp_path, ALONE)
+    deliver, kept = found.fleet.deliver, []
+
+    def delivered(client, response):
+        kept.append(found.receipts.of(found.roster.members[client]))
+        return deliver(client, response)
+
+    monkeypatch.setattr(found.fleet, "deliver", delivered)
+
+    async def go(port):
+        async with visit(port, found) as page:
+            plan = await page.plan()
+            await page.socket.send(Response(True, answer_to(plan, bytes(BITS)), receipt=b"of me").encode())
+            await page.until("received")
+
+    with server(found) as port:
+        asyncio.run(go(port))
+    assert kept == [b"of me"]
 
 
 def test_what_a_page_takes_from_a_bare_close_is_what_the_server_means_by_it():

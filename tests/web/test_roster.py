@@ -35,6 +35,21 @@ def test_another_proof_is_refused_and_a_full_federation_too(tmp_path):
     assert caught.value.code == "full"
 
 
+def test_who_has_agreed_is_known_after_a_restart_and_not_of_the_next_in_its_place(tmp_path):
+    roster = Roster(tmp_path / "people", range(1))
+    first, _ = roster.admit(A, PROOF, "native", "")
+    assert not roster.agreed(first)
+    roster.agree(first)
+    roster.settle()
+    again = Roster(tmp_path / "people", range(1))
+    assert again.agreed(first)
+    again.agree(first)
+    assert not again.unsettled  # it is written once
+    again.leave(first)
+    second, _ = again.admit(B, PROOF, "native", "")
+    assert not again.agreed(first) and not again.agreed(second)
+
+
 def test_a_slot_that_was_left_is_given_last(tmp_path):
     roster = Roster(tmp_path / "people", range(2))
     first, _ = roster.admit(A, PROOF, "page", "")

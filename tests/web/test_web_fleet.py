@@ -19,8 +19,9 @@ class Line:
     def __init__(self):
         self.frames = []
 
-    def post(self, frame):
+    def post(self, frame, plan):
         self.frames.append(Request.decode(frame))
+        assert plan == Plan.decode(self.frames[-1].payload).digest
 
 
 def response(plan=PLAN, body=b"x", reason=""):
@@ -255,18 +256,88 @@ def test_strays_are_taken_once_each_while_others_come():
     assert taken + fleet.take_strays() == {"late": 2000} and not fleet.strays
 
 
+UNABLE = "this client cannot answer now"
+
+
 def test_a_refusal_without_an_answer_is_not_waited_for_and_no_answer_at_all_is_an_error():
     fleet, line = WebFleet(1), Line()
     fleet.come(0, line)
     asking = Asking(fleet, [0])
     with pytest.raises(InvalidInput, match="neither"):
-        fleet.deliver(0, Response(False))
+        fleet.refuse(0, PLAN.digest, "")
     with pytest.raises(InvalidInput):
         fleet.deliver(0, Response(True, b"no answer"))
     assert not asking.ended(0.05)
-    fleet.deliver(0, Response(False, reason="this is not what the agreed recipe asks for"))
+    fleet.refuse(0, PLAN.digest, UNABLE)
     assert asking.ended()
-    assert fleet.reasons == {0: "this is not what the agreed recipe asks for"}
+    assert fleet.reasons == {0: UNABLE}
+
+
+def test_who_gives_no_answer_is_not_counted_on_until_it_reports():
+    """Else every round of the others would begin, and end as lost, with their reports."""
+    fleet = WebFleet(3, quorum=2)
+    for client in range(2):
+        fleet.come(client, Line())
+    asking = Asking(fleet, range(3))
+    fleet.refuse(0, PLAN.digest, UNABLE)
+    assert fleet.present == 1
+    fleet.deliver(1, response())
+    assert not asking.ended(0.2)
+    fleet.come(2, Line())
+    fleet.deliver(2, response())
+    assert asking.ended()
+    again = Asking(fleet, range(3))  # whoever is here is asked, counted on or not
+    for client in range(3):
+        fleet.deliver(client, response())
+    assert again.ended()
+    assert fleet.present == 3
+
+
+def test_no_round_begins_while_all_who_are_here_can_give_no_answer():
+    fleet = WebFleet(1)
+    fleet.come(0, Line())
+    asking = Asking(fleet, [0])
+    fleet.refuse(0, PLAN.digest, UNABLE)
+    assert asking.ended()
+    waiting = threading.Thread(target=fleet.await_quorum, daemon=True)
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    fleet.come(0, Line())
+    waiting.join(5)
+    assert not waiting.is_alive()
+
+
+def test_who_gave_no_answer_and_comes_back_is_asked_again_in_the_same_round():
+    fleet, line, back = WebFleet(3, quorum=2), Line(), Line()
+    fleet.come(0, line)
+    fleet.come(1, Line())
+    asking = Asking(fleet, range(3))
+    fleet.refuse(0, PLAN.digest, UNABLE)
+    fleet.deliver(1, response())
+    fleet.go(0, line)
+    fleet.come(0, back)
+    assert back.frames == line.frames
+    assert not asking.ended(0.1)
+    fleet.deliver(0, response())
+    assert asking.ended()
+    assert [client for client, _ in asking.answers] == [1, 0]
+
+
+def test_a_refusal_of_an_earlier_plan_says_nothing_of_this_one():
+    fleet = WebFleet(3, quorum=3)
+    for client in range(3):
+        fleet.come(client, Line())
+    asking = Asking(fleet, range(3))
+    fleet.refuse(1, EARLIER.digest, UNABLE)
+    fleet.deliver(0, response())
+    assert not asking.ended(0.1)
+    assert (fleet.present, fleet.reasons, fleet.waiting_for) == (3, {}, (1, 2))
+    assert fleet.deliver(1, response()).new
+    fleet.refuse(1, PLAN.digest, UNABLE)  # over a connection that another one has replaced
+    assert (fleet.present, fleet.reasons) == (3, {})
+    fleet.deliver(2, response())
+    assert asking.ended()
 
 
 def test_stopping_frees_whoever_waits():

@@ -38,7 +38,7 @@ from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import NAME, Settings
 from sordino.client.summing import Standing as SumStanding
 from sordino.client.summing import SumFolder
-from sordino.durable import NotWritten, append_line, held, make_folder, write_whole
+from sordino.durable import NotWritten, append_line, held, make_folder, whole_lines, write_whole
 from sordino.errors import BudgetExceeded, ConsentMissing, InvalidInput, SordinoError
 from sordino.learning.stacked import LOOP, Execution
 from sordino.messages import Plan, answer_to
@@ -293,9 +293,9 @@ class Client:
             invitation = Invitation.decode(message)
         except InvalidInput as error:
             raise Refused(Reason.UNREADABLE, str(error)) from None
-        self._require_sound()
-        if invitation.receipt:
+        if invitation.receipt:  # first: what more than one server shows of a lost ledger is counted once
             self._compare(invitation.federation, _unhexed(invitation.receipt))
+        self._require_sound()
         known = self._agreements.find(invitation.federation)
         if known is not None and known != invitation.terms:
             raise Refused(
@@ -690,77 +690,111 @@ class Client:
             head = self._seal.head(federation, receipt)
         except InvalidInput as error:
             raise Refused(Reason.UNREADABLE, str(error)) from None
-        if self.ledger.contains_head(head) or head in self._accepted():
-            return
-        write_whole(self._marker, json.dumps({"federation": federation, "head": head}, indent=1).encode())
-        self._require_sound()
+        if self._lacks(head):
+            self._stop(head)
+            self._require_sound()
+
+    def _lacks(self, head: str) -> bool:
+        """Whether the ledger has neither this head nor the count of everything that may have been lost with it."""
+        return not self.ledger.contains_head(head) and head not in self._accepted()
+
+    def _stop(self, head: str) -> None:
+        """Answer nothing from now on; all heads that were missing until the owner decides are one loss."""
+        if head not in (noted := self._missing_heads()):
+            write_whole(self._marker, json.dumps({"heads": [*noted, head]}, indent=1).encode())
+
+    def _missing_heads(self) -> list[str]:
+        """The heads that stopped this client; none where the file that lists them is not there, or damaged."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            return [str(head) for head in json.loads(self._marker.read_text())["heads"]]
+        return []
 
     def _look_for_older_ledger(self) -> None:
-        """Compare the receipts that lie here: a ledger alone may have been restored. A newest copy resolves it."""
-        if self.stopped:
-            with suppress(OSError, ValueError, KeyError):
-                head = json.loads(self._marker.read_text())["head"]
-                if self.ledger.contains_head(head):
-                    self._marker.unlink()
-                    self.log("the ledger has the entry that was missing: it is the newest copy again")
-                elif head in self._accepted():  # a crash came between the two
-                    self._marker.unlink()
+        """Compare what lies here: a ledger alone may have been restored. A newest copy resolves it."""
+        missing = self._missing_heads()
+        if missing and not any(self._lacks(head) for head in missing):
+            self._marker.unlink(missing_ok=True)
+            if all(self.ledger.contains_head(head) for head in missing):  # else a crash came after the acceptance
+                self.log("the ledger has the entries that were missing: it is the newest copy again")
+        for counted, *_ in self._lost_acceptances():
+            self._stop(counted)
         for federation in self._agreements.names():
             receipt = self._agreements.receipt(federation)
             if receipt is not None:
                 with suppress(Refused):  # the marker stays, and every answer says why
                     self._compare(federation, receipt)
 
-    def _accepted(self) -> list[str]:
-        path = self.folder / "accepted-heads.txt"
-        return path.read_text().split() if path.is_file() else []
+    # Each acceptance is a line: the ledger's head when all was counted, then the heads that it stands for. It holds
+    # for ledgers with that head alone: one that is restored once more has lost the count too.
+
+    def _acceptances(self) -> list[list[str]]:
+        lines = whole_lines(self.folder / "accepted-heads.txt")
+        return [line.decode(errors="replace").split() for line in lines if line.strip()]
+
+    def _accepted(self) -> set[str]:
+        """The heads whose loss this ledger has counted."""
+        return {head for counted, *heads in self._acceptances() if self.ledger.contains_head(counted) for head in heads}
+
+    def _lost_acceptances(self) -> list[list[str]]:
+        """Acceptances that this ledger has lost, and not counted since."""
+        return [line for line in self._acceptances() if self._lacks(line[0])]
 
     def accept_older_ledger(self) -> float:
         """Go on with an older ledger: every round that it lacks counts as answered once. What is spent then.
 
         Nobody can know what left after the backup. At most every round of every agreed federation was answered once;
-        the ledger writes all of them down. Where the budget does not allow for that, it refuses, and nothing changes.
+        the ledger writes all of them down. After an earlier acceptance that the ledger has lost too, every round may
+        have been answered once more. Where the budget does not allow for that, it refuses, and nothing changes.
         """
         if not self.stopped:
             raise InvalidInput("this client's ledger is not older than its receipts: there is nothing to accept")
-        head = json.loads(self._marker.read_text())["head"]
-        lost = {federation: self._perhaps_lost(federation, head) for federation in self._agreements.names()}
-        self._require_affordable([release for own in lost.values() for release in own])
+        missing = self._missing_heads() or [self.ledger.head()]
+        loss = hashlib.sha256(" ".join(missing).encode()).hexdigest()
+        lost = {federation: self._perhaps_lost(federation, loss) for federation in self._agreements.names()}
+        try:
+            self._require_affordable([release for own in lost.values() for release in own])
+        except (BudgetExceeded, ConsentMissing) as error:
+            raise self._refused("to go on with an older ledger", error) from None
+        stands_for = [*missing, *self._heads_beside(), *(head for line in self._lost_acceptances() for head in line)]
         for federation, releases in lost.items():
             if releases:
-                place = self._place_of_lost(federation, head)
+                place = self._place_of_lost(federation, loss)
                 self.ledger.record(place, releases, b"")
                 self._note(place, releases)
         # All is counted: now it is accepted, with the receipts that lie here, whose rounds are among those counted.
-        append_line(self.folder / "accepted-heads.txt", " ".join([head, *self._missing_heads(head)]).encode())
-        self._marker.unlink()
+        line = [self.ledger.head(), *dict.fromkeys(stands_for)]
+        append_line(self.folder / "accepted-heads.txt", " ".join(line).encode())
+        self._marker.unlink(missing_ok=True)
         self.log(f"accepted an older ledger: rounds that it lacks count as answered; {self._left()}")
         return self.standing.spent
 
-    def _missing_heads(self, beside: str) -> list[str]:
-        """Heads of the receipts that lie here, other than this one, that the ledger lacks."""
-        found = set()
+    def _heads_beside(self) -> list[str]:
+        """Heads of the receipts that lie here and that the ledger lacks."""
+        found = []
         for federation in self._agreements.names():
             with suppress(InvalidInput):
-                found.add(self._seal.head(federation, self._agreements.receipt(federation) or b""))
-        return sorted(head for head in found - {beside} if not self.ledger.contains_head(head))
+                found.append(self._seal.head(federation, self._agreements.receipt(federation) or b""))
+        return [head for head in found if self._lacks(head)]
 
-    def _place_of_lost(self, federation: str, head: str) -> ReportKey:
-        return ReportKey(self.settings.data.name, f"{federation}, before a restored ledger", 0, head)
+    def _place_of_lost(self, federation: str, loss: str) -> ReportKey:
+        return ReportKey(self.settings.data.name, f"{federation}, before a restored ledger", 0, loss)
 
-    def _perhaps_lost(self, federation: str, head: str) -> tuple[Release, ...]:
-        """All releases of a federation that the ledger lacks, under names of their own; none where it counts them.
+    def _perhaps_lost(self, federation: str, loss: str) -> tuple[Release, ...]:
+        """All releases of a federation that the ledger may lack, under names of their own; none where it counts them.
 
-        What was counted before a crash is not counted again.
+        What was counted before a crash is not counted again. What left after an acceptance that is lost went on from
+        another copy, and may have been any round.
         """
-        if self.ledger.replay(self._place_of_lost(federation, head)) is not None:
+        if self.ledger.replay(self._place_of_lost(federation, loss)) is not None:
             return ()
-        membership = self._member(federation)
-        answered = self._answered.get(federation, {})
-        missing = [r for round, own in membership.schedule() if round not in answered for r in own]
+        schedule, answered = list(self._member(federation).schedule()), self._answered.get(federation, {})
+        lives = [[own for round, own in schedule if round not in answered]]
+        lives += [[own for _, own in schedule]] * len(self._lost_acceptances())
         return tuple(
-            replace(release, id=f"{release.id}, before restoring {head[:12]}")
-            for release in missing
+            replace(release, id=f"{release.id}, before restoring {loss[:12]} ({number})")
+            for number, life in enumerate(lives, 1)
+            for own in life
+            for release in own
             if not isinstance(release.composition, Derived)
         )
 

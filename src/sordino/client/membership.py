@@ -66,7 +66,8 @@ class Membership:
         self._upload = built.upload
         self._start: State = self.method.init()
         self._bench = Bench(execution)
-        self._identities = None if signing is None else {self.client: self._identity(signing, settings)}
+        sums = self.recipe.method.channel.kind == "summed"
+        self._identities = {self.client: self._identity(signing, settings)} if signing is not None and sums else None
 
     def _identity(self, signing: Ed25519PrivateKey, settings: Settings) -> Ed25519Identity:
         """Who signs for whom in secure sums: the keys that the owner lists, and no others, or all if there is no list.

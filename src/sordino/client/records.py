@@ -88,7 +88,7 @@ def _check(data: OwnData) -> None:
             f"data.source: unknown data set {data.source!r}; {nearest(data.source, KNOWN)}known: {', '.join(KNOWN)}; "
             "your own is a path to an .npz or .csv file, or a folder of images written with a slash (./scans)"
         )
-    if missing := [name for name in _NEEDS.get(origin, ()) if not getattr(data, name)]:
+    if missing := [name for name in _NEEDS.get(origin, ()) if getattr(data, name) in (None, "", ())]:
         what = {"classes": "the names of all classes, in the federation's order", "label": "the label's column"}
         said = " and ".join(f"data.{name} (--{name}: {what[name]})" for name in missing)
         raise InvalidInput(f"{data.source}: for data of your own, {said} must be given")

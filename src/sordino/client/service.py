@@ -97,7 +97,7 @@ class Listener(ABC):
 
     @abstractmethod
     def respond(self, request: Request) -> Response:
-        """The response to a request; one is asked for at a time."""
+        """The response to a request; one is asked for at a time. `frames.Closed` ends the connection without one."""
 
 
 class Service(Listener):

@@ -32,16 +32,16 @@ class Stopped(SordinoError):
 class Line(Protocol):
     """What takes frames to one participant; it never blocks."""
 
-    def post(self, frame: bytes) -> None:
-        """Send a binary frame, later and in order."""
+    def post(self, frame: bytes, plan: bytes) -> None:
+        """Send a binary frame, later and in order; `plan` is the digest of the plan in it."""
         ...
 
 
 @dataclass(frozen=True)
 class Taken:
-    """What became of a response: which plan it answered, if any, and whether it was new to an open round."""
+    """What became of a response: the answer in it, and whether it was new to an open round."""
 
-    answer: Answer | None
+    answer: Answer
     new: bool
 
 
@@ -72,6 +72,7 @@ class WebFleet:
         self._left: dict[int, float] = {}  # client -> when it went
         self._paused: set[int] = set()
         self._declined: set[int] = set()  # whose last answer was to decline, since they came
+        self._unable: set[int] = set()  # who last gave no answer at all, since they came
         self._silent: set[int] = set()  # who let a round pass in silence: not waited for until something is answered
         self._changed = threading.Condition()
         self._open: _Open | None = None
@@ -120,7 +121,7 @@ class WebFleet:
         line = self._lines.get(client)
         if line is not None and client in opened.messages and client not in opened.done:
             opened.handed.add(client)
-            line.post(opened.frames[client])
+            line.post(opened.frames[client], opened.digests[client])
 
     def _next(self, opened: _Open, deadline: float | None) -> list[tuple[int, bytes]] | None:
         """All answers that have arrived; None when there is nothing more to wait for."""
@@ -158,8 +159,7 @@ class WebFleet:
         if len(opened.reported) >= self.enough or len(opened.reported) + len(missing) < self.enough:
             return True
         # Who declined and came back, perhaps with a larger budget, has answered in this round.
-        ready = (opened.done & self._lines.keys()) - self._paused - self._declined
-        return len(ready) >= self.enough
+        return len(opened.done & self._counted_on) >= self.enough
 
     def await_quorum(self, gather: float = 0.0) -> None:
         """Wait until as many participants are here as a round needs, and `gather` seconds for more, if any lack."""
@@ -193,8 +193,12 @@ class WebFleet:
 
     @property
     def present(self) -> int:
-        """How many participants are here, have not paused and did not decline last."""
-        return len(self._lines.keys() - self._paused - self._declined)
+        """How many participants are here, have not paused, and neither declined nor gave no answer the last time."""
+        return len(self._counted_on)
+
+    @property
+    def _counted_on(self) -> set[int]:
+        return self._lines.keys() - self._paused - self._declined - self._unable
 
     @property
     def _nobody_willing(self) -> bool:
@@ -233,7 +237,9 @@ class WebFleet:
             self._paused.discard(client)
             self._declined.discard(client)  # its owner may have raised the budget
             if self._open is not None:
+                self._open.done -= self._unable & {client}  # what kept it from answering may have passed
                 self._hand(self._open, client)
+            self._unable.discard(client)
             self._changed.notify_all()
             return before
 
@@ -268,20 +274,18 @@ class WebFleet:
             self._changed.notify_all()
 
     def deliver(self, client: int, response: Response) -> Taken:
-        """Take a participant's response to a step; `InvalidInput` where it is no answer at all."""
-        answer = Answer.decode(response.payload) if response.payload else None
+        """Take a participant's answer to a step; `InvalidInput` where it is none."""
+        answer = Answer.decode(response.payload)
         with self._changed:
             opened = self._open
             self._silent.discard(client)
-            if answer is None:
-                self._refuse(opened, client, response.reason)
-                return Taken(None, False)
             if opened is None or client not in opened.messages:
                 self._strays["duplicate" if answer.digest == self._last_digest else "late"] += 1
                 return Taken(answer, False)
             new = answer.digest == opened.digests[client] and client not in opened.done
             if new:
                 opened.done.add(client)
+                self._unable.discard(client)
                 if answer.kind is Kind.DECLINED:
                     self._declined.add(client)
                 else:
@@ -295,13 +299,18 @@ class WebFleet:
             self._changed.notify_all()
             return Taken(answer, new)
 
-    def _refuse(self, opened: _Open | None, client: int, reason: str) -> None:
-        """A client that gives no answer at all is not waited for."""
+    def refuse(self, client: int, plan: bytes, reason: str) -> None:
+        """A participant gives no answer at all to a plan: it is not waited for, nor counted on for the next."""
         if not reason:
             raise InvalidInput("a response has neither an answer nor a reason")
-        self.reasons[client] = reason[:300]
-        if opened is not None and client in opened.handed:
+        with self._changed:
+            opened = self._open
+            self._silent.discard(client)
+            if opened is None or client in opened.done or opened.digests.get(client) != plan:
+                return
+            self.reasons[client] = reason[:300]
             opened.done.add(client)
+            self._unable.add(client)
             self._changed.notify_all()
 
 

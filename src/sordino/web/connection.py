@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
@@ -60,6 +61,14 @@ class Credit:
             self._freed.notify_all()
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """A request that was sent, or will be; of a step, the digest of its plan."""
+
+    what: What
+    plan: bytes = b""
+
+
 class Connection:
     """A participant's line to the fleet, from its hello to its end."""
 
@@ -68,7 +77,7 @@ class Connection:
         self._network = network
         self._loop = asyncio.get_running_loop()
         self._outbox: asyncio.Queue[bytes | str | None] = asyncio.Queue()
-        self._asked: deque[What] = deque()  # requests without a response so far
+        self._asked: deque[_Asked] = deque()  # requests without a response so far
         self._bucket = Bucket(limits.rate, limits.burst)
         self._told: Turned | None = None
         self._attending: asyncio.Task[None] | None = None
@@ -77,10 +86,10 @@ class Connection:
 
     # --- what others call
 
-    def post(self, frame: bytes) -> None:
-        """Send a request; from any thread."""
+    def post(self, frame: bytes, plan: bytes) -> None:
+        """Send a step's plan, which has this digest; from any thread."""
         with suppress(RuntimeError):  # the loop has ended, and so has the server
-            self._loop.call_soon_threadsafe(self._put, frame)
+            self._loop.call_soon_threadsafe(self._ask, _Asked(What.STEP, plan), frame)
 
     def say(self, message: dict[str, Any]) -> None:
         """Send a control message; from the loop."""
@@ -108,9 +117,11 @@ class Connection:
         if self._outbox.qsize() >= self._limits.waiting and item is not None:
             self._told = self._told or Turned("slow", "messages were not taken in time")
             item = None
-        if isinstance(item, bytes):
-            self._asked.append(Request.decode(item[:300]).what)
         self._outbox.put_nowait(item)
+
+    def _ask(self, asked: _Asked, frame: bytes) -> None:
+        self._asked.append(asked)
+        self._put(frame)
 
     # --- its life
 
@@ -140,7 +151,7 @@ class Connection:
                 raise error
 
     async def _settle(self) -> None:
-        """Write down who has left, if anybody has."""
+        """Write down who has agreed or left, if anybody has."""
         if self._hosted.roster.unsettled:
             with suppress(NotWritten):  # it is written down with the next change
                 await asyncio.to_thread(self._hosted.roster.settle)
@@ -195,7 +206,7 @@ class Connection:
             }
         )
         if member.kind == "native":
-            self._put(Request(What.JOIN, "", hosted.invitation(member)).encode())
+            self._ask(_Asked(What.JOIN), Request(What.JOIN, "", hosted.invitation(member)).encode())
         else:
             self._come()
         while True:
@@ -230,6 +241,7 @@ class Connection:
             self._control(_object(text, self._limits.text))
         elif body is not None:
             self._respond(body)
+            await self._settle()
 
     def _control(self, message: dict[str, Any]) -> None:
         member, fleet = self.member, self._hosted.fleet
@@ -270,18 +282,22 @@ class Connection:
             hosted.refuse(member.client, hosted.last_round + 1, str(error))
             raise Turned("format", str(error)) from None
 
-    def _responded(self, what: What, response: Response) -> None:
+    def _responded(self, asked: _Asked, response: Response) -> None:
+        match asked.what:
+            case What.JOIN:
+                self._joined(response)
+            case What.STEP:
+                self._answered(asked.plan, response)
+
+    def _answered(self, plan: bytes, response: Response) -> None:
         member, hosted = self.member, self._hosted
         assert member is not None
-        if what is What.JOIN:
-            self._joined(response)
-        if what is not What.STEP:
+        if response.receipt:  # first: an answer may end the round, and receipts are written down then
+            hosted.receipts.take(member, response.receipt)
+        if not response.payload:
+            hosted.fleet.refuse(member.client, plan, response.reason)
             return
         taken = hosted.fleet.deliver(member.client, response)
-        if response.receipt:
-            hosted.receipts.take(member, response.receipt)
-        if taken.answer is None:
-            return
         if not taken.new:
             hosted.late(member.client)
         elif taken.answer.kind is AnswerKind.REPORT:
@@ -289,15 +305,17 @@ class Connection:
         digest = taken.answer.digest.hex()
         self.say({"type": "received", "round": taken.answer.round, "digest": digest})
         if response.receipt and taken.new:
-            self._put(Request(What.RECEIPT, hosted.federation, response.receipt).encode())
+            seen = Request(What.RECEIPT, hosted.federation, response.receipt)
+            self._ask(_Asked(What.RECEIPT), seen.encode())
 
     def _joined(self, response: Response) -> None:
-        member = self.member
+        member, roster = self.member, self._hosted.roster
         assert member is not None
         if not response.fine:
-            if not self._known:  # else what keeps a member from agreeing again may pass, and its place is its own
-                self._hosted.roster.leave(member)
+            if not roster.agreed(member):  # else what keeps it from agreeing again may pass, and its place is its own
+                roster.leave(member)
             raise Turned("terms", f"the participant did not agree: {response.reason[:200]}")
+        roster.agree(member)
         self._come()
 
     # --- what goes

@@ -17,13 +17,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sordino.client.frames import Request, Response, What
+from sordino.client.frames import Closed, Request, Response, What
 from sordino.client.invitation import Invitation
 from sordino.client.refusal import Reason
 from sordino.client.service import Listener
 from sordino.durable import NotWritten, write_whole
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.gateways import STEP, Bundle, Gather
+from sordino.fleets.web import Stopped
 from sordino.messages import Answer, Plan
 from sordino.recipe import Recipe
 from sordino.web.hosting import Hosted
@@ -144,6 +145,8 @@ class GatewayService(Listener):
                     return Response(False, reason="a gateway gathers the reports of its participants, nothing else")
                 case What.RECEIPT:
                     return Response(True)
+        except Stopped as error:  # a refusal would be final, and who is not answered asks again when this one is back
+            raise Closed(str(error)) from None
         except SordinoError as error:
             return Response(False, reason=str(error)[:300])
         except Exception:  # a request must not end the service, and the operator must see what broke

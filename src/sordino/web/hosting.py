@@ -313,7 +313,8 @@ class Hosted(Observer):
         here, needed, all_here = self.fleet.present, self.fleet.quorum, len(self.fleet.connected)
         if here >= needed:
             return ""
-        others = f"; {all_here - here} more pause, or have spent their budget" if all_here > here else ""
+        idle = all_here - here
+        others = f"; {idle} more pause, have spent their budget or cannot answer" if idle > 0 else ""
         return f"waiting for participants: {here} of at least {needed} are here{others}"
 
     @property

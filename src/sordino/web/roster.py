@@ -94,6 +94,7 @@ class Roster:
         self._networks: dict[int, str] = {}  # slot -> where its holder first came from, since the start
         self._members: dict[int, Member] = {}
         self._by_id: dict[str, Member] = {}
+        self._agreed: set[int] = set()  # slots whose holder has agreed to its invitation
         self._given: set[int] = set()  # slots that somebody has held: others are given first
         self._pending: list[bytes] = []
         self._writing = threading.Lock()
@@ -108,6 +109,9 @@ class Roster:
                 gone = self._members.pop(client, None)
                 self._by_id.pop(gone.id if gone is not None else "", None)
                 self._networks.pop(client, None)
+                self._agreed.discard(client)
+            elif entry["what"] == "agreed":
+                self._agreed.add(client)
             else:
                 member = Member(client, str(entry["id"]), str(entry["proof"]), entry["kind"])
                 self._members[client] = self._by_id[member.id] = member
@@ -141,6 +145,15 @@ class Roster:
     def holds(self, member: Member) -> bool:
         """Whether somebody still has the slot that it was given; it may have left over another connection."""
         return self._by_id.get(member.id) == member
+
+    def agreed(self, member: Member) -> bool:
+        """Whether the holder of a slot has agreed to its invitation, now or at any time before."""
+        return self.holds(member) and member.client in self._agreed
+
+    def agree(self, member: Member) -> None:
+        """Note that the holder of a slot has agreed; who has before, or has left, changes nothing."""
+        if self.holds(member) and not self.agreed(member):
+            self._note({"what": "agreed", "client": member.client})
 
     def leave(self, member: Member) -> None:
         """Free a slot: its holder said that it will not come back. Who has left already changes nothing."""
