@@ -13,7 +13,9 @@ from tests.golden import make_web
 
 
 @pytest.mark.parametrize("device", ["wasm", "webgpu"])
-def test_scores_and_gradients_of_every_network_agree_with_pytorch(browser: Browser, tmp_path: Path, device: str) -> None:
+def test_scores_and_gradients_of_every_network_agree_with_pytorch(
+    browser: Browser, tmp_path: Path, device: str
+) -> None:
     if device == "webgpu" and browser.kind != "chromium":
         pytest.skip("only Chromium brings a graphics card made of software")
     wanted = tmp_path / "wanted.json"
