@@ -222,14 +222,16 @@ def test_a_run_that_is_running_is_nobody_elses_until_its_process_is_gone(tmp_pat
     first = start(on_disk(given, tmp_path), "--out", folder, "--workers", 1)
     wait_for_round(folder, 1, first)
     first.send_signal(signal.SIGSTOP)  # so that it is not done too early
-    for arguments in (("--resume", folder), (tmp_path / "long.toml", "--out", folder)):
-        second = start(*arguments)
-        out, err = second.communicate(timeout=120)
-        assert second.returncode == 1 and out == ""
-        assert f"another process is running the run in {folder} (process {first.pid} on " in err.replace("\n", " ")
-        assert "Traceback" not in err
-    first.kill()
-    first.communicate()
+    try:
+        for arguments in (("--resume", folder), (tmp_path / "long.toml", "--out", folder)):
+            second = start(*arguments)
+            out, err = second.communicate(timeout=120)
+            assert second.returncode == 1 and out == ""
+            assert f"another process is running the run in {folder} (process {first.pid} on " in err.replace("\n", " ")
+            assert "Traceback" not in err
+    finally:
+        first.kill()
+        first.communicate()
     assert (folder / ".lock").exists() and not (folder / "result.json").exists()
     sordino.run(given, folder=folder, resume=True)
     sordino.run(given, folder=tmp_path / "peace")
