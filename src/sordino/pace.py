@@ -21,10 +21,10 @@ from torch import nn
 
 from sordino.durable import write_whole
 from sordino.errors import InvalidInput, SordinoError
+from sordino.hardware import check_device, check_workers
 from sordino.learning.datasets import cache_folder
 from sordino.learning.models import parameter_layout
 from sordino.learning.stacked import Execution, choose_width
-from sordino.places import check_device, check_workers
 
 WORTH_MEASURING = 1e9  #: records times parameters of a whole run: below it, a second of measuring does not repay
 WORTH_WORKERS = 1e9  #: below it, starting processes takes longer than it saves

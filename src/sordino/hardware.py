@@ -1,4 +1,4 @@
-"""Where a simulation may be computed: what can be refused about it before PyTorch, which takes seconds, is loaded."""
+"""What a simulation may be computed on: what can be refused about it before PyTorch, which takes seconds, is loaded."""
 
 from __future__ import annotations
 
