@@ -248,7 +248,7 @@ class _Chunk:
         self._stacked, self._randomness, self._result = stacked, randomness, result
         self._records = Records(x, y, np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes, rows)
         self._where = stacked.upload(rows)
-        self._parameters = result.parameters[self._where]
+        self._parameters = stacked.at_home(result.parameters[self._where])
         self._buffers = {name: value[self._where] for name, value in result.buffers.items()}
         self._loss = torch.zeros(len(rows), dtype=torch.float64, device=stacked.device)
         self._seen = np.zeros(len(rows), np.int64)

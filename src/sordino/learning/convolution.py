@@ -5,7 +5,8 @@ compute at half the speed of an ordinary one, and its 2x2 max pooling takes a th
 convolution is unfolded into one batched matrix product, on arrays whose fastest axis is the batch, so that every copy
 and comparison runs over long stretches of memory. Batch norm of K clients would become one of K times the channels,
 whose sums are rounded differently with K: here clients stay the slowest axis. Cross-entropy would be written out in
-Python on every step, after half a second for loading what that needs.
+Python on every step, after half a second for loading what that needs. On a GPU a dense layer's gradient would come
+turned around, to be copied into place.
 
 Results are those of PyTorch's own operators up to rounding (pooling: exactly). What these kernels do not cover
 (groups, dilation, other pooling windows) is left to PyTorch.
@@ -14,6 +15,7 @@ Results are those of PyTorch's own operators up to rounding (pooling: exactly). 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -22,6 +24,8 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 Pair = tuple[int, int]
+Many = Callable[..., Tensor]  #: a layer of all clients, whose tensors have a client axis first
+FEW = 8  #: clients that leave a GPU idle where each is one small product
 BATCH_LAST = (0, 2, 3, 4, 1)  #: [K, B, C, H, W] -> [K, C, H, W, B]
 BATCH_SECOND = (0, 4, 1, 2, 3)  #: and back
 
@@ -145,9 +149,7 @@ class _Convolution(torch.autograd.Function):
     """The rule by which vmap turns one client's convolution into all clients'."""
 
     @staticmethod
-    def forward(
-        x: Tensor, weight: Tensor, bias: Tensor | None, stride: Pair, padding: Pair, space: _Workspace
-    ) -> Tensor:
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Pair, padding: Pair, many: Many) -> Tensor:
         return functional.conv2d(x, weight, bias, stride, padding)
 
     @staticmethod
@@ -157,7 +159,8 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, *operands: Any) -> tuple[Tensor, int]:
         tensors = (_leading(v, d, info.batch_size) for v, d in zip(operands[:3], in_dims[:3], strict=True))
-        return _many_convolutions(*tensors, *operands[3:]), 0
+        stride, padding, many = operands[3:]
+        return many(*tensors, stride, padding), 0
 
 
 class _PairPool(torch.autograd.Function):
@@ -176,7 +179,70 @@ class _PairPool(torch.autograd.Function):
         return _many_pools(_leading(x, in_dims[0], info.batch_size)), 0
 
 
+class _ManyLinear(torch.autograd.Function):
+    """`[K, B, I]` by `[K, O, I]`; the gradient of the weights comes as they lie, where PyTorch's would be turned."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.has_bias = bias is not None
+        y = _in_parts(x, weight) if len(x) <= FEW else torch.bmm(x, weight.transpose(1, 2))
+        return y if bias is None else y.add_(bias.unsqueeze(1))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        of_x = torch.bmm(gradient, weight) if ctx.needs_input_grad[0] else None
+        return of_x, torch.bmm(gradient.transpose(1, 2), x), gradient.sum(1) if ctx.has_bias else None
+
+
+def _in_parts(x: Tensor, weight: Tensor) -> Tensor:
+    """The same for few clients: long sums are cut into parts, or a few of a GPU's processors do all the work."""
+    parts = next(n for n in (16, 8, 4, 2, 1) if x.shape[2] % n == 0)
+    cut = [(own.unflatten(1, (parts, -1)), w.unflatten(1, (parts, -1))) for own, w in zip(x, weight, strict=True)]
+    return torch.stack([torch.bmm(own.transpose(0, 1), w.permute(1, 2, 0)).sum(0) for own, w in cut])
+
+
+_many_linear: Callable[..., Tensor] = _ManyLinear.apply
+
+
+class _Linear(torch.autograd.Function):
+    """The rule by which vmap turns one client's dense layer into all clients'."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return functional.linear(x, weight, bias)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing to keep: gradients are those of the rule below."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *operands: Any) -> tuple[Tensor, int]:
+        return _many_linear(*(_leading(v, d, info.batch_size) for v, d in zip(operands, in_dims, strict=True))), 0
+
+
+class _GroupNorm(torch.autograd.Function):
+    """The rule by which vmap turns one client's group norm into all clients'."""
+
+    @staticmethod
+    def forward(x: Tensor, groups: int, weight: Tensor, bias: Tensor, eps: float, many: Many) -> Tensor:
+        return functional.group_norm(x, groups, weight, bias, eps)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing to keep: gradients are those of the rule below."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, x: Any, groups: Any, weight: Any, bias: Any, eps: Any, many: Any) -> Any:
+        own = zip((x, weight, bias), (in_dims[0], in_dims[2], in_dims[3]), strict=True)
+        x, weight, bias = (_leading(value, axis, info.batch_size) for value, axis in own)
+        return many(x, groups, weight, bias, eps), 0
+
+
 _convolution: Callable[..., Tensor] = _Convolution.apply
+_group_norm: Callable[..., Tensor] = _GroupNorm.apply
+_linear: Callable[..., Tensor] = _Linear.apply
 _pair_pool: Callable[..., Tensor] = _PairPool.apply
 
 
@@ -193,19 +259,33 @@ def _padding(given: Any, kernel: Pair, stride: Pair) -> Pair | None:
     return _pair(given)
 
 
+def _compiled() -> ModuleType | None:
+    """Kernels for GPUs, where Triton is there to compile them."""
+    try:
+        from sordino.learning import gpu_kernels
+    except ImportError:
+        return None
+    return gpu_kernels
+
+
 class ClientKernels(TorchFunctionMode):
     """Inside it, and under `vmap`, batch norm, cross-entropy and (if `unfolded`) convolutions and pooling are ours.
+
+    On a GPU dense layers are too, and, where Triton is there, group norm and other convolutions (gpu_kernels.py).
 
     One gradient is computed at a time: its backward pass ends before the next forward pass begins.
     """
 
-    def __init__(self, unfolded: bool = True) -> None:
+    def __init__(self, unfolded: bool = True, on_gpu: bool = False) -> None:
         super().__init__()
-        self._space = _Workspace()
+        space, self._compiled = _Workspace(), _compiled() if unfolded and on_gpu else None
+        self._unfolded: Many = lambda *operands: _many_convolutions(*operands, space)
         self._rules: dict[Any, Callable[..., Tensor | None]] = {
             functional.batch_norm: self._batch_norm,
             functional.cross_entropy: self._cross_entropy,
         }
+        if on_gpu:
+            self._rules |= {functional.linear: self._dense, functional.group_norm: self._group_norm}
         if unfolded:
             self._rules |= {
                 torch.conv2d: self._convolution,
@@ -278,7 +358,28 @@ class ClientKernels(TorchFunctionMode):
         sides = _padding(padding, kernel, stride)
         if input.ndim != 4 or groups != 1 or _pair(dilation) != (1, 1) or sides is None:
             return None
-        return _convolution(input, weight, bias, stride, sides, self._space)
+        compiled = self._compiled if stride == (1, 1) else None
+        many = compiled.GatheredConvolutions.apply if compiled else self._unfolded
+        return _convolution(input, weight, bias, stride, sides, many)
+
+    def _group_norm(
+        self,
+        input: Tensor,
+        num_groups: int,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-5,
+    ) -> Tensor | None:
+        compiled = self._compiled
+        if compiled is None or weight is None or bias is None or input.ndim != 4:
+            return None
+        if not compiled.normalises(input.shape[1], num_groups):
+            return None
+        return _group_norm(input, num_groups, weight, bias, eps, compiled.GroupNorms.apply)
+
+    @staticmethod
+    def _dense(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
+        return _linear(input, weight, bias) if input.ndim == 2 else None
 
     def _pool(
         self,

@@ -16,6 +16,7 @@ from fnmatch import fnmatchcase
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam
 
 from sordino.errors import InvalidInput
 
@@ -143,10 +144,22 @@ class Adam(Optimizer):
 
     def step(self, parameters: Tensor, gradient: Tensor, state: State, t: int, lr: float) -> None:
         first, second = self.betas
+        if parameters.is_cuda:
+            _one_pass(self, parameters, gradient, state, t, lr)
+            return
         mean = state["mean"].lerp_(gradient, 1 - first)
         square = state["square"].mul_(second).addcmul_(gradient, gradient, value=1 - second)
         root = square.sqrt().div_(math.sqrt(1 - second ** (t + 1))).add_(self.epsilon)
         parameters.addcdiv_(mean, root, value=-lr / (1 - first ** (t + 1)))
+
+
+def _one_pass(given: Adam, parameters: Tensor, gradient: Tensor, state: State, t: int, lr: float) -> None:
+    """Adam's step in one kernel: a GPU reads and writes each array once."""
+    done = torch.full((), float(t), device=parameters.device)
+    adam(
+        [parameters], [gradient], [state["mean"]], [state["square"]], [], [done], fused=True, amsgrad=False,
+        beta1=given.betas[0], beta2=given.betas[1], lr=lr, weight_decay=0.0, eps=given.epsilon, maximize=False,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

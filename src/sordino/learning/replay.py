@@ -20,11 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Step = Callable[[Sequence[Tensor]], tuple[Tensor, ...]]  #: inputs `[w, ...]` to outputs `[w, ...]`
+Output = Tensor | Sequence[Tensor]  #: `[w, ...]`, or pieces `[w, n_i]` of one output `[w, n]`
+Step = Callable[[Sequence[Tensor]], Sequence[Output]]  #: inputs `[w, ...]` to outputs
 Shape = tuple[tuple[tuple[int, ...], torch.dtype], ...]
+Key = tuple[int, bool, Shape]
 
-FEWEST = 4  #: fewer rows take a GPU as long
+EXACT = 8  #: so few rows may each be a large network: none is computed for nothing
 MOST = 128  #: recordings that one model may keep
+HOME = -(2**31)  #: the slot of a first input that stays where it is
 
 
 class Replayer:
@@ -35,24 +38,32 @@ class Replayer:
     """
 
     def __init__(self) -> None:
-        self._seen: set[tuple[int, Shape]] = set()
-        self._recordings: dict[tuple[int, Shape], _Recording] = {}
+        self._seen: set[Key] = set()
+        self._recordings: dict[Key, _Recording] = {}
+        self._home: Tensor | None = None
         self._places: dict[tuple[int, tuple[int, ...], torch.dtype], Tensor] = {}
         self._pool: Any = None
         self._possible = True
 
+    def home(self, values: Tensor) -> Tensor:
+        """A copy of the values which, as a first input, need not be copied; the next one may take its place."""
+        self._home = self._place(HOME, rounded(len(values)), values)[: len(values)].copy_(values)
+        return self._home
+
     def run(self, step: Step, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The outputs of the step; inputs that it changes in place must be among them."""
-        rows = len(inputs[0])
-        key = rounded(rows), tuple((tuple(value.shape[1:]), value.dtype) for value in inputs)
-        places = [self._place(slot, key[0], value) for slot, value in enumerate(inputs)]
+        rows, at_home = len(inputs[0]), inputs[0] is self._home
+        key = rounded(rows), at_home, tuple((tuple(value.shape[1:]), value.dtype) for value in inputs)
+        places = [
+            self._place(HOME if at_home and not slot else slot, key[0], value) for slot, value in enumerate(inputs)
+        ]
         if key not in self._recordings and not self._record(step, key, places):
             # With as many rows as a recording has: libraries choose their kernels, and with them last bits, by that.
-            return _filled(places, inputs, rows, lambda: step(places))
+            return _filled(places, inputs, rows, lambda: tuple(_joined(value) for value in step(places)))
         recording = self._recordings[key]
         return _filled(recording.inputs, inputs, rows, recording.replay)
 
-    def _record(self, step: Step, key: tuple[int, Shape], places: Sequence[Tensor]) -> bool:
+    def _record(self, step: Step, key: Key, places: Sequence[Tensor]) -> bool:
         first = key not in self._seen
         self._seen.add(key)
         if first or not self._possible or len(self._recordings) >= MOST:
@@ -72,10 +83,18 @@ class Replayer:
         """The step with its outputs in shared memory too: a gradient for each recording would be too much to keep."""
 
         def placed(inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-            outputs = step(inputs)
-            return tuple(self._place(~slot, len(value), value).copy_(value) for slot, value in enumerate(outputs))
+            return tuple(self._kept(~slot, value) for slot, value in enumerate(step(inputs)))
 
         return placed
+
+    def _kept(self, slot: int, value: Output) -> Tensor:
+        if isinstance(value, Tensor):
+            return self._place(slot, len(value), value).copy_(value)
+        widths = [piece.shape[1] for piece in value]
+        place = self._place(slot, len(value[0]), value[0].new_empty(0, sum(widths)))
+        for part, piece in zip(torch.split(place, widths, dim=1), value, strict=True):
+            part.copy_(piece)
+        return place
 
     def _place(self, slot: int, rows: int, like: Tensor) -> Tensor:
         """Memory for one input or output, shared by all recordings: `[rows, ...]` of an array as long as any so far."""
@@ -87,8 +106,14 @@ class Replayer:
 
 def rounded(rows: int) -> int:
     """The row count that is computed for so many rows: a multiple of four, one of sixteen from 2^k to 2^(k + 1)."""
-    unit = max(FEWEST, (1 << (rows - 1).bit_length()) // 32)
+    if rows <= EXACT:
+        return rows
+    unit = max(4, (1 << (rows - 1).bit_length()) // 32)
     return -(-rows // unit) * unit
+
+
+def _joined(value: Output) -> Tensor:
+    return value if isinstance(value, Tensor) else torch.cat(list(value), dim=1)
 
 
 @cache
@@ -109,7 +134,7 @@ class _Recording:
             # Only this thread is held to what a graph allows: others may go on using the GPU meanwhile.
             self._graph.capture_begin(pool=pool, capture_error_mode="thread_local")
             try:
-                self._outputs = step(inputs)
+                self._outputs = tuple(_joined(value) for value in step(inputs))
             finally:
                 self._graph.capture_end()
         torch.cuda.current_stream(stream.device).wait_stream(stream)
@@ -124,7 +149,8 @@ def _filled(
 ) -> tuple[Tensor, ...]:
     """What is computed from the places once the inputs have been copied there: the rows that were asked for."""
     for place, value in zip(places, inputs, strict=True):
-        place[:rows].copy_(value)
+        if place.data_ptr() != value.data_ptr():
+            place[:rows].copy_(value)
     return tuple(value[:rows] for value in compute())
 
 

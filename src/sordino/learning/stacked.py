@@ -29,7 +29,7 @@ from torch.nn.modules.batchnorm import _NormBase as TracksStatistics
 from sordino.errors import InvalidInput
 from sordino.learning.convolution import ClientKernels
 from sordino.learning.optimizers import check_count, check_positive
-from sordino.learning.replay import Replayer
+from sordino.learning.replay import Output, Replayer
 from sordino.randomness import Words
 
 Loss = Callable[[Tensor, Tensor], Tensor]  #: scores [B, ...] and labels [B] -> the mean loss
@@ -50,6 +50,8 @@ class TakesMasks(Protocol):
 @dataclass(frozen=True)
 class Execution:
     """How a cohort is computed: `width` copies of the model at a time (1: a plain loop), with which convolutions.
+
+    `unfolded=False` are PyTorch's; otherwise they are ours, which on a GPU with Triton need no unfolding.
 
     A client's result is the same to the last bit for every width from 2 up, but differs from a loop's by rounding:
     choose once for a run, and keep the choice with it. The promise holds for unfolded convolutions only: PyTorch's
@@ -87,7 +89,7 @@ class StackedModel:
         self._model = copy.deepcopy(model).to(device).train()
         self._loss = loss
         self.execution = execution
-        self._kernels = ClientKernels(execution.unfolded)
+        self._kernels = ClientKernels(execution.unfolded, on_gpu=device.type == "cuda")
         self._replayer = Replayer() if device.type == "cuda" else None
         trained = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
         if not trained:
@@ -180,6 +182,10 @@ class StackedModel:
         own = dict(self._model.named_buffers())
         return {name: own[name].expand(clients, *own[name].shape).clone() for name in self._changing}
 
+    def at_home(self, parameters: Tensor) -> Tensor:
+        """Parameters `[w, d]` of those who train next, where no step has to copy them first."""
+        return parameters if self._replayer is None else self._replayer.home(parameters)
+
     def gradients(self, parameters: Tensor, buffers: Buffers, batch: Batch) -> tuple[Tensor, Tensor]:
         """Gradients `[w, d]` and mean losses `[w]` of w clients; their buffers `[w, ...]` change in place.
 
@@ -218,12 +224,12 @@ class StackedModel:
             before.copy_(after)
         return gradient, loss
 
-    def _gradients_of(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def _gradients_of(self, inputs: Sequence[Tensor]) -> tuple[Output, ...]:
         """The same with all tensors in a row, as a recording has them, and with the buffers that it changes."""
         parameters, x, y, *others = inputs
         buffers = dict(zip(self._changing, others, strict=False))
-        gradient, loss = self._together(parameters, buffers, Batch(x, y, tuple(others[len(buffers) :])))
-        return gradient, loss, *buffers.values()
+        pieces, loss = self._pieces(parameters, buffers, Batch(x, y, tuple(others[len(buffers) :])))
+        return pieces, loss, *buffers.values()
 
     def _named(self, flat: Tensor) -> dict[str, Tensor]:
         """Views of `[..., d]` as the model's tensors; the gradient of a split is one concatenation."""
@@ -236,11 +242,15 @@ class StackedModel:
         return self._loss(functional_call(self._model, (named, buffers), inputs), y)
 
     def _together(self, parameters: Tensor, buffers: Buffers, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Clients share nothing, so the gradient of the sum of their losses is the gradient of each."""
-        flat = parameters.detach().requires_grad_()
+        pieces, loss = self._pieces(parameters, buffers, batch)
+        return torch.cat(pieces, dim=1), loss
+
+    def _pieces(self, parameters: Tensor, buffers: Buffers, batch: Batch) -> tuple[list[Tensor], Tensor]:
+        """The gradients of all tensors, `[w, n]` each: as clients share nothing, the losses' sum has those of each."""
+        named = {name: piece.requires_grad_() for name, piece in self._named(parameters.detach()).items()}
         try:
             with self._kernels:
-                loss = vmap(self._one_loss)(self._named(flat), buffers, batch.x, batch.y, *batch.masks)
+                loss = vmap(self._one_loss)(named, buffers, batch.x, batch.y, *batch.masks)
         except RuntimeError as error:
             if "vmap" not in str(error):
                 raise
@@ -248,8 +258,8 @@ class StackedModel:
                 f"the model cannot be computed for many clients at once: {error}. "
                 "Train one client at a time: execution=LOOP"
             ) from error
-        (gradient,) = torch.autograd.grad(loss.sum(), flat)
-        return gradient, loss.detach()
+        found = torch.autograd.grad(loss.sum(), list(named.values()), materialize_grads=True)
+        return [piece.flatten(1) for piece in found], loss.detach()
 
     def _one_by_one(self, parameters: Tensor, buffers: Buffers, batch: Batch) -> tuple[Tensor, Tensor]:
         """Plain autograd, one client after the other: what a real client computes."""
