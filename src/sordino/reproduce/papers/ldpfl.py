@@ -193,7 +193,7 @@ EXPERIMENTS = [
     *(_reading(name) for name in READINGS),
     Experiment(
         "fashion-mnist-own-start", "Fashion-MNIST, every network starts by itself", "ldpfl-fashion-mnist",
-        ("method.extractor.start=own",), QUICK_TEN, where="not in the paper", priority=3,
+        ("rounds.count=10", "method.extractor.start=own"), QUICK_TEN, where="not in the paper", priority=3,
     ),
     Experiment(
         "silo-dp", "MNIST: DP-SGD in two silos, budget 0.5 for a record more or less", "ldpfl-mnist-silo-dp",
