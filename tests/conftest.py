@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 
-if shutil.which("nvidia-smi") is None:
+import torch
+
+if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")

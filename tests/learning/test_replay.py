@@ -48,6 +48,19 @@ class Small(nn.Module):
         return self.fc(functional.relu(functional.max_pool2d(self.norm(self.conv(x)), 2)).flatten(1))
 
 
+class Deeper(nn.Module):
+    """Two convolutions, the second with as many channels as a product takes at a time, and the compiled group norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 16, 3, padding=1), nn.Conv2d(16, 32, 3)
+        self.norm, self.other, self.fc = nn.GroupNorm(4, 16), nn.GroupNorm(8, 32), nn.Linear(800, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = functional.relu(self.norm(self.first(x)), inplace=True)
+        return self.fc(functional.max_pool2d(functional.relu(self.other(self.second(y))), 2).flatten(1))
+
+
 class Waiting(nn.Module):
     """Its code brings numbers from the processor's memory in every step, which no graph can hold."""
 
@@ -178,6 +191,16 @@ def test_a_gpu_agrees_with_the_processor_to_five_digits(norm: str, optimizer: Op
         for name, value in wanted.buffers.items():
             assert torch.allclose(found.buffers[name].cpu().float(), value.float(), rtol=1e-3, atol=1e-3)
     assert replayer(trainer)._recordings
+
+
+@needs_gpu
+@pytest.mark.parametrize("sizes", [UNEQUAL, [200, 200], [64] * 40], ids=["unequal", "few", "many"])
+def test_compiled_convolutions_and_group_norm_agree_with_the_processors(sizes: list[int]) -> None:
+    model, clients = made(Deeper), data(sizes)
+    training = LocalTraining(SGD(0.01), epochs=2, batch_size=10)
+    wanted = train_cohort(model, flat(model), clients, training, stream(len(clients)))
+    found = CohortTrainer(model, device="cuda").train(flat(model), clients, training, stream(len(clients)))
+    assert relative(found.parameters, wanted.parameters) < 1e-5
 
 
 @needs_gpu

@@ -8,7 +8,7 @@ from 2 up. It agrees with `train_one`, the plain training of a real client, to r
 makes of rounding: batch norm over three records magnifies a change in the last bit a thousandfold.
 
 On a GPU, clients are computed by the hundred and a step is recorded once and replayed (see replay.py). Results agree
-with the processor's to 1e-5 (rounded float32, never TF32) and are the same whenever the same cohort is trained again on
+with the processor's to 1e-5 (float32, never TF32 alone) and are the same whenever the same cohort is trained again on
 the same machine, but not to the last bit beside other clients; private training adds up gradients in no fixed order.
 
 Losses, failures, step counts and running statistics stay with the client: they are not part of any report.

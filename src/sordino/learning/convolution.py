@@ -15,6 +15,7 @@ Results are those of PyTorch's own operators up to rounding (pooling: exactly). 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -259,13 +260,20 @@ def _padding(given: Any, kernel: Pair, stride: Pair) -> Pair | None:
     return _pair(given)
 
 
-def _compiled() -> ModuleType | None:
-    """Kernels for GPUs, where Triton is there to compile them."""
+@cache
+def _compiled(gpu: torch.device) -> ModuleType | None:
+    """Kernels for a GPU, where Triton is there and can compile them."""
     try:
         from sordino.learning import gpu_kernels
     except ImportError:
         return None
-    return gpu_kernels
+    return gpu_kernels if gpu_kernels.works(gpu) else None
+
+
+def _plain(*tensors: Tensor | None) -> bool:
+    """Float32 as it is, which is what our own layers for GPUs compute."""
+    given = [tensor for tensor in tensors if tensor is not None]
+    return all(tensor.dtype == torch.float32 for tensor in given) and not torch.is_autocast_enabled("cuda")
 
 
 class ClientKernels(TorchFunctionMode):
@@ -276,27 +284,25 @@ class ClientKernels(TorchFunctionMode):
     One gradient is computed at a time: its backward pass ends before the next forward pass begins.
     """
 
-    def __init__(self, unfolded: bool = True, on_gpu: bool = False) -> None:
+    def __init__(self, unfolded: bool = True, gpu: torch.device | None = None) -> None:
         super().__init__()
-        space, self._compiled = _Workspace(), _compiled() if unfolded and on_gpu else None
+        space, self._compiled = _Workspace(), _compiled(gpu) if unfolded and gpu else None
         self._unfolded: Many = lambda *operands: _many_convolutions(*operands, space)
-        self._rules: dict[Any, Callable[..., Tensor | None]] = {
-            functional.batch_norm: self._batch_norm,
-            functional.cross_entropy: self._cross_entropy,
-        }
-        if on_gpu:
-            self._rules |= {functional.linear: self._dense, functional.group_norm: self._group_norm}
+        # By name: an object that holds its own methods, and so its workspace, outlives its last use.
+        self._rules: dict[Any, str] = {functional.batch_norm: "_batch_norm", functional.cross_entropy: "_cross_entropy"}
+        if gpu:
+            self._rules |= {functional.linear: "_dense", functional.group_norm: "_group_norm"}
         if unfolded:
             self._rules |= {
-                torch.conv2d: self._convolution,
-                functional.max_pool2d: self._pool,
-                torch.max_pool2d: self._pool,
-                torch.Tensor.view: self._view,
+                torch.conv2d: "_convolution",
+                functional.max_pool2d: "_pool",
+                torch.max_pool2d: "_pool",
+                torch.Tensor.view: "_view",
             }
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         rule = self._rules.get(func)
-        result = rule(*args, **(kwargs or {})) if rule else None
+        result = getattr(self, rule)(*args, **(kwargs or {})) if rule else None
         return func(*args, **(kwargs or {})) if result is None else result
 
     @staticmethod
@@ -358,7 +364,9 @@ class ClientKernels(TorchFunctionMode):
         sides = _padding(padding, kernel, stride)
         if input.ndim != 4 or groups != 1 or _pair(dilation) != (1, 1) or sides is None:
             return None
-        compiled = self._compiled if stride == (1, 1) else None
+        compiled = self._compiled if stride == (1, 1) and _plain(input, weight, bias) else None
+        if compiled and not compiled.convolves(input.shape, weight.shape, sides):
+            compiled = None
         many = compiled.GatheredConvolutions.apply if compiled else self._unfolded
         return _convolution(input, weight, bias, stride, sides, many)
 
@@ -373,13 +381,14 @@ class ClientKernels(TorchFunctionMode):
         compiled = self._compiled
         if compiled is None or weight is None or bias is None or input.ndim != 4:
             return None
-        if not compiled.normalises(input.shape[1], num_groups):
+        if not compiled.normalises(input.shape[1], num_groups) or not _plain(input, weight, bias):
             return None
         return _group_norm(input, num_groups, weight, bias, eps, compiled.GroupNorms.apply)
 
     @staticmethod
     def _dense(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
-        return _linear(input, weight, bias) if input.ndim == 2 else None
+        usual = input.ndim == weight.ndim == 2 and (bias is None or bias.ndim == 1) and _plain(input, weight, bias)
+        return _linear(input, weight, bias) if usual else None
 
     def _pool(
         self,

@@ -3,8 +3,8 @@
 A GPU waits for its memory most of the time, so that what counts is how often an array is read or written. Unfolding
 writes every pixel nine or twenty-five times before a product reads it back: here a product gathers the windows while it
 multiplies. PyTorch's group norm under `vmap` goes over its arrays a dozen times: here two or three times. The fastest
-axis of all arrays is the channels. Products are float32's: plain, or of factors that are split into TF32 numbers whose
-three products leave nothing out. Sums have a fixed order: the same step gives the same bits again.
+axis of all arrays is the channels. Products are float32's: plain, or of factors that are each split into two TF32
+numbers, which keep 22 of their 24 bits. Sums have a fixed order: the same step gives the same bits again.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 CHANNELS_LAST = (0, 1, 3, 4, 2)  #: [K, B, C, H, W] -> [K, B, H, W, C]
-CHANNELS_THIRD = (0, 1, 4, 2, 3)  #: and back
+LIMIT = 2**31  #: values of one client that its kernels can count
 WAVES = 264  #: programs that fill a large GPU twice: with fewer, a sum over pixels is cut into parts
 
 Pair = tuple[int, int]
@@ -123,17 +124,24 @@ def _weights(
 SPLIT, PLAIN = "tf32x3", "ieee"  #: which of the two is faster was measured
 
 
+def _empty(like: Tensor, clients: int, images: int, channels: int, height: int, width: int) -> Tensor:
+    """`[K, B, C, H, W]` whose fastest axis is the channels: no view, which could not be changed in place."""
+    shape = (clients, images, channels, height, width)
+    strides = (images * height * width * channels, height * width * channels, 1, width * channels, channels)
+    return torch.empty_strided(shape, strides, dtype=like.dtype, device=like.device)
+
+
 def _power(value: int, least: int, most: int) -> int:
     return max(least, min(most, 1 << (value - 1).bit_length()))
 
 
 def _convolved(x: Tensor, w: Tensor, bias: Tensor | None, kernel: Pair, stride: Pair, padding: Pair) -> Tensor:
-    """`x [K, B, H, W, C]` by `w [K, kh * kw * C, O]`, both contiguous, to `[K, B, oh, ow, O]`."""
+    """`x [K, B, H, W, C]` by `w [K, kh * kw * C, O]`, both contiguous, to `[K, B, O, oh, ow]`."""
     clients, images, height, width, channels = x.shape
     outputs = w.shape[2]
     tall = (height + 2 * padding[0] - kernel[0]) // stride[0] + 1
     wide = (width + 2 * padding[1] - kernel[1]) // stride[1] + 1
-    y = x.new_empty(clients, images, tall, wide, outputs)
+    y = _empty(x, clients, images, outputs, tall, wide)
     positions = images * tall * wide
     flat = channels < 16
     rows, columns = _power(positions, 16, 128), _power(outputs, 16, 64)
@@ -176,21 +184,22 @@ class GatheredConvolutions(torch.autograd.Function):
         taps = weight.permute(0, 3, 4, 2, 1).flatten(1, 3).contiguous()
         ctx.save_for_backward(last, weight)
         ctx.geometry, ctx.has_bias = (kernel, stride, padding), bias is not None
-        y = _convolved(last, taps, None if bias is None else bias.contiguous(), kernel, stride, padding)
-        return y.permute(CHANNELS_THIRD)
+        return _convolved(last, taps, None if bias is None else bias.contiguous(), kernel, stride, padding)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (last, weight), (kernel, stride, padding) = ctx.saved_tensors, ctx.geometry
         g = gradient.permute(CHANNELS_LAST).contiguous()
         clients, outputs, channels = weight.shape[:3]
-        of_weight = _weight_gradient(last, g, kernel, stride, padding)
-        of_weight = of_weight.view(clients, *kernel, channels, outputs).permute(0, 4, 3, 1, 2)
-        of_x = None
+        of_x = of_weight = None
+        if ctx.needs_input_grad[1]:
+            of_weight = _weight_gradient(last, g, kernel, stride, padding)
+            of_weight = of_weight.view(clients, *kernel, channels, outputs).permute(0, 4, 3, 1, 2)
         if ctx.needs_input_grad[0]:
             turned = weight.flip(3, 4).permute(0, 3, 4, 1, 2).flatten(1, 3).contiguous()
             around = (kernel[0] - 1 - padding[0], kernel[1] - 1 - padding[1])
-            of_x = _convolved(g, turned, None, kernel, (1, 1), around).permute(CHANNELS_THIRD)
+            of_x = _convolved(g, turned, None, kernel, (1, 1), around)
         return of_x, of_weight, g.sum((1, 2, 3)) if ctx.has_bias else None, None, None
 
 
@@ -288,7 +297,7 @@ class GroupNorms(torch.autograd.Function):
         last = x.permute(CHANNELS_LAST).contiguous()
         own = weight.contiguous()
         clients, images, tall, wide, channels = last.shape
-        y = torch.empty_like(last)
+        y = _empty(last, clients, images, channels, tall, wide)
         mean, scale = (last.new_empty(clients * images, groups) for _ in range(2))
         rows = _rows(tall * wide, channels)
         _normalise[(clients * images,)](
@@ -296,20 +305,21 @@ class GroupNorms(torch.autograd.Function):
             tall * wide, channels, groups, rows, num_warps=4,
         )  # fmt: skip
         ctx.save_for_backward(last, own, mean, scale)
-        return y.permute(CHANNELS_THIRD)
+        return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         last, own, mean, scale = ctx.saved_tensors
         g = gradient.permute(CHANNELS_LAST).contiguous()
         clients, images, tall, wide, channels = last.shape
-        of_x = torch.empty_like(last)
+        of_x = _empty(last, clients, images, channels, tall, wide)
         of_weight, of_bias = (last.new_empty(clients, images, channels) for _ in range(2))
         _normalise_back[(clients * images,)](
             last, g, own, mean, scale, of_x, of_weight, of_bias, images,
             tall * wide, channels, mean.shape[1], _rows(tall * wide, channels), num_warps=4,
         )  # fmt: skip
-        return of_x.permute(CHANNELS_THIRD), None, of_weight.sum(1), of_bias.sum(1), None
+        return of_x, None, of_weight.sum(1), of_bias.sum(1), None
 
 
 def _rows(pixels: int, channels: int) -> int:
@@ -317,9 +327,25 @@ def _rows(pixels: int, channels: int) -> int:
     return _power(pixels, 1, max(1, 4096 // channels))
 
 
+def convolves(x: torch.Size, weight: torch.Size, padding: Pair) -> bool:
+    """Whether `GatheredConvolutions` can do it with one client's images `[B, C, H, W]` and weights `[O, C, kh, kw]`."""
+    tall, wide = x[2] + 2 * padding[0] - weight[2] + 1, x[3] + 2 * padding[1] - weight[3] + 1
+    return max(x.numel(), x[0] * weight[0] * tall * wide) < LIMIT
+
+
+def works(device: torch.device) -> bool:
+    """Whether kernels can be compiled and started there: Triton wants a C compiler, and not every GPU can do all."""
+    try:
+        image = torch.ones(2, 1, 1, 3, 3, device=device)
+        found = GatheredConvolutions.apply(image, torch.ones(2, 1, 1, 3, 3, device=device), None, (1, 1), (0, 0))
+        return bool((found == 9).all())
+    except Exception:  # whatever it is that Triton, the compiler or the driver is missing
+        return False
+
+
 def normalises(channels: int, groups: int) -> bool:
     """Whether `GroupNorms` can do it."""
     return all(n & (n - 1) == 0 for n in (channels, groups)) and 2 <= channels <= 1024
 
 
-__all__ = ["GatheredConvolutions", "GroupNorms", "normalises"]
+__all__ = ["GatheredConvolutions", "GroupNorms", "convolves", "normalises", "works"]

@@ -105,7 +105,7 @@ class Replayer:
 
 
 def rounded(rows: int) -> int:
-    """The row count that is computed for so many rows: a multiple of four, one of sixteen from 2^k to 2^(k + 1)."""
+    """The row count that is computed for so many rows: few as they are, or one of sixteen from 2^k to 2^(k + 1)."""
     if rows <= EXACT:
         return rows
     unit = max(4, (1 << (rows - 1).bit_length()) // 32)

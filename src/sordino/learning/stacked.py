@@ -53,9 +53,9 @@ class Execution:
 
     `unfolded=False` are PyTorch's; otherwise they are ours, which on a GPU with Triton need no unfolding.
 
-    A client's result is the same to the last bit for every width from 2 up, but differs from a loop's by rounding:
-    choose once for a run, and keep the choice with it. The promise holds for unfolded convolutions only: PyTorch's
-    own pick their algorithm by the number of clients where networks are large.
+    On a processor a client's result is the same to the last bit for every width from 2 up, but differs from a loop's by
+    rounding: choose once for a run, and keep the choice with it. The promise holds for unfolded convolutions only:
+    PyTorch's own pick their algorithm by the number of clients where networks are large.
     """
 
     width: int = 16
@@ -89,7 +89,7 @@ class StackedModel:
         self._model = copy.deepcopy(model).to(device).train()
         self._loss = loss
         self.execution = execution
-        self._kernels = ClientKernels(execution.unfolded, on_gpu=device.type == "cuda")
+        self._kernels = ClientKernels(execution.unfolded, gpu=device if device.type == "cuda" else None)
         self._replayer = Replayer() if device.type == "cuda" else None
         trained = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
         if not trained:
@@ -184,7 +184,10 @@ class StackedModel:
 
     def at_home(self, parameters: Tensor) -> Tensor:
         """Parameters `[w, d]` of those who train next, where no step has to copy them first."""
-        return parameters if self._replayer is None else self._replayer.home(parameters)
+        if self._replayer is None:
+            return parameters
+        with self._enough_memory(len(parameters)):
+            return self._replayer.home(parameters)
 
     def gradients(self, parameters: Tensor, buffers: Buffers, batch: Batch) -> tuple[Tensor, Tensor]:
         """Gradients `[w, d]` and mean losses `[w]` of w clients; their buffers `[w, ...]` change in place.
@@ -193,13 +196,18 @@ class StackedModel:
         """
         if self.device.type == "cpu":
             return self._for_each(parameters, buffers, batch)
+        # Triton starts its kernels on the GPU that is the current one, wherever their arrays are.
+        with self._enough_memory(len(parameters)), torch.cuda.device(self.device), _whole_precision():
+            return self._for_each(parameters, buffers, batch)
+
+    @contextmanager
+    def _enough_memory(self, clients: int) -> Iterator[None]:
         try:
-            with _whole_precision():
-                return self._for_each(parameters, buffers, batch)
+            yield
         except torch.OutOfMemoryError as error:
             raise InvalidInput(
-                f"{len(parameters)} clients at once do not fit into the GPU's memory: "
-                f"use execution=Execution({max(LEAST_WIDTH, len(parameters) // 2)}) or fewer"
+                f"{clients} clients at once do not fit into the GPU's memory: "
+                f"use execution=Execution({max(LEAST_WIDTH, clients // 2)}) or fewer"
             ) from error
 
     def _for_each(self, parameters: Tensor, buffers: Buffers, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -232,7 +240,7 @@ class StackedModel:
         return pieces, loss, *buffers.values()
 
     def _named(self, flat: Tensor) -> dict[str, Tensor]:
-        """Views of `[..., d]` as the model's tensors; the gradient of a split is one concatenation."""
+        """Views of `[..., d]` as the model's tensors."""
         pieces = torch.split(flat, list(self.sizes.values()), dim=-1)
         lead = flat.shape[:-1]
         return {name: piece.view(*lead, *self.shapes[name]) for name, piece in zip(self.shapes, pieces, strict=True)}
@@ -259,7 +267,7 @@ class StackedModel:
                 "Train one client at a time: execution=LOOP"
             ) from error
         found = torch.autograd.grad(loss.sum(), list(named.values()), materialize_grads=True)
-        return [piece.flatten(1) for piece in found], loss.detach()
+        return [g.reshape(len(g), self.sizes[name]) for name, g in zip(named, found, strict=True)], loss.detach()
 
     def _one_by_one(self, parameters: Tensor, buffers: Buffers, batch: Batch) -> tuple[Tensor, Tensor]:
         """Plain autograd, one client after the other: what a real client computes."""
