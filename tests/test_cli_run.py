@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from sordino import runs
+from sordino.durable import NotWritten
 from sordino.fleets import simulated
 from sordino.recipe import Recipe, shipped
+from sordino.report.compare import compare
 from sordino.report.folder import RunFolder
 from tests.engine.tiny import TINY, TWO_POINT, left, recipe
 
@@ -146,6 +148,43 @@ print(json.dumps([(result.exit_code, result.stderr) for result in results]))
     )
     for (exit_code, said), sentence in zip(json.loads(done.stdout), wanted, strict=True):
         assert exit_code == 1 and said.startswith("Refused: ") and sentence in said
+
+
+def test_a_place_that_cannot_be_written_to_is_refused_before_anything_heavy_is_loaded(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "loose").symlink_to("nowhere")
+    (tmp_path / "fixed").mkdir(mode=0o555)
+    for name in ("runs", "sweeps", "reproduction"):
+        (tmp_path / name).touch()  # where the commands write unless told otherwise
+    tmp_path.chmod(0o777)
+    places = {"file": "file", "file/x/y": "file", "loose": "loose", "fixed": "fixed", "fixed/x/y": "fixed"}
+    beginnings = ["run quickstart", "sweep quickstart", "reproduce webfed", "compare file"]
+    asked = [(f"{words} --out {place}", guilty) for words in beginnings for place, guilty in places.items()]
+    asked += [("run quickstart", "runs"), ("sweep quickstart", "sweeps"), ("reproduce webfed", "reproduction")]
+    asked += [("reproduce webfed --out new --docs file/x", "file"), ("serve quickstart --folder file/x", "file")]
+    asked += [("client init file --data digits --budget 5", "file"), ("join http://localhost:1 --folder file", "file")]
+    asked += [("deploy init file --recipe quickstart --host localhost", "file")]
+    code = """
+import json, os, sys
+from typer.testing import CliRunner
+from sordino.cli import app
+if os.geteuid() == 0:
+    os.setuid(65534)  # nothing is read-only to root
+results = [CliRunner().invoke(app, command) for command in json.load(sys.stdin)]
+heavy = sorted({"torch", "numpy", "scipy", "pydantic"} & set(sys.modules))
+print(json.dumps([heavy, [(result.exit_code, result.stdout, result.stderr) for result in results]]))
+"""
+    given = json.dumps([words.split() for words, _ in asked])
+    done = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, text=True, cwd=tmp_path)
+    heavy, results = json.loads(done.stdout)
+    assert heavy == []
+    for (words, guilty), (exit_code, said, refusal) in zip(asked, results, strict=True):
+        why = f": {guilty} is read-only to you. " if guilty == "fixed" else f": {guilty} is not a folder. "
+        remedy = f"(chmod u+wx {guilty})" if guilty == "fixed" else f"or move {guilty} away"
+        assert (exit_code, said) == (1, ""), words
+        assert refusal.startswith("Refused: nothing can be written to ") and why in refusal and remedy in refusal, words
+        assert "Choose another place (" in refusal
+    assert (tmp_path / "file").read_text() == "mine" and not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -355,8 +394,10 @@ def test_a_comparison_is_written_into_a_folder_and_never_over_a_file(tiny, tmp_p
     (tmp_path / "notes.txt").write_text("mine")
     for out in (tmp_path / "notes.txt", tmp_path / "notes.txt/deeper"):
         refused = sordino("compare", tmp_path / "run", "--out", out, exit_code=1)
-        assert refused.stderr.startswith("Refused: a comparison is written into a folder")
+        assert refused.stderr.startswith("Refused: nothing can be written to")
         assert "--out" in refused.stderr and "Traceback" not in refused.output
+        with pytest.raises(NotWritten, match="a comparison is written into a folder"):
+            compare([tmp_path / "run"]).write(out)
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 

@@ -126,7 +126,11 @@ def read_data(recipe: Recipe) -> Dataset:
     dataset = source_of(data, recipe.seed)
     train, test = _cut(dataset.train, data.train_limit), _cut(dataset.test, data.test_limit)
     if not len(test):
-        raise InvalidInput(f"{data.source} has no test examples: nothing could be reported about the model")
+        npz = data.origin == "npz"
+        raise InvalidInput(
+            f"{data.source} has no test examples, and without them nothing could be reported about the model: "
+            + ("put some into it as x_test and y_test, beside x_train and y_train" if npz else "it must return some")
+        )
     return replace(dataset, train=train, test=test)
 
 
@@ -146,11 +150,9 @@ def _own_data(data: recipes.Data, seed: int) -> Dataset:
     normalisation = Normalisation(tuple(data.mean or (0.0,)), tuple(data.std or (1.0,)))
     classes = tuple(data.classes or ())
     path = Path(source)
-    if path.suffix == ".npz":
+    if data.origin == "npz":
         return datasets.from_npz(path, classes=classes, normalisation=normalisation)
-    if data.test is None:
-        raise InvalidInput(f"data.test is missing: name the test {'folder' if path.is_dir() else 'table'}, or a share")
-    if path.suffix == ".csv":
+    if data.origin == "table":
         assert data.label is not None
         return datasets.from_csv(
             path, test=data.test, label=data.label, classes=classes, normalisation=normalisation,

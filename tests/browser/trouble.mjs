@@ -1,4 +1,5 @@
-// People for whom something goes wrong: a forged invitation, a spent budget, a report with extra bits, a second tab, no network.
+// People for whom something goes wrong: a forged invitation, a spent budget, a report with extra bits, a second tab, no network,
+// a sample that does not come.
 import {
   cable,
   federation,
@@ -14,7 +15,7 @@ import {
   wanted,
 } from "./pages.mjs";
 
-const [mine, hers, spent, theirs] = wanted.tokens;
+const [mine, hers, spent, theirs, last] = wanted.tokens;
 const browser = await launch();
 try {
   const clumsy = await participant(browser);
@@ -131,6 +132,8 @@ try {
   });
   tell({ what: "elsewhere", before: await held(poor), ...(await wentElsewhere(poor)) });
 
+  tell({ what: "left offline", ...(await leftOffline()) });
+
   const operator = await participant(browser);
   await operator.page.goto(`${wanted.server}/live`);
   await operator.page.waitForSelector("#refused ~ .stack .note.bad");
@@ -144,6 +147,43 @@ try {
   tell({ what: "end", refused: now.live.refused, participants: now.live.participants, history: now.history });
 } finally {
   await browser.close();
+}
+
+/** Somebody whose sample does not come at first, and who leaves without a network; then another with the same invitation. */
+async function leftOffline() {
+  const one = await participant(browser);
+  const network = await cable();
+  await one.context.route("**/sample?*", (route) => route.abort());
+  await join_(one, { invite: last, server: network.server });
+  await until(one, ["failed"], 20);
+  const trouble = await one.page.textContent(".troubles");
+  await one.context.unroute("**/sample?*");
+  await triesAgain(one);
+  await until(one, ["waiting", "training", "randomising", "sending"], 20);
+  network.cut();
+  await until(one, ["offline"], 30);
+  await one.page.click("text=Leave…");
+  await one.page.click("dialog button.main");
+  await one.page.waitForSelector("[role=alert] .note");
+  const told = await one.page.textContent("[role=alert] .note");
+  const early = await participant(browser);
+  await join_(early, { invite: last });
+  await until(early, ["failed"], 20);
+  const taken = await early.page.textContent(".troubles");
+  network.mend();
+  await one.page.reload(); // the page is opened again
+  await one.page.waitForFunction(() => JSON.parse(localStorage.getItem("sordino:leaving")).length === 0, null, { timeout: 20_000 });
+  await triesAgain(early);
+  await until(early, ["waiting", "training", "randomising", "sending", "declined"], 20);
+  await early.context.close();
+  await one.context.close();
+  network.close();
+  return { trouble, told, taken };
+}
+
+async function triesAgain({ page }) {
+  await page.click(".troubles button.main");
+  await page.waitForSelector("[data-state]:not([data-state=failed])");
 }
 
 /** What the page says about the budget of somebody who was here before. */

@@ -128,6 +128,31 @@ def test_own_tables_need_no_test_part(tmp_path):
             client.join(invitation().encode())
 
 
+def test_own_records_need_no_test_part_whatever_they_lie_in(tmp_path):
+    x, y = np.arange(24, dtype=np.uint8).reshape(6, 2, 2), np.arange(6) % 2
+    np.savez(tmp_path / "plain.npz", x=x, y=y)
+    np.savez(tmp_path / "train.NPZ", x_train=x, y_train=y)
+    (tmp_path / "train.NPZ.npz").rename(tmp_path / "train.NPZ")
+    np.savez(tmp_path / "both.npz", x_train=x, y_train=y, x_test=x[:1] + 1, y_test=y[:1])
+    for k in range(6):
+        (tmp_path / "scans" / "ab"[y[k]]).mkdir(parents=True, exist_ok=True)
+        np.save(tmp_path / "scans" / "ab"[y[k]] / f"{k}.npy", x[k])
+    found = [
+        Records.read(OwnData(source=source, classes=("a", "b"), channels=1), tmp_path)
+        for source in ("plain.npz", "train.NPZ", "both.npz", "./scans")
+    ]
+    assert [(len(records), records.shape) for records in found] == [(6, (1, 2, 2))] * 4
+    assert len({records.digest for records in found[:3]}) == 1, "the same records, however the file names them"
+    assert found[3].examples.x[:3, 0].tolist() == x[::2].tolist(), "by class"
+
+
+def test_a_place_with_test_examples_is_not_looked_at(tmp_path):
+    (tmp_path / "own.csv").write_text("".join(f"{k},{'ab'[k % 2]}\n" for k in range(10)))
+    own = {"source": "own.csv", "label": 1, "classes": ("a", "b")}
+    assert len(Records.read(OwnData(**own, test="absent.csv"), tmp_path)) == 10
+    assert len(Records.read(OwnData(**own, test=0.2), tmp_path)) == 8, "a share that the owner holds out stays out"
+
+
 def test_a_tables_label_may_be_its_first_column(tmp_path):
     (tmp_path / "own.csv").write_text("\n".join(f"{'ab'[k % 2]},{k / 10},{k % 3}" for k in range(12)) + "\n")
     own = OwnData(source="own.csv", label=0, classes=("a", "b"))

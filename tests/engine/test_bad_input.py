@@ -67,6 +67,15 @@ def test_a_federation_without_a_single_record_is_refused(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(("x", "y"), [("x", "y"), ("x_train", "y_train")], ids=["plain", "train"])
+def test_an_archive_without_a_test_part_is_no_data_set_of_a_simulation(x, y, tmp_path):
+    np.savez(tmp_path / "own.npz", **{x: np.ones((8, 3)), y: np.arange(8) % 2})
+    data = {"source": str(tmp_path / "own.npz"), "classes": ["a", "b"], "mean": [0.0], "std": [1.0]}
+    with pytest.raises(InvalidInput, match=r"own\.npz has no test examples.* put some into it as x_test and y_test"):
+        sordino.run(recipe({"data": data}), folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 # --- numbers that are none --------------------------------------------------------------------------------------------
 
 

@@ -67,7 +67,7 @@ def test_budgets_of_the_recipe_are_the_clients_own(tmp_path, monkeypatch):
 def test_clients_hold_their_own_records_alone(tmp_path):
     recipe = people.recipe()
     simulation._make_clients(recipe, tmp_path / "clients")
-    sizes = [len(np.load(tmp_path / "clients" / f"records-{number}.npz")["y_train"]) for number in range(3)]
+    sizes = [len(np.load(tmp_path / "clients" / f"records-{number}.npz")["y"]) for number in range(3)]
     assert sizes == [20, 20, 20]
     before = sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "clients").rglob("*"))
     simulation._make_clients(recipe, tmp_path / "clients")  # an interrupted run goes on with the same

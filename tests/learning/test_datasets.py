@@ -587,21 +587,47 @@ def test_npz_features_and_images(tmp_path: Path) -> None:
     assert (dataset.shape, dataset.train.x.dtype) == ((1, 5, 6), np.uint8)
 
 
+def test_an_npz_file_without_a_test_part_has_one_of_no_examples(tmp_path: Path) -> None:
+    no_test = {"x_test": None, "y_test": None}
+    plain = no_test | {"x_train": None, "y_train": None, "x": np.ones((4, 2, 2)), "y": np.array([0, 1, 1, 0])}
+    for changes, shape in ((no_test, (3,)), (plain, (1, 2, 2)), (plain | {"note": np.zeros(7)}, (1, 2, 2))):
+        dataset = from_npz(npz(tmp_path / "wards.npz", **changes), classes=["a", "b"], normalisation=AS_IT_IS)
+        assert (dataset.shape, dataset.train.y.tolist()) == (shape, [0, 1, 1, 0])
+        assert (len(dataset.test), dataset.test.x.shape, dataset.test.x.dtype) == (0, (0, *shape), np.float32)
+
+
+HOLDS = "an .npz file holds x and y, or x_train and y_train, with x_test and y_test beside them"
+PLAIN: dict[str, Any] = {"x_train": None, "y_train": None, "x_test": None, "y_test": None}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"y_train": np.array([0, 1, 2, 0])}, r"wards\.npz, train: row 2 has label 2, but 2 classes"),
-        ({"y_test": np.array([0, -1])}, r"wards\.npz, test: row 1 has label -1"),
-        ({"y_train": np.array([0.0, 1, 1, 0])}, r"train: y must be whole numbers.*got float64"),
-        ({"y_train": np.array(["a", "b", "b", "a"])}, "train: y must be whole numbers.*got <U1"),
-        ({"y_train": np.array([0, 1])}, "train: y must be int64 with one label for each of 4 examples"),
-        ({"x_train": np.array([[1, 2, 3.0]] * 3 + [[1, np.nan, 3]])}, r"train: row 3 of x holds NaN"),
-        ({"x_train": np.array([[1, 2, 1e300]] * 4)}, r"train: row 0 of x holds NaN or infinity"),
-        ({"x_train": np.zeros((4, 3), np.int64)}, "train: x must be uint8 pixels or floating point, got int64"),
+        ({"y_train": np.array([0, 1, 2, 0])}, r"wards\.npz, x_train and y_train: row 2 has label 2, but 2 classes"),
+        ({"y_test": np.array([0, -1])}, r"wards\.npz, x_test and y_test: row 1 has label -1"),
+        ({"y_test": np.array([0])}, "x_test and y_test: y must be int64 with one label for each of 2 examples"),
+        ({"y_train": np.array([0.0, 1, 1, 0])}, r"y_train: y must be whole numbers.*got float64"),
+        ({"y_train": np.array(["a", "b", "b", "a"])}, "y_train: y must be whole numbers.*got <U1"),
+        ({"y_train": np.array([0, 1])}, "y_train: y must be int64 with one label for each of 4 examples"),
+        ({"x_train": np.array([[1, 2, 3.0]] * 3 + [[1, np.nan, 3]])}, r"y_train: row 3 of x holds NaN"),
+        ({"x_train": np.array([[1, 2, 1e300]] * 4)}, r"y_train: row 0 of x holds NaN or infinity"),
+        ({"x_train": np.zeros((4, 3), np.int64)}, "y_train: x must be uint8 pixels or floating point, got int64"),
         ({"x_train": np.zeros((4, 8, 8, 3), np.uint8)}, r"channels last: use x\.transpose\(0, 3, 1, 2\)"),
         ({"x_train": np.zeros((4, 5))}, r"shape \[5\], test examples float32 of shape \[3\]"),
         ({"x_train": np.array(["a", "b", None, 1], object)}, "cannot be read as an .npz file of plain numbers"),
-        ({"y_test": None}, r"wards\.npz: y_test missing; an \.npz file holds x_train"),
+        ({"y_test": None}, rf"wards\.npz holds x_train, y_train, x_test; {HOLDS}"),
+        ({"x_test": None}, f"holds x_train, y_train, y_test; {HOLDS}"),
+        ({"x_train": None, "y_train": None}, f"holds x_test, y_test; {HOLDS}"),
+        ({"x": np.zeros((4, 3))}, f"holds x_train, y_train, x_test, y_test, x; {HOLDS}"),
+        (PLAIN | {"x": np.zeros((4, 3))}, f"holds x; {HOLDS}"),
+        (PLAIN | {"images": np.zeros((4, 3)), "y": np.zeros(4, int)}, f"holds images, y; {HOLDS}"),
+        (PLAIN, f"holds nothing; {HOLDS}"),
+        (
+            PLAIN | {"x": np.zeros((4, 3)), "y": np.zeros(3, int)},
+            "x and y: y must be int64 with one label for each of 4",
+        ),
+        (PLAIN | {"x": np.zeros((4, 3), int), "y": np.zeros(4, int)}, "x and y: x must be uint8 pixels or floating"),
+        (PLAIN | {"x": np.zeros((4, 3)), "y": np.zeros(4)}, "x and y: y must be whole numbers.*got float64"),
     ],
 )
 def test_wrong_npz_files_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:

@@ -47,6 +47,12 @@ def test_sensitivity_divided_by_records_is_claimed_only() -> None:
     assert "2C/m" in mechanism.claim().formula
 
 
+def test_noise_divided_by_many_records_proves_what_the_tables_can_lose_at_all() -> None:
+    """m eps = 900; but a table's least weight is 2^-64, and signs and lower digits take a little more."""
+    proven = accountant.epsilon(Laplace(3.0, Box(), records=300).guarantee(Adjacency.COORDINATE).loss)
+    assert 64 * math.log(2) < proven == pytest.approx(45.8, abs=0.05)
+
+
 def test_noise_divided_by_records_has_the_claimed_variance() -> None:
     claimed = Laplace(3.0, Box(0.0, 1.0), records=101)
     assert claimed.variance(np.zeros((1, 1)))[0, 0] == pytest.approx(2 * (2 / 101 / 3) ** 2, rel=2e-3)

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import numpy as np
 import pytest
@@ -265,6 +265,31 @@ def test_leaving_frees_the_slot(demo):
     assert asyncio.run(leave()) not in found.roster.members
     kept = Roster(found.folder / "participants.jsonl", found.slots)  # what a server that is killed now would find
     assert kept.members == found.roster.members
+
+
+def test_a_place_whose_holder_left_unheard_is_given_back_when_it_says_so_later(tmp_path):
+    found = hosted(tmp_path, {"rounds.count": 1})
+
+    async def go(port):
+        async with visit(port, found, "gone") as gone:
+            place = (await gone.until("welcome"))["client"]
+            await gone.plan()  # its round stays open: what is asked of it is never answered
+            gone.socket.transport.abort()  # as a network that fails
+        assert place in found.roster.members
+        async with visit(port, found, "gone") as back:
+            assert (await back.until("welcome"))["client"] == place
+            await back.socket.send(json.dumps({"type": "leave"}))
+            with suppress(ConnectionClosed):
+                await back.until("never")
+            assert back.socket.close_code == 1000
+        assert found.roster.members == {}
+        async with visit(port, found, "other") as other:
+            await other.report(await other.plan())
+            await other.until("ended")
+
+    with server(found) as port:
+        asyncio.run(go(port))
+        assert [entry["reported"] for entry in get(port, "/api/federations/demo")["history"]] == [1]
 
 
 @pytest.mark.parametrize("says", [Response(True).encode(), json.dumps({"type": "leave"})], ids=["joins", "leaves"])
@@ -533,12 +558,67 @@ def test_event_streams_are_limited_and_one_that_ends_makes_room(tmp_path):
             status, _, body = fetch(port, path)
             assert status == 503
             assert "try again later" in json.loads(body)["error"]
-        began = time.monotonic()
-        while time.monotonic() - began < 10:
-            with suppress(urllib.error.HTTPError), urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10):
-                return
-            time.sleep(0.1)
-        raise AssertionError("the first stream was counted for ever")
+        watch_until_there_is_room(port, path)
+
+
+def watch_until_there_is_room(port, path, headers=None):
+    """A stream that has ended is noticed in a moment."""
+    import urllib.request
+
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers or {})
+    began = time.monotonic()
+    while time.monotonic() - began < 10:
+        with suppress(urllib.error.HTTPError), urllib.request.urlopen(request, timeout=10):
+            return
+        time.sleep(0.1)
+    raise AssertionError("the first stream was counted for ever")
+
+
+def test_one_address_cannot_hold_all_event_streams_and_hears_what_to_do(tmp_path):
+    import urllib.request
+
+    found = hosted(tmp_path, THREE)
+    path = "/api/federations/demo/events"
+
+    def watch(port, address):
+        headers = {"X-Forwarded-For": address}
+        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
+        return urllib.request.urlopen(request, timeout=10)
+
+    with server(found, limits=Limits(places=2, watching=6)) as port, ExitStack() as open_ones:
+        mine = [open_ones.enter_context(watch(port, "192.0.2.7")) for _ in range(4)]  # two for each place
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            watch(port, "192.0.2.7")
+        with caught.value as answer:
+            told = json.loads(answer.read())["error"]
+            assert (answer.code, answer.headers["Retry-After"]) == (429, "60")
+        assert told.startswith("4 event streams are open from your network address")
+        assert "/api/federations/demo" in told and "--per-address" in told
+        for address in ("2001:db8::1", "192.0.2.8"):  # others watch as before, until all streams are taken
+            assert open_ones.enter_context(watch(port, address)).readline() == b"id: 1\n"
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            watch(port, "192.0.2.9")
+        with caught.value as answer:
+            assert answer.code == 503
+        mine.pop().close()
+        watch_until_there_is_room(port, path, {"X-Forwarded-For": "192.0.2.7"})
+
+
+def test_event_streams_that_are_asked_for_at_once_are_counted_before_they_begin(tmp_path):
+    async def asked(port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /api/federations/demo/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        status = (await asyncio.wait_for(reader.readline(), 10)).split()[1]
+        return writer, int(status)
+
+    async def all_at_once(port):
+        answers = await asyncio.gather(*(asked(port) for _ in range(12)))
+        for writer, _ in answers:
+            writer.close()
+        return sorted(status for _, status in answers)
+
+    with server(hosted(tmp_path, THREE), limits=Limits(places=1)) as port:
+        assert asyncio.run(all_at_once(port)) == [200] * 2 + [429] * 10
 
 
 def test_single_participants_are_shown_on_this_machine_only(tmp_path):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sordino.cli.folders import check_folder
 from sordino.cli.printing import AsJson, figure, json_figure, plain_errors, print_json
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def init(
 ) -> None:
     """Make a client's folder. Everything in it can be read; client.toml can be edited."""
     with plain_errors():
+        check_folder(folder, "FOLDER")
         from sordino.client.core import Client
         from sordino.client.records import Records
         from sordino.client.settings import Settings

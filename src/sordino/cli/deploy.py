@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from sordino.cli.folders import check_folder
 from sordino.cli.printing import AsJson, plain_errors, print_json
 
 app = typer.Typer(
@@ -51,6 +52,7 @@ def init(
     The keys and certificates are for tests and first steps: one person makes all of them.
     """
     with plain_errors():
+        check_folder(folder, "FOLDER")
         from sordino.deploy.making import Place, make
         from sordino.recipe import Recipe
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sordino.cli.folders import check_folder
 from sordino.cli.printing import AsJson, json_figure, needing, plain_errors, print_json
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def join(
     `sordino client`: look at it with `sordino client show FOLDER`.
     """
     with plain_errors():
+        check_folder(folder, "--folder")
         with needing("learn,service", "a client of web federations"):
             import torch
 

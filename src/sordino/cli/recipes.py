@@ -107,7 +107,9 @@ def schema(
         try:
             out.write_text(json.dumps(Recipe.json_schema(), indent=2) + "\n", encoding="utf-8")
         except OSError as error:
-            raise InvalidInput(f"{out}: cannot be written ({error})") from None
+            raise InvalidInput(
+                f"{out}: cannot be written ({error.strerror}): give a file in a folder that can be written to"
+            ) from None
     typer.echo(f"Wrote {out}")
 
 

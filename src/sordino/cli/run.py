@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sordino.cli.folders import check_folder
 from sordino.cli.printing import AsJson, plain_errors, print_json
 from sordino.errors import InvalidInput
 from sordino.observer import Observer
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from sordino.sweep import Point
     from sordino.wiring import Federation
 
+RUNS, SWEEPS = Path("runs"), Path("sweeps")  #: where runs and sweeps go unless --out says otherwise
 REAL = "Real clients"  #: where the options for them are listed
 PATIENCE = 60.0  #: seconds for which a real client that cannot be reached is tried again
 
@@ -104,6 +106,8 @@ def run(
     """
     with plain_errors():
         check_place(workers, device)
+        if resume is None:
+            check_folder(RUNS if out is None else out)
         chosen, folder = _chosen(recipe, overrides, seed, out, resume)
         if resume is not None and _is_over(folder, as_json):
             return
@@ -277,7 +281,7 @@ def _chosen(
     changes = [*(overrides or []), *([] if seed is None else [f"seed={seed}"])]
     recipe = Recipe.load(name, changes)
     if out is None:
-        return recipe, unused_folder(Path("runs"), recipe.name)
+        return recipe, unused_folder(RUNS, recipe.name)
     if out.is_dir():
         with alone(out):
             RunFolder(out).check_free()
@@ -448,11 +452,12 @@ def sweep(
     """
     with plain_errors():
         check_place(workers, device)
+        check_folder(SWEEPS if out is None else out)
         from sordino.recipe import Recipe
         from sordino.sweep import Axis, points
 
         base = Recipe.load(recipe, overrides or [])
-        folder = out if out is not None else Path("sweeps") / base.name
+        folder = out if out is not None else SWEEPS / base.name
         todo = points(base, [Axis.parse(text) for text in over or []], seeds, folder)
         done = [point for point in todo if point.finished]
         try:
@@ -512,6 +517,7 @@ def compare(
 ) -> None:
     """Compare runs: one page and one table, with the spread over seeds."""
     with plain_errors():
+        check_folder(out)
         _compare([found for run in runs for found in _runs_in(run)], out, as_json)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sordino.cli.folders import check_folder
 from sordino.cli.printing import needing, plain_errors
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def serve(
     Open the address that is printed in a browser to take part, and /live there to watch.
     """
     with plain_errors():
+        check_folder(folder, "--folder")
         with needing("learn,service", "the server for web pages"):
             from sordino.web.app import Hall
             from sordino.web.limits import Limits

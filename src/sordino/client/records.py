@@ -95,11 +95,11 @@ def _check(data: OwnData) -> None:
 
 
 def _anchored(data: OwnData, folder: Path) -> OwnData:
-    """With absolute paths; tables and images need no test part here, and get their own as one."""
+    """With absolute paths; a client tests on nothing, so a second place with test examples is left alone."""
     if origin_of(data.source) not in ("npz", "table", "images"):
         return data
     source = str(folder / Path(data.source).expanduser())
-    test = data.test if isinstance(data.test, float) else str(folder / (data.test or data.source))
+    test = data.test if isinstance(data.test, float) else None
     return data.model_copy(update={"source": source, "test": test})
 
 

@@ -125,7 +125,7 @@ def _make_clients(recipe: Recipe, place: Path) -> None:
 
 def _write_records(path: Path, own: Examples) -> None:
     """A client's own records alone: a virtual node reads no others."""
-    np.savez(path, x_train=own.x, y_train=own.y, x_test=own.x[:0], y_test=own.y[:0])
+    np.savez(path, x=own.x, y=own.y)
 
 
 def _settings(federation: Federation, number: int, place: Path) -> Settings:

@@ -155,7 +155,7 @@ class Dataset:
 
 
 def _first_row_not_finite(x: Inputs) -> int | None:
-    wrong = ~np.isfinite(x).reshape(len(x), -1).all(axis=1)
+    wrong = ~np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
     return int(wrong.argmax()) if wrong.any() else None
 
 
@@ -789,33 +789,40 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".we
 
 
 def from_npz(path: str | Path, *, classes: Sequence[str], normalisation: Normalisation) -> Dataset:
-    """An `.npz` file with x_train, y_train, x_test and y_test.
+    """An `.npz` file with x and y; or with x_train and y_train, and x_test and y_test where there is a test part.
 
     x: uint8 or floating point, images `[n, channels, height, width]` or `[n, height, width]`, or features `[n, d]`.
     y: whole numbers, positions in `classes`.
     """
     file = Path(path)
-    arrays = _read_npz(file)
     parts = []
-    for part in ("train", "test"):
-        with _naming(f"{file}, {part}"):
-            examples = Examples(_inputs(arrays[f"x_{part}"]), _label_numbers(arrays[f"y_{part}"]))
+    for part, (x, y) in _read_npz(file).items():
+        with _naming(f"{file}, x{part} and y{part}"):
+            examples = Examples(_inputs(x), _label_numbers(y))
             _check_labels(examples.y, classes)
             parts.append(examples)
-    return _own(file, parts[0], parts[1], classes, normalisation)
+    train, test = parts if len(parts) == 2 else (parts[0], _none_of(parts[0]))
+    return _own(file, train, test, classes, normalisation)
+
+
+def _none_of(examples: Examples) -> Examples:
+    """The test part of records that are never tested on."""
+    return examples.take(np.arange(0))
 
 
 def _own(path: Path, train: Examples, test: Examples, classes: Sequence[str], normalisation: Normalisation) -> Dataset:
     return Dataset(path.stem, train, test, tuple(classes), normalisation, str(path), OWN_LICENCE)
 
 
-def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    wanted = ("x_train", "y_train", "x_test", "y_test")
+#: what an .npz file may hold: its parts, as the names of their x and y end
+_NPZ_PARTS = (("",), ("_train",), ("_train", "_test"))
+
+
+def _read_npz(path: Path) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
+    """x and y of each part."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as values:
-            if missing := [name for name in wanted if name not in values]:
-                raise InvalidInput(f"{path}: {', '.join(missing)} missing; an .npz file holds {', '.join(wanted)}")
-            return {name: values[name] for name in wanted}
+            return {part: (values[f"x{part}"], values[f"y{part}"]) for part in _npz_parts(path, values.files)}
     except FileNotFoundError:
         raise InvalidInput(f"{path}: there is no such file") from None
     except InvalidInput:
@@ -824,6 +831,18 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
         raise InvalidInput(
             f"{path}: cannot be read as an .npz file of plain numbers ({error}); write it with np.savez"
         ) from None
+
+
+def _npz_parts(path: Path, names: Sequence[str]) -> tuple[str, ...]:
+    """The parts that arrays of these names make up; arrays of other names may lie beside them."""
+    known = {f"{axis}{part}" for part in ("", "_train", "_test") for axis in "xy"}
+    for parts in _NPZ_PARTS:
+        if known & set(names) == {f"{axis}{part}" for part in parts for axis in "xy"}:
+            return parts
+    raise InvalidInput(
+        f"{path} holds {', '.join(names) or 'nothing'}; an .npz file holds x and y, or x_train and y_train, with "
+        "x_test and y_test beside them where there is a test part: add what is missing, or rename it"
+    )
 
 
 def _inputs(x: NDArray[Any]) -> Inputs:
@@ -848,7 +867,7 @@ def _label_numbers(y: NDArray[Any]) -> Labels:
 def from_csv(
     train: str | Path,
     *,
-    test: str | Path | float,
+    test: str | Path | float | None,
     label: str | int,
     classes: Sequence[str],
     normalisation: Normalisation,
@@ -858,9 +877,9 @@ def from_csv(
 ) -> Dataset:
     """A table of numbers with a label column, whose cells are names in `classes`.
 
-    `test` is a second table, or the fraction of rows to hold out at random. Columns go by name; where `label` is a
-    number (from 0; -1 is the last) the tables have no header line and columns go by number. `features` are the columns
-    to learn from, in order; all others than the label if left out.
+    `test` is a second table, or the fraction of rows to hold out at random; None for no test part. Columns go by name;
+    where `label` is a number (from 0; -1 is the last) the tables have no header line and columns go by number.
+    `features` are the columns to learn from, in order; all others than the label if left out.
     """
 
     def read(path: Path) -> Examples:
@@ -871,9 +890,12 @@ def from_csv(
 
 
 def _train_and_test(
-    read: Callable[[Path], Examples], train: Path, test: str | Path | float, seed: int
+    read: Callable[[Path], Examples], train: Path, test: str | Path | float | None, seed: int
 ) -> tuple[Examples, Examples]:
-    """Two places, or one of which a fraction is held out."""
+    """Two places, or one of which a fraction or nothing is held out."""
+    if test is None:
+        examples = read(train)
+        return examples, _none_of(examples)
     if isinstance(test, str | Path):
         return read(train), read(Path(test))
     if not 0 < test < 1:
@@ -1010,7 +1032,7 @@ def _is_float32(cell: str) -> bool:
 def from_images(
     train: str | Path,
     *,
-    test: str | Path | float,
+    test: str | Path | float | None,
     classes: Sequence[str],
     normalisation: Normalisation,
     channels: Literal[1, 3] = 3,
@@ -1020,7 +1042,7 @@ def from_images(
 
     Images are `.npy` files (uint8, `[height, width]` or `[height, width, channels]`), or picture files where Pillow is
     installed, which are turned into grey (channels=1) or colour (3). `test` is a second such folder, or the fraction of
-    images to hold out at random.
+    images to hold out at random; None for no test part.
     """
 
     def read(folder: Path) -> Examples:

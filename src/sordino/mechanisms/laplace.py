@@ -6,7 +6,8 @@ The paper never defines Delta s and never clips. Three readings:
 * `Laplace(eps, L1Ball(C))`: the vector clipped to L1 norm C, Delta s = 2C. Exactly eps for the whole upload.
 * `Laplace(eps, Box(0, C), records=m)`: Delta s = 2C/m (Wei et al. 2020, which the paper cites), the only reading that
   fits the paper's accuracy. Its eps is claimed only: one record can move a trained weight by 2C, so what is proven is
-  m * eps per value.
+  m * eps per value, or what the tables can lose at all where that is less: no output is rarer than about e^-45. For
+  eps = 3 and m = 300 that is 45.8, not 900.
 
 Outputs are clamped where the noise still reaches them from every input, so no output excludes any input.
 """

@@ -18,6 +18,7 @@ from fastapi import FastAPI, HTTPException, Request, WebSocket
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException as AnyHttpError
+from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
 import sordino
@@ -25,7 +26,7 @@ from sordino.errors import InvalidInput
 from sordino.web.connection import SUBPROTOCOL, Connection, Credit, refuse
 from sordino.web.headers import REPORT_POLICY, SecurityHeaders
 from sordino.web.hosting import Hosted
-from sordino.web.limits import Attempts, Limits, network
+from sordino.web.limits import Attempts, Limits, Watchers, network
 from sordino.web.roster import Turned
 from sordino.web.task import PROTOCOL
 
@@ -33,6 +34,7 @@ PAGE = Path(__file__).with_name("page")  #: what `make page` builds
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 BEAT = 1.0  #: seconds between looks at what has changed
 STILL = 15.0  #: seconds after which an event stream says that it is alive
+WATCH_AGAIN = 60.0  #: seconds after which one who may not watch now may ask again
 LOCAL = ("127.0.0.1", "localhost", "::1")  #: this machine
 
 NOT_BUILT = """<!doctype html>
@@ -59,11 +61,12 @@ class Hall:
     live_for_all: bool = False  #: whether the operator's view is for everybody, not on this machine only
     connections: dict[Connection, None] = field(default_factory=dict)
     stopping: bool = False
-    watching: int = 0  #: event streams that are open
     told: dict[str, tuple[int, str, str]] = field(default_factory=dict)  #: of each federation, what all watchers get
     attempts: Attempts = field(init=False)
+    watchers: Watchers = field(init=False)
 
     def __post_init__(self) -> None:
+        self.watchers = Watchers(self.limits)
         self.attempts = Attempts(self.limits.refused, self.limits.within)
 
     def find(self, name: str) -> Hosted:
@@ -181,10 +184,24 @@ def _add_federations(app: FastAPI, hall: Hall) -> None:
     @app.get("/api/federations/{name}/events")
     async def events(name: str, request: Request) -> Response:
         hosted = hall.find(name)
-        if hall.watching >= hall.limits.watching:
-            raise HTTPException(503, "too many watch this server already: try again later, or read /api/federations")
-        watched = _watched(hall, hosted, _for_operator(hall, request))
-        return StreamingResponse(watched, media_type="text/event-stream")
+        address = network(request.client.host if request.client is not None else "")
+        _require_room(hall.watchers, address, name)
+        return _Watched(_events(hall, hosted, _for_operator(hall, request)), hall.watchers, address)
+
+
+def _require_room(watchers: Watchers, address: str, name: str) -> None:
+    """Refuse one event stream too many: one visitor must not hold all that there are."""
+    instead = f"read /api/federations/{name} from time to time instead"
+    later = {"Retry-After": f"{WATCH_AGAIN:g}"}
+    if watchers.has_all(address):
+        raise HTTPException(
+            429,
+            f"{watchers.each} event streams are open from your network address, and one address may open no more: "
+            f"close some, {instead}, or ask the operator to allow more (--per-address)",
+            later,
+        )
+    if watchers.full:
+        raise HTTPException(503, f"too many watch this server already: try again later, or {instead}", later)
 
 
 def _for_operator(hall: Hall, request: Request) -> bool:
@@ -201,14 +218,19 @@ def _base64(array: np.ndarray[Any, Any]) -> str:
     return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
 
 
-async def _watched(hall: Hall, hosted: Hosted, operator: bool) -> AsyncIterator[str]:
-    """The events of one who watches, counted for as long as they go on."""
-    hall.watching += 1
-    try:
-        async for event in _events(hall, hosted, operator):
-            yield event
-    finally:
-        hall.watching -= 1
+class _Watched(StreamingResponse):
+    """The events of one who watches, counted from the moment they are promised until they end."""
+
+    def __init__(self, events: AsyncIterator[str], watchers: Watchers, address: str) -> None:
+        super().__init__(events, media_type="text/event-stream")
+        self._watchers, self._address = watchers, address
+        watchers.come(address)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._watchers.go(self._address)
 
 
 async def _events(hall: Hall, hosted: Hosted, operator: bool) -> AsyncIterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from ipaddress import IPv4Address, ip_address, ip_network
 
@@ -26,6 +26,7 @@ class Limits:
     idle: float = 60.0  #: seconds without a sign of life (the server's own pings count)
     connections: int = 10_000
     watching: int = 2_000  #: event streams at the same time
+    streams: int = 2  #: of them, for each place that one address may take: a page's own, and one that looks on
     in_flight: int = 2**26  #: bytes of plans that are on their way at the same time
 
 
@@ -58,6 +59,33 @@ class Bucket:
         return True
 
 
+class Watchers:
+    """Event streams that are open, by address (`network`)."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._most, self.each = limits.watching, limits.streams * limits.places
+        self._open: Counter[str] = Counter()
+
+    @property
+    def full(self) -> bool:
+        """Whether no more are open to anybody."""
+        return self._open.total() >= self._most
+
+    def has_all(self, address: str) -> bool:
+        """Whether one address holds as many as it may."""
+        return self._open[address] >= self.each
+
+    def come(self, address: str) -> None:
+        """One more is open."""
+        self._open[address] += 1
+
+    def go(self, address: str) -> None:
+        """One has ended."""
+        self._open[address] -= 1
+        if not self._open[address]:
+            del self._open[address]  # addresses that are gone take no memory
+
+
 class Attempts:
     """Refused attempts by address, within the last minute; memory is bounded."""
 
@@ -79,4 +107,4 @@ class Attempts:
         return max(0.0, times[0] + self._within - time.monotonic())
 
 
-__all__ = ["Attempts", "Bucket", "Limits", "network"]
+__all__ = ["Attempts", "Bucket", "Limits", "Watchers", "network"]

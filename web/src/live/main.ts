@@ -2,6 +2,7 @@
 
 import {
   address,
+  ASKING,
   federation,
   federations,
   follow,
@@ -13,7 +14,7 @@ import {
 } from "../ui/api.ts";
 import { Chart } from "../ui/chart.ts";
 import { fill, h, say, type Child } from "../ui/dom.ts";
-import { over, sentence, stateBadge } from "../ui/front.ts";
+import { askingWords, over, sentence, stateBadge } from "../ui/front.ts";
 import { statementView } from "../ui/statement_view.ts";
 import { count, counted, duration, listed, percent, size, titled } from "../ui/words.ts";
 import { lateReports, refusedReports } from "./counts.ts";
@@ -33,6 +34,7 @@ class LiveView {
   private live: Live | null;
   private readonly badge = h("span");
   private readonly connection = h("span", { class: "badge connection" }, "connecting");
+  private readonly instead = h("p", { class: "note warn", hidden: true, role: "status" });
   private readonly tiles = h("dl", { class: "tiles" });
   private readonly why = h("p", { class: "quiet" });
   private readonly slots = h("ul", { class: "slots" });
@@ -83,9 +85,12 @@ class LiveView {
         this.live = live;
         this.draw();
       },
-      connection: (there) => {
-        say(this.connection, there ? "live" : "connection lost, trying again");
-        this.connection.className = there ? "badge connection live" : "badge connection warn";
+      reach: (reach, why) => {
+        const words = { told: "live", asking: `asks every ${ASKING} seconds`, lost: "connection lost, trying again" };
+        say(this.connection, words[reach]);
+        this.connection.className = reach === "told" ? "badge connection live" : "badge connection warn";
+        this.instead.hidden = reach !== "asking";
+        say(this.instead, reach === "asking" ? askingWords(why) : "");
       },
     });
   }
@@ -103,6 +108,7 @@ class LiveView {
       {},
       h("div", { class: "headline" }, h("h1", {}, titled(this.detail.title)), this.badge, this.connection),
       h("p", { class: "lead" }, sentence(this.detail.summary)),
+      this.instead,
       h(
         "section",
         { class: "card", "aria-labelledby": "state" },

@@ -54,6 +54,8 @@ const CODES: Record<number, string> = { 4401: "token", 4403: "proof", 4408: "rep
 
 const PULSE = 20_000;
 const LONGEST = 30;
+/** milliseconds for the server to hear that somebody leaves */
+const GOODBYE = 2_000;
 
 export class Line {
   readonly #options: LineOptions;
@@ -93,6 +95,19 @@ export class Line {
 
   say(message: Record<string, unknown>): void {
     if (this.#welcomed && this.#socket?.readyState === 1) this.#socket.send(JSON.stringify(message));
+  }
+
+  /** Says that the place is given up, and closes; whether the server has heard it. */
+  async leave(): Promise<boolean> {
+    const socket = this.#socket;
+    if (!this.#welcomed || socket?.readyState !== 1) return false;
+    const closed = new Promise<boolean>((resolve) => {
+      socket.onclose = ({ wasClean }) => resolve(wasClean); // clean: what was sent before has arrived
+      setTimeout(() => resolve(false), GOODBYE * this.#options.pace);
+    });
+    this.say({ type: "leave" });
+    this.close();
+    return closed;
   }
 
   close(): void {

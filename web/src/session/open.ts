@@ -7,6 +7,7 @@ import { pictureToRecord } from "../workers/data.ts";
 import { WHAT, canonical, hex, readRequest, writeResponse } from "../wire/frames.ts";
 import { Refused, STOPPED } from "../wire/refusal.ts";
 import { type Task, readTask } from "../wire/task.ts";
+import { type Farewell, Farewells, sayWhenPossible } from "./farewell.ts";
 import { type Closed, Line, type Places, type Welcome, placesOf } from "./line.ts";
 import { type Rooms, openRooms } from "./rooms.ts";
 import type {
@@ -18,16 +19,27 @@ export interface Parts {
   rooms: (onStep: (step: number, steps: number) => void) => Rooms;
   fetch: typeof fetch;
   socket: (url: string, protocols: string[]) => WebSocket;
+  farewells: Pick<Farewells, "keep" | "drop">;
   /** waiting times are multiplied by this */
   pace: number;
 }
 
-const REAL: Parts = {
-  rooms: openRooms, fetch: (...given) => fetch(...given), socket: (url, protocols) => new WebSocket(url, protocols), pace: 1,
-};
+const socket: Parts["socket"] = (url, protocols) => new WebSocket(url, protocols);
+const farewells = new Farewells(socket);
+const REAL: Parts = { rooms: openRooms, fetch: (...given) => fetch(...given), socket, farewells, pace: 1 };
 
 export function openSession(options: SessionOptions, parts: Parts = REAL): Session {
   return new PageSession(options, parts);
+}
+
+/** Gives back, from now on, places that were left without the server hearing of it. */
+export function giveBackPlaces(): void {
+  sayWhenPossible(farewells);
+}
+
+/** Whether the server has yet to hear that somebody left. */
+export function hasPlacesToGiveBack(): boolean {
+  return farewells.kept.length > 0;
 }
 
 /** What the server hears instead of a report: why, in words without figures, since figures would tell of the records. */
@@ -52,6 +64,8 @@ class PageSession implements Session {
   #digest = "";
   #line: Line | null = null;
   #client: number | null = null;
+  /** how to give back the place that this page has; null before it has asked for one */
+  #farewell: Farewell | null = null;
   #records = 0;
   /** the last whole round that the server spoke of */
   #round = 0;
@@ -118,8 +132,12 @@ class PageSession implements Session {
 
   async leave(): Promise<void> {
     if (ENDED.includes(this.#state)) return;
-    this.#line?.say({ type: "leave" });
+    const { farewells } = this.#parts;
+    const farewell = this.#farewell;
+    if (farewell) farewells.keep(farewell); // first: the page may be closed while it waits for the server
+    const heard = this.#line?.leave();
     this.#end("left", "left");
+    if (farewell && (await heard)) farewells.drop(farewell.url);
   }
 
   close(): void {
@@ -196,11 +214,15 @@ class PageSession implements Session {
   async #join(): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#parted = resolve;
+      const url = this.#places.socket;
+      this.#parts.farewells.drop(url); // whoever left before comes back
       this.#line = new Line({
-        url: this.#places.socket, socket: this.#parts.socket, pace: this.#parts.pace,
+        url, socket: this.#parts.socket, pace: this.#parts.pace,
         hello: async () => {
           const { id, proof, last } = await this.#rooms.privacy.identity();
-          return { type: "hello", protocol: 1, id, proof, kind: "page", token: this.#options.token ?? "", task: this.#digest, last };
+          const hello = { type: "hello", protocol: 1, id, proof, kind: "page", token: this.#options.token ?? "", task: this.#digest, last };
+          this.#farewell = { url, hello };
+          return hello;
         },
         welcome: (welcome) => {
           const current = this.#newest();

@@ -6,6 +6,7 @@ import { Ledger } from "../privacy/ledger.ts";
 import { PrivacyRoom } from "../privacy/privacy.ts";
 import { canonical } from "../wire/frames.ts";
 import { DataRoom } from "../workers/data.ts";
+import { Farewells } from "./farewell.ts";
 import { Line } from "./line.ts";
 import { type Parts, openSession } from "./open.ts";
 import type { Rooms } from "./rooms.ts";
@@ -40,7 +41,7 @@ class Socket {
   readyState = 0;
   onopen: (() => void) | null = null;
   onmessage: ((event: { data: string | ArrayBuffer }) => void) | null = null;
-  onclose: ((event: { code: number }) => void) | null = null;
+  onclose: ((event: { code: number; wasClean: boolean }) => void) | null = null;
   texts: Record<string, any>[] = [];
   frames: Uint8Array[] = [];
 
@@ -55,7 +56,9 @@ class Socket {
     if (typeof data !== "string") this.frames.push(data.slice());
     else {
       this.texts.push(JSON.parse(data));
-      if (this.texts.at(-1)!["type"] === "hello") queueMicrotask(() => this.say(this.server.answer));
+      const { type } = this.texts.at(-1)!;
+      if (type === "hello") queueMicrotask(() => this.say(this.server.answer));
+      if (type === "leave" && this.server.reachable) queueMicrotask(() => this.lose(1000));
     }
   }
 
@@ -70,11 +73,12 @@ class Socket {
 
   lose(code: number): void {
     this.readyState = 3;
-    this.onclose?.({ code });
+    this.onclose?.({ code, wasClean: code !== 1006 });
   }
 
   close(): void {
     this.readyState = 3;
+    if (this.server.reachable) queueMicrotask(() => this.onclose?.({ code: 1000, wasClean: true }));
   }
 }
 
@@ -94,6 +98,9 @@ let name = "";
 let server: Server;
 let events: SessionEvent[];
 let session: Session;
+let store: { getItem: () => string | null; setItem: (_: string, text: string) => void };
+const freely = async (what: () => Promise<void>) => (await what(), true);
+const farewells = (alone = freely) => new Farewells(server.open, store, alone);
 
 /** The real rooms, without workers around them. */
 function roomsOn(database: string): Parts["rooms"] {
@@ -142,7 +149,7 @@ const served = (async (address: RequestInfo | URL) => {
 function begin(given: Partial<Parameters<typeof openSession>[0]> = {}, parts: Partial<Parts> = {}): Session {
   const made = openSession(
     { server: "http://here", federation: "webfed-digits", data: { kind: "drawings", drawings }, choice, task: structuredClone(task), ...given },
-    { rooms: roomsOn(name), fetch: served, socket: server.open, pace: 0.001, ...parts },
+    { rooms: roomsOn(name), fetch: served, socket: server.open, farewells: farewells(), pace: 0.001, ...parts },
   );
   made.subscribe((event) => events.push(event));
   return made;
@@ -155,6 +162,8 @@ beforeEach(() => {
   (globalThis as any).navigator ??= { hardwareConcurrency: 1 };
   name = `session ${(count += 1)}`;
   server = new Server();
+  let kept: string | null = null;
+  store = { getItem: () => kept, setItem: (_, text) => (kept = text) };
   events = [];
   session = begin();
 });
@@ -580,6 +589,74 @@ describe("a part that the page ends", () => {
     session.close();
     await started;
     expect(session.state).toBe("left");
+  });
+});
+
+describe("leaving", () => {
+  const said = (socket: Socket) => socket.texts.map(({ type }) => type).filter((type) => type !== "ping");
+
+  test("tells the server, and nothing is kept", async () => {
+    await session.start();
+    await session.leave();
+    expect(said(server.now)).toEqual(["hello", "leave"]);
+    expect(farewells().kept).toEqual([]);
+  });
+
+  test.each(["after the line was lost", "while the line is dead without knowing it"])("%s is told when the server is back", async (when) => {
+    await session.start();
+    server.reachable = false;
+    if (when === "after the line was lost") {
+      server.now.lose(1006);
+      await until(() => session.state === "offline");
+    }
+    await session.leave();
+    expect(session.state).toBe("left");
+    expect(farewells().kept).toHaveLength(1);
+    await farewells().say(); // nobody hears it
+    expect(farewells().kept).toHaveLength(1);
+    server.reachable = true;
+    await farewells().say(); // as the next page that is opened does
+    expect(said(server.now)).toEqual(["hello", "leave"]);
+    expect(server.now.texts[0]!["id"]).toBe(server.sockets[0]!.texts[0]!["id"]);
+    expect(farewells().kept).toEqual([]);
+    const before = server.sockets.length;
+    await farewells().say();
+    expect(server.sockets).toHaveLength(before); // once is enough
+  });
+
+  test("keeps what was spent, and whoever comes back before the server heard of it has not left", async () => {
+    await session.start();
+    server.now.ask(1);
+    await until(() => heard("budget").length === 2);
+    const { spent } = await session.budget();
+    server.reachable = false;
+    server.now.lose(1006);
+    await session.leave();
+    server.reachable = true;
+    session = begin();
+    await session.start();
+    expect((await session.budget()).spent).toBe(spent);
+    expect(spent).toBeGreaterThan(0);
+    const before = server.sockets.length;
+    await farewells().say();
+    expect(server.sockets).toHaveLength(before);
+  });
+
+  test("is not told from beside a tab that takes part, nor kept where there is no place any more", async () => {
+    await session.start();
+    server.reachable = false;
+    server.now.lose(1006);
+    await session.leave();
+    server.reachable = true;
+    await farewells(async () => false).say();
+    expect(said(server.now)).toEqual([]);
+    expect(farewells().kept).toHaveLength(1);
+    server.answer = { type: "refused", code: "busy", reason: "later", close: 4429 };
+    await farewells().say();
+    expect(farewells().kept).toHaveLength(1);
+    server.answer = { type: "refused", code: "finished", reason: "over", close: 4411 };
+    await farewells().say();
+    expect(farewells().kept).toEqual([]);
   });
 });
 

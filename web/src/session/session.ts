@@ -65,7 +65,10 @@ export interface Session {
   start(): Promise<void>;
   /** No more plans are answered until `start`; what is being computed is thrown away, nothing of it has left. */
   pause(): void;
-  /** Leaves for good: the ledger stays in the browser. */
+  /**
+   * Leaves for good: the ledger stays in the browser. Where the server cannot be told now, it is told when it can be reached
+   * again, from this page or the next.
+   */
   leave(): Promise<void>;
   /**
    * Ends this page's part, its workers and their hold on the ledger, and nothing is heard of it any more; its place in the
@@ -82,6 +85,6 @@ export interface Session {
 
 export type { Adjacency, Basis, Budget, BudgetState, Choice, LedgerEntry } from "../privacy/terms.ts";
 export type { DataSource, DataSummary, Drawing } from "../workers/data.ts";
-export { openSession } from "./open.ts";
+export { giveBackPlaces, hasPlacesToGiveBack, openSession } from "./open.ts";
 export { checkData, planFor, pageBuild, capabilities } from "./before.ts";
 export type { Outlook, Capabilities } from "./before.ts";

@@ -163,11 +163,13 @@ async function get<T>(path: string): Promise<T> {
     );
   }
   const body: unknown = await response.json().catch(() => null);
-  if (!response.ok) {
-    const said = body !== null && typeof body === "object" && "error" in body ? String(body.error) : "";
-    throw new Unreachable(said || `The server answered ${response.status}. Try again in a moment.`);
-  }
+  if (!response.ok) throw new Unreachable(wordsOf(response.status, body));
   return body as T;
+}
+
+function wordsOf(status: number, body: unknown): string {
+  const said = body !== null && typeof body === "object" && "error" in body ? String(body.error) : "";
+  return said || `The server answered ${status}. Try again in a moment.`;
 }
 
 const at = (name: string): string => `/api/federations/${encodeURIComponent(name)}`;
@@ -176,26 +178,77 @@ export const federations = (): Promise<Summary[]> => get("/api/federations");
 export const federation = (name: string): Promise<Detail> => get(at(name));
 export const address = at;
 
-/** What happens to a federation, as the server tells it; the browser connects again by itself. */
-export function follow(
-  name: string,
-  listeners: {
-    summary?: (summary: Summary) => void;
-    round?: (entry: RoundEntry) => void;
-    live?: (live: Live) => void;
-    connection?: (there: boolean) => void;
-  },
-): () => void {
-  const source = new EventSource(`${at(name)}/events`);
-  const on = <T>(event: string, listener: ((value: T) => void) | undefined): void =>
-    source.addEventListener(event, (message) => listener?.(JSON.parse((message as MessageEvent<string>).data) as T));
-  on("summary", listeners.summary);
-  on("ended", listeners.summary);
-  on("round", listeners.round);
-  on("live", listeners.live);
-  source.onopen = () => listeners.connection?.(true);
-  source.onerror = () => listeners.connection?.(false);
-  return () => source.close();
+/** How news come: as they happen, by asking now and then, or not at all for the moment. */
+export type Reach = "told" | "asking" | "lost";
+
+export interface Listeners {
+  summary?: (summary: Summary) => void;
+  round?: (entry: RoundEntry) => void;
+  live?: (live: Live) => void;
+  /** `why` is the server's sentence where it tells this page nothing by itself */
+  reach?: (reach: Reach, why: string) => void;
+}
+
+/** Seconds between two questions of a page that is not told by itself. */
+export const ASKING = 15;
+
+/**
+ * What happens to a federation. The browser connects again by itself where the network fails, but not where the server has
+ * too many who watch: then this asks now and then, until there is room.
+ */
+export function follow(name: string, listeners: Listeners): () => void {
+  let stop = (): void => undefined;
+  const listen = (): void => {
+    const source = new EventSource(`${at(name)}/events`);
+    stop = () => source.close();
+    const on = <T>(event: string, listener: ((value: T) => void) | undefined): void =>
+      source.addEventListener(event, (message) => listener?.(JSON.parse((message as MessageEvent<string>).data) as T));
+    on("summary", listeners.summary);
+    on("ended", listeners.summary);
+    on("round", listeners.round);
+    on("live", listeners.live);
+    source.onopen = () => listeners.reach?.("told", "");
+    source.onerror = () => {
+      listeners.reach?.("lost", "");
+      if (source.readyState === 2) stop = ask(name, listeners, () => listen()); // closed: the server said no
+    };
+  };
+  listen();
+  return () => stop();
+}
+
+/** Asks until there is room among those who are told by themselves; the result ends that. */
+function ask(name: string, listeners: Listeners, room: () => void): () => void {
+  let stopped = false;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const again = async (): Promise<void> => {
+    const why = await refusal(name).catch(() => null);
+    if (stopped) return;
+    if (why === "") return room();
+    const detail = why === null ? null : await federation(name).catch(() => null);
+    if (stopped) return;
+    if (detail !== null) {
+      for (const entry of detail.history) listeners.round?.(entry);
+      if (detail.live !== null) listeners.live?.(detail.live);
+      listeners.summary?.(detail);
+    }
+    listeners.reach?.(detail === null ? "lost" : "asking", why ?? "");
+    timer = setTimeout(() => void again(), 1000 * ASKING);
+  };
+  void again();
+  return () => {
+    stopped = true;
+    clearTimeout(timer);
+  };
+}
+
+/** Why the server does not tell this page by itself, in its words; empty where it would. */
+async function refusal(name: string): Promise<string> {
+  const ended = new AbortController();
+  const answer = await fetch(`${at(name)}/events`, { signal: ended.signal });
+  if (!answer.ok) return wordsOf(answer.status, await answer.json().catch(() => null));
+  ended.abort();
+  return "";
 }
 
 /** The number behind a figure; infinity is written as a word in JSON. */

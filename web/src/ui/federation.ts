@@ -1,6 +1,7 @@
 /** One federation before taking part: what it is, the examples, the protection, and the agreement. */
 
 import type { Choice, DataSource } from "../session/session.ts";
+import { AccountsView } from "./account.ts";
 import type { Detail } from "./api.ts";
 import { DataChoice } from "./data_choice.ts";
 import { facts, h, say } from "./dom.ts";
@@ -25,6 +26,7 @@ interface Setting {
 
 export function federationView(detail: Detail, setting: Setting): HTMLElement {
   const over = detail.state === "finished" || detail.state === "failed";
+  const accounts = new AccountsView(detail.statement);
   return h(
     "div",
     {},
@@ -55,8 +57,8 @@ export function federationView(detail: Detail, setting: Setting): HTMLElement {
       ]),
       leavesView(detail.task),
     ),
-    ...(over ? [overView(detail)] : [joinSteps(detail, setting)]),
-    statementCard(detail, setting.build),
+    ...(over ? [overView(detail)] : [joinSteps(detail, setting, accounts)]),
+    statementCard(detail, setting.build, accounts),
   );
 }
 
@@ -80,18 +82,19 @@ function overView(detail: Detail): HTMLElement {
   );
 }
 
-export function statementCard(detail: Detail, build: Build | null): HTMLElement {
+export function statementCard(detail: Detail, build: Build | null, accounts: AccountsView): HTMLElement {
   return h(
     "section",
     { class: "card", "aria-labelledby": "statement" },
     h("h2", { id: "statement" }, "Privacy statement"),
+    accounts.element,
     statementView(detail.statement, "yours"),
     h("h3", { class: "trust-title" }, "Whom you have to trust"),
     trustView(build, detail.operator),
   );
 }
 
-function joinSteps(detail: Detail, setting: Setting): HTMLElement {
+function joinSteps(detail: Detail, setting: Setting, accounts: AccountsView): HTMLElement {
   const why = h("p", { class: "small quiet", id: "why-not", role: "status" });
   const agree = h("input", { type: "checkbox", id: "agree", onchange: () => refresh() });
   const token = h("input", {
@@ -123,7 +126,7 @@ function joinSteps(detail: Detail, setting: Setting): HTMLElement {
     later();
     queueMicrotask(() => protection.recount());
   });
-  protection = new Protection(detail.task, detail.history, own, later);
+  protection = new Protection(detail.task, detail.history, own, later, (budget) => accounts.tell(budget));
   const submit = (event: Event): void => {
     event.preventDefault();
     refresh();

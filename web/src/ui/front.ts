@@ -1,6 +1,6 @@
 /** The first view: what this is, and the federations there are. */
 
-import { figure, type Summary, type Task } from "./api.ts";
+import { ASKING, figure, type Summary, type Task } from "./api.ts";
 import { h, type Child } from "./dom.ts";
 import { counted, epsilon, percent, strength, terms, titled } from "./words.ts";
 
@@ -128,6 +128,11 @@ export function leavesView(task: Task): HTMLElement {
         h("p", { class: "note bad" }, "Nothing is proven about what leaves. Take part with public examples only."),
     ),
   );
+}
+
+/** What a page says that is not told by itself what happens. */
+export function askingWords(why: string): string {
+  return `This page is not told at once what happens, and asks every ${ASKING} seconds instead. The server says: ${sentence(why)}`;
 }
 
 export function sentence(text: string): string {

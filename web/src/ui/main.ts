@@ -1,6 +1,13 @@
 /** The page of a participant: which view is shown, and what this browser can do. */
 
-import { capabilities, openSession, pageBuild, type Capabilities } from "../session/session.ts";
+import {
+  capabilities,
+  giveBackPlaces,
+  hasPlacesToGiveBack,
+  openSession,
+  pageBuild,
+  type Capabilities,
+} from "../session/session.ts";
 import { federation, federations, follow, type Task } from "./api.ts";
 import { fill, h, say, type Child } from "./dom.ts";
 import { federationView, type Begin } from "./federation.ts";
@@ -108,12 +115,13 @@ async function take(name: string, what: Begin, agreed: Task): Promise<void> {
     awake();
     running.close();
   };
-  const training = new TrainingView(running, { detail, build, announce, left: () => leave() });
+  const training = new TrainingView(running, { detail, build, announce, left: () => leave(), again: () => again() });
   const leave = (): void => {
     forget();
     stopTaking();
     void show().then(fromTheTop);
   };
+  const again = (): void => void take(name, what, agreed).catch((problem) => fill(view, failure(problem)));
   running.subscribe((event) => {
     if (
       event.type === "ended" ||
@@ -124,7 +132,10 @@ async function take(name: string, what: Begin, agreed: Task): Promise<void> {
       awake();
     }
   });
-  stopFollowing = follow(name, { round: (entry) => training.noteRound(entry) });
+  stopFollowing = follow(name, {
+    round: (entry) => training.noteRound(entry),
+    reach: (reach, why) => training.noteReach(reach, why),
+  });
   fill(view, training.element);
   document.title = `Taking part · ${titled(detail.title)} · Sordino`;
   fromTheTop();
@@ -155,6 +166,12 @@ function failure(problem: unknown): HTMLElement {
     { class: "card", role: "alert" },
     h("h1", {}, "That did not work"),
     h("p", {}, sentence(text)),
+    hasPlacesToGiveBack() &&
+      h(
+        "p",
+        { class: "note" },
+        "You have left, and nothing more leaves this page. The server hears of it, and can give your place to another, when it can be reached: from this page, or from the next one that you open here.",
+      ),
     h(
       "p",
       { class: "row" },
@@ -187,3 +204,4 @@ window.addEventListener("hashchange", () => {
 
 void show();
 void foot();
+giveBackPlaces();

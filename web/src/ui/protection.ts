@@ -36,11 +36,19 @@ export class Protection {
   private readonly reach = h("p", { class: "quiet" });
   private readonly claimed = h("input", { type: "checkbox", id: "accept-claimed" });
   private readonly open = h("input", { type: "checkbox", id: "accept-unbounded" });
+  private readonly set: (budget: Budget) => void;
   private asked = 0;
 
-  constructor(task: Task, known: readonly RoundEntry[], own: () => boolean, changed: () => void) {
+  constructor(
+    task: Task,
+    known: readonly RoundEntry[],
+    own: () => boolean,
+    changed: () => void,
+    set: (budget: Budget) => void,
+  ) {
     this.task = task;
     this.own = own;
+    this.set = set;
     this.terms = termsOf(task);
     this.stops = stopsOf(task, known).filter(({ limit }) => Number.isFinite(limit));
     this.element = h("div", { class: "protection" }, ...this.body(), ...this.consents(changed));
@@ -168,6 +176,7 @@ export class Protection {
     this.drawGuess(basis === "proven" ? stop.limit : Infinity, slack);
     say(this.proof, this.proofWords(stop));
     say(this.effect, this.effectWords(stop));
+    this.set(this.budget);
     this.ask(stop);
   }
 

@@ -33,7 +33,8 @@ export function statementView(statement: ServerStatement | null, whose: Whose): 
   }
   const rows = statement.rows ?? [];
   add(section, [
-    h("p", {}, scopeWords(statement)),
+    whose === "yours" && h("h3", {}, "What the server states"),
+    h("p", {}, scopeWords(statement, whose)),
     rows.length > 0 && h("div", { class: "onlookers" }, ...shown(rows).map((row) => card(row, whose))),
     rows.length > 0 &&
       !rows.some(({ adjacency }) => adjacency === "client") &&
@@ -44,10 +45,12 @@ export function statementView(statement: ServerStatement | null, whose: Whose): 
   return section;
 }
 
-function scopeWords(statement: ServerStatement): string {
-  return statement.scope === "run"
-    ? "This is about everything that participants have sent in this federation so far."
-    : "This is about all planned rounds together, for somebody who takes part in every one.";
+function scopeWords(statement: ServerStatement, whose: Whose): string {
+  const about =
+    statement.scope === "run"
+      ? "This is about everything that participants have sent in this federation so far."
+      : "This is about all planned rounds together, for somebody who takes part in every one.";
+  return whose === "yours" ? `${about} The server's program worked it out; your page has not checked it.` : about;
 }
 
 function wholeWords(whose: Whose): string {
@@ -78,12 +81,12 @@ function card(row: StatementRow, whose: Whose): HTMLElement {
     h(
       "dl",
       { class: "figures" },
-      figureOf("proven", "proven epsilon", row.proven.epsilon, slack),
+      figureOf("proven", whose === "yours" ? "epsilon, stated as proven" : "proven epsilon", row.proven.epsilon, slack),
       row.claimed && figureOf("claimed", "claimed epsilon", row.claimed.epsilon, row.claimed.delta),
       row.audited && figureOf("audited", "measured: at least", row.audited.epsilon, row.audited.delta),
     ),
-    h("p", { class: "row" }, ...badges(row)),
-    h("p", { class: "small" }, provenWords(proven, slack)),
+    h("p", { class: "row" }, ...badges(row, whose)),
+    h("p", { class: "small" }, provenWords(proven, slack, whose)),
     row.claimed &&
       h(
         "p",
@@ -103,7 +106,7 @@ function figureOf(kind: string, name: string, value: Figure, slack: number): HTM
   );
 }
 
-function badges(row: StatementRow): Child[] {
+function badges(row: StatementRow, whose: Whose): Child[] {
   const proven = figure(row.proven.epsilon);
   const { word, kind } = strength(proven, row.adjacency, row.proven.delta);
   const found: Child[] = [];
@@ -113,7 +116,7 @@ function badges(row: StatementRow): Child[] {
       h(
         "span",
         { class: `badge ${kind}` },
-        kind === "bad" ? word : `proven: ${word}`,
+        kind === "bad" ? word : `${whose === "yours" ? "stated as proven" : "proven"}: ${word}`,
       ),
     );
   if (row.claimed)
@@ -121,11 +124,14 @@ function badges(row: StatementRow): Child[] {
   return found;
 }
 
-function provenWords(proven: number, slack: number): string {
+function provenWords(proven: number, slack: number, whose: Whose): string {
   if (!Number.isFinite(proven)) return "There is no proof that this is hidden.";
   if (proven > NO_MEANINGFUL_PROTECTION)
-    return "The proof holds, but of so little that it protects nobody in practice.";
-  return `Whoever tries to tell the two cases apart from everything that was sent is right at most ${inHundred(surest(proven, slack))}, where guessing is right 50 times in 100.`;
+    return whose === "yours"
+      ? "Even if the figure is right, it is so large that it protects nobody in practice."
+      : "The proof holds, but of so little that it protects nobody in practice.";
+  const reader = whose === "yours" ? "If the figure is right, whoever" : "Whoever";
+  return `${reader} tries to tell the two cases apart from everything that was sent is right at most ${inHundred(surest(proven, slack))}, where guessing is right 50 times in 100.`;
 }
 
 function reading(whose: Whose): Child[] {

@@ -1,11 +1,12 @@
 /** Taking part: what is happening now, the charts, what has left, and the end. */
 
 import type { BudgetState, LedgerEntry, Session, SessionEvent, SessionState } from "../session/session.ts";
-import type { Detail, RoundEntry } from "./api.ts";
+import { AccountsView } from "./account.ts";
+import type { Detail, Reach, RoundEntry } from "./api.ts";
 import { Chart, type Point } from "./chart.ts";
 import { fill, h, say } from "./dom.ts";
 import { statementCard } from "./federation.ts";
-import { sentence } from "./front.ts";
+import { askingWords, sentence } from "./front.ts";
 import type { Build } from "./statement_view.ts";
 import { tryView } from "./try_model.ts";
 import { clock, counted, duration, epsilon, percent, size, terms, titled } from "./words.ts";
@@ -15,6 +16,8 @@ interface Setting {
   build: Build | null;
   announce: (text: string) => void;
   left: () => void;
+  /** begins anew with the same examples and the same protection */
+  again: () => void;
 }
 
 const STOPPED: readonly SessionState[] = ["ended", "left", "failed"];
@@ -36,6 +39,7 @@ export class TrainingView {
   private readonly sentBody = h("tbody");
   private readonly sentWords = h("p", { class: "quiet" });
   private readonly trying = h("section", { class: "card", "aria-labelledby": "try", hidden: true });
+  private readonly accounts: AccountsView;
   private readonly accuracies = new Map<number, number>();
   private budget: BudgetState | null = null;
   private round = 0;
@@ -47,6 +51,7 @@ export class TrainingView {
   constructor(session: Session, setting: Setting) {
     this.session = session;
     this.setting = setting;
+    this.accounts = new AccountsView(setting.detail.statement);
     this.rounds = setting.detail.rounds;
     this.round = setting.detail.round;
     for (const entry of setting.detail.history) this.noteAccuracy(entry);
@@ -74,6 +79,11 @@ export class TrainingView {
   noteRound(entry: RoundEntry): void {
     this.noteAccuracy(entry);
     this.draw();
+  }
+
+  /** Taking part goes over a line of its own: this is about the chart alone. */
+  noteReach(reach: Reach, why: string): void {
+    if (reach === "asking") this.note("plain", `${askingWords(why)} Your part goes on as before.`);
   }
 
   private noteAccuracy(entry: Pick<RoundEntry, "round" | "accuracy">): void {
@@ -123,7 +133,7 @@ export class TrainingView {
           ),
         ),
       ),
-      statementCard(detail, build),
+      statementCard(detail, build, this.accounts),
     );
   }
 
@@ -246,6 +256,7 @@ export class TrainingView {
   }
 
   private trouble(text: string, final: boolean): void {
+    const again = h("button", { type: "button", class: "main", onclick: () => this.setting.again() }, "Try again");
     const back = h("button", { type: "button", onclick: () => this.setting.left() }, "Back to the federation");
     fill(
       this.troubles,
@@ -253,7 +264,7 @@ export class TrainingView {
         "div",
         { class: final ? "note bad" : "note warn" },
         h("p", {}, h("b", {}, final ? "This page cannot go on. " : "There is a difficulty. "), sentence(text)),
-        final && h("p", {}, back),
+        final && h("p", { class: "row" }, again, back),
       ),
     );
   }
@@ -355,6 +366,7 @@ export class TrainingView {
 
   private drawBudget(): void {
     const budget = this.budget;
+    if (budget !== null) this.accounts.tell(budget);
     const limit =
       budget !== null && Number.isFinite(budget.limit)
         ? { limit: { y: budget.limit, name: `your limit: ${epsilon(budget.limit)}` } }

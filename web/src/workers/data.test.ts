@@ -114,10 +114,10 @@ describe("the federation's sample", () => {
   const place = { server: "http://here", federation: "webfed-digits", client: 2 };
 
   test("is fetched for the slot, and normalised", async () => {
-    const fetched = vi.fn(async () => Response.json(given));
+    const fetched = vi.fn(async (_: string) => Response.json(given));
     vi.stubGlobal("fetch", fetched);
     const { x, y, summary } = await room.load({ kind: "sample" }, digits, place);
-    expect(fetched).toHaveBeenCalledWith("http://here/api/federations/webfed-digits/sample?client=2");
+    expect(fetched.mock.calls[0]![0]).toBe("http://here/api/federations/webfed-digits/sample?client=2");
     expect([x[0], y[0], summary.notes]).toEqual([0.5, 7, ["Public."]]);
   });
 
@@ -126,5 +126,56 @@ describe("the federation's sample", () => {
     await expect(room.load({ kind: "sample" }, digits, place)).rejects.toThrow(/does not fit its own task/);
     vi.stubGlobal("fetch", async () => Response.json({ error: "bring your own" }, { status: 404 }));
     await expect(room.load({ kind: "sample" }, digits, place)).rejects.toThrow("bring your own");
+  });
+
+  /** A server that sends these pieces, `pause` milliseconds before each, and then nothing any more. */
+  const slowly = (pieces: string[], pause: number, end: "ends" | "hangs") =>
+    vi.stubGlobal("fetch", async (_: string, { signal }: RequestInit) => {
+      const body = new ReadableStream<Uint8Array>({
+        async start(stream) {
+          signal!.addEventListener("abort", () => stream.error(signal!.reason));
+          for (const piece of pieces) {
+            await new Promise((resolve) => setTimeout(resolve, pause));
+            stream.enqueue(new TextEncoder().encode(piece));
+          }
+          if (end === "ends") stream.close();
+        },
+      });
+      return new Response(body);
+    });
+  const settled = async (load: Promise<unknown>) => {
+    const end = load.then(() => "loaded", (error: Error) => error.message);
+    await vi.advanceTimersByTimeAsync(120_000);
+    return Promise.race([end, "still waiting"]);
+  };
+
+  test.each([
+    ["never begins", async (_: string, { signal }: RequestInit) =>
+      new Promise((_, reject) => signal?.addEventListener("abort", () => reject(signal.reason)))],
+    ["stops in the middle", null],
+  ])("that %s is given up, with what to do", async (_, answer) => {
+    vi.useFakeTimers();
+    if (answer) vi.stubGlobal("fetch", answer);
+    else slowly(['{"client": 2, '], 10, "hangs");
+    expect(await settled(room.load({ kind: "sample" }, digits, place))).toBe(
+      "the sample could not be fetched (nothing came for 20 seconds): check your connection and try again",
+    );
+    vi.useRealTimers();
+  });
+
+  test("that comes slowly, but comes, is taken", async () => {
+    vi.useFakeTimers();
+    const text = JSON.stringify(given);
+    const pieces = [0, 1, 2, 3].map((k) => text.slice((k * text.length) / 4, ((k + 1) * text.length) / 4));
+    slowly(pieces, 15_000, "ends"); // a minute in all
+    expect(await settled(room.load({ kind: "sample" }, digits, place))).toBe("loaded");
+    vi.useRealTimers();
+  });
+
+  test("of a server that cannot be reached, or that breaks off, is refused in words", async () => {
+    vi.stubGlobal("fetch", async () => { throw new TypeError("failed to fetch"); });
+    await expect(room.load({ kind: "sample" }, digits, place)).rejects.toThrow(/the server cannot be reached.*try again/);
+    vi.stubGlobal("fetch", async () => new Response('{"count": 1, '));
+    await expect(room.load({ kind: "sample" }, digits, place)).rejects.toThrow(/cannot be read: try again/);
   });
 });

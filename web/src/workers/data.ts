@@ -106,15 +106,17 @@ interface Sample {
   about?: string;
 }
 
+/** Milliseconds without a byte of the sample after which a page gives up; how long all of it takes is the network's affair. */
+const SILENCE = 20_000;
+
 async function readSample({ server, federation, client }: SamplePlace, task: Task): Promise<RawRecords> {
-  const answer = await fetch(`${server}/api/federations/${encodeURIComponent(federation)}/sample?client=${client}`).catch(() => {
-    throw new Refused("the sample could not be fetched from the server: check your connection and try again");
-  });
+  const answer = await fetched(`${server}/api/federations/${encodeURIComponent(federation)}/sample?client=${client}`);
   if (!answer.ok) {
-    const { error } = (await answer.json().catch(() => ({}))) as { error?: string };
+    const { error } = parsed<{ error?: string }>(answer.text) ?? {};
     throw new Refused(error ?? "the server has no sample of this federation: bring records of your own");
   }
-  const given = (await answer.json()) as Sample;
+  const given = parsed<Sample>(answer.text);
+  if (!given) throw new Refused("the server's sample cannot be read: try again, or bring records of your own");
   const bytes = fromBase64(given.x);
   const x = given.dtype === "u8" ? Float32Array.from(bytes) : floats(bytes);
   const y = Int32Array.from(fromBase64(given.y));
@@ -124,6 +126,37 @@ async function readSample({ server, federation, client }: SamplePlace, task: Tas
   }
   if (y.some((label) => label >= task.classes.length)) throw new Refused("the server's sample has a label outside the classes");
   return { x, y, notes: given.about ? [given.about] : [] };
+}
+
+/** All of an answer, unless nothing of it comes for too long. */
+async function fetched(address: string): Promise<{ ok: boolean; text: string }> {
+  const silent = new AbortController();
+  let clock = setTimeout(() => silent.abort(), SILENCE);
+  try {
+    const answer = await fetch(address, { signal: silent.signal });
+    const words = new TextDecoder();
+    let text = "";
+    for (const reader = answer.body!.getReader(); ; ) {
+      const { done, value } = await reader.read();
+      if (done) return { ok: answer.ok, text: text + words.decode() };
+      text += words.decode(value, { stream: true });
+      clearTimeout(clock);
+      clock = setTimeout(() => silent.abort(), SILENCE);
+    }
+  } catch {
+    const why = silent.signal.aborted ? `nothing came for ${SILENCE / 1000} seconds` : "the server cannot be reached";
+    throw new Refused(`the sample could not be fetched (${why}): check your connection and try again`);
+  } finally {
+    clearTimeout(clock);
+  }
+}
+
+function parsed<T>(text: string): T | null {
+  try {
+    return JSON.parse(text) as T;
+  } catch {
+    return null;
+  }
 }
 
 function fromBase64(text: string): Uint8Array<ArrayBuffer> {
