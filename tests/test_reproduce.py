@@ -1,7 +1,9 @@
 """Experiments are run once, recorded, and turned into pages that say what was not run."""
 
+import gc
 import json
 import re
+import signal
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -11,15 +13,19 @@ import pytest
 from typer.testing import CliRunner
 
 from sordino.cli import app
+from sordino.cli.reproduce import Display
 from sordino.errors import InvalidInput
 from sordino.learning import datasets
+from sordino.learning.convolution import ClientKernels
 from sordino.recipe import Recipe
 from sordino.reproduce import experiments as listing
-from sordino.reproduce.carry_out import turns
+from sordino.reproduce.carry_out import Tidings, Turn, turns
 from sordino.reproduce.experiments import PAPERS, Experiment, chosen, experiments
-from sordino.reproduce.pages import Row, privacy_cells, rows, table, write_overview, write_paper
+from sordino.reproduce.pages import Row, gain_rows, privacy_cells, rows, table, write_overview, write_paper
 from sordino.reproduce.plots import plot
 from sordino.reproduce.records import Record, Records, Stated, essence
+from sordino.runs import run
+from sordino.wiring import Federation
 
 TINY = ("data.train_limit=200", "data.test_limit=50", "split.clients=4", "rounds.count=2")
 
@@ -49,11 +55,46 @@ def test_the_most_valuable_comes_first(paper):
 
 
 def test_names_choose_and_unknown_ones_are_refused(paper):
-    assert [e.id for e in chosen(experiments("ldp-fl"), ["later"])] == ["later"]
-    with pytest.raises(InvalidInput, match=r"there are: headline, later"):
-        chosen(experiments("ldp-fl"), ["typo"])
+    assert names_of(chosen(["ldp-fl"], ["later"])) == ["later"]
+    assert names_of(chosen(["ldp-fl"], [])) == ["headline", "later"]
+    with pytest.raises(InvalidInput, match=r"of ldp-fl is called 'typo'; there are: headline, later$"):
+        chosen(["ldp-fl"], ["later", "typo"])  # one that is known does not hide one that is not
     with pytest.raises(InvalidInput, match="unknown paper"):
         experiments("ldp-flu")
+
+
+def names_of(found):
+    return [experiment.id for own in found.values() for experiment in own]
+
+
+def test_a_name_that_is_an_experiments_own_does_not_bring_those_that_begin_with_it(monkeypatch):
+    found = [Experiment(name, "", "r") for name in ("mnist", "mnist-clear", "table-1", "table-2")]
+    monkeypatch.setattr(listing, "import_module", lambda name: SimpleNamespace(EXPERIMENTS=found))
+    assert names_of(chosen(["ldp-fl"], ["mnist"])) == ["mnist"]
+    assert names_of(chosen(["ldp-fl"], ["table"])) == ["table-1", "table-2"]
+
+
+def test_over_several_papers_a_name_is_looked_for_in_all_of_them():
+    found = chosen(list(PAPERS), ["single-layer", "digits-none"])
+    assert {paper: len(own) for paper, own in found.items() if own} == {"ldp-fed": 1, "personalized": 1}
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_command_of_the_overview_names_experiments(name, tmp_path):
+    records = Records(tmp_path / "none.jsonl")
+    for row in (*rows(name, records), *gain_rows(name, records)):
+        assert chosen([name], [row.experiment.id])[name]
+
+
+def test_what_leaves_nothing_to_run_or_is_said_twice_is_refused(paper, tmp_path):
+    def refused(*given):
+        done = CliRunner().invoke(app, ["reproduce", *given, "--out", str(tmp_path / "out")])
+        assert done.exit_code == 1 and not (tmp_path / "out").exists()
+        return done.stderr
+
+    assert "--priority 1 leaves nothing" in refused("ldp-fl", "--only", "later", "--priority", "1")
+    assert "name one paper" in refused("ldp-fl", "--all")
+    assert "name one paper" in refused()
 
 
 def test_records_survive_and_the_latest_counts(tmp_path):
@@ -242,6 +283,130 @@ def test_a_run_of_other_settings_does_not_stand_in_the_way(paper, tmp_path, monk
     assert "headline, seed 1: recorded before" in quick_run(tmp_path).stderr
 
 
+def test_a_full_run_of_some_shows_these_alone(paper, tmp_path):
+    done = CliRunner().invoke(app, ["reproduce", "ldp-fl", "--only", "later", "--out", str(tmp_path), "--json"])
+    assert [row["experiment"] for row in json.loads(done.stdout)["ldp-fl"]] == ["later"]
+    assert f"Records are in {tmp_path / 'records'}." in done.stderr
+
+
+def test_how_long_the_other_rounds_take_is_said(monkeypatch, capsys):
+    monkeypatch.setattr("sordino.cli.reproduce.Display.PLAIN_SECONDS", 0.0)
+    display = Display(1)
+    display.told(Tidings(Turn(Experiment("a", "", "r"), 1, False), "running"))
+    display.started(SimpleNamespace(recipe=SimpleNamespace(rounds=SimpleNamespace(count=10))), (), 7)  # resumed
+    for number, seconds in ((7, 50.0), (8, 70.0)):
+        display.round(SimpleNamespace(round=number, accuracy=None, seconds=seconds))
+    assert "a, seed 1: round 8 of 10, about 2 min 0 s left" in capsys.readouterr().err
+
+
+def test_ctrl_c_says_how_far_it_is_and_the_same_command_goes_on(paper, tmp_path, monkeypatch):
+    command = ["reproduce", "ldp-fl", "--out", str(tmp_path), "--workers", "1"]
+    with monkeypatch.context() as held:
+        held.setattr(Display, "round", lambda self, record: self.over and signal.raise_signal(signal.SIGINT))
+        stopped = CliRunner().invoke(app, command)
+    assert stopped.exit_code == 130 and "Stopped after 1 of 3 runs. The same command goes on" in stopped.stderr
+    again = CliRunner().invoke(app, command)
+    assert again.exit_code == 0 and "ldp-fl: 2 run now, 1 recorded before, 0 skipped" in again.stderr
+
+
+def test_a_run_leaves_no_data_and_no_models_behind(paper):
+    """Without the collector of cycles, which comes late to objects that are few and huge."""
+    (recipe, *_) = [turn.settings() for turn in turns(experiments("ldp-fl"), quick=True, seeds=None)]
+    large = (datasets.Examples, ClientKernels, Federation)
+
+    def alive():
+        return {id(each) for each in gc.get_objects() if type(each) in large}
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = alive()
+        run(recipe, workers=1)
+        assert not alive() - before
+    finally:
+        gc.enable()
+
+
+# --- records of other machines ----------------------------------------------------------------------------------------
+
+
+def of_headline(seed, **changes):
+    asked = essence(experiments("ldp-fl")[0].settings(quick=changes.get("quick", False), seed=1))
+    return record("headline", seed, **{"accuracy": 0.5, "fingerprint": asked, **changes})
+
+
+def merged(tmp_path, *more):
+    command = ["reproduce", "ldp-fl", "--out", str(tmp_path / "here"), *more]
+    return CliRunner().invoke(app, command)
+
+
+def filled(folder, *found):
+    records = Records(folder / "records" / "ldp-fl.jsonl")
+    for each in found:
+        records.add(each)
+    return records
+
+
+def test_records_of_another_machine_are_taken_once(paper, tmp_path):
+    here = filled(tmp_path / "here", of_headline(1))
+    there = filled(tmp_path / "there", of_headline(1, accuracy=0.9), of_headline(2), of_headline(2))
+    done = merged(tmp_path, "--merge", str(tmp_path / "there"), "--json")
+    assert done.exit_code == 0, done.output
+    assert f"ldp-fl: 1 record taken from {there.path}, 1 recorded before, 0 refused\n" in done.stderr
+    assert [(r.seed, r.accuracy) for r in here.lines()] == [(1, 0.5), (2, 0.5)]  # what was here stays
+    assert json.loads(done.stdout)["ldp-fl"][0]["seeds"] == 2
+    assert "0 records taken" in merged(tmp_path, "--merge", str(there.path)).stderr
+    assert not (tmp_path / "here" / "ldp-fl").exists()  # nothing was run
+
+
+def test_records_of_other_settings_or_other_papers_are_refused_and_the_rest_is_taken(paper, tmp_path):
+    filled(tmp_path / "a", of_headline(1), of_headline(1, fingerprint="old"), record("elsewhere", 1, 0.5))
+    done = merged(tmp_path, "--merge", str(tmp_path / "a"))
+    assert done.exit_code == 0 and "1 record taken" in done.stderr and "2 refused" in done.stderr
+    assert (
+        "Refused (recorded with other settings than the experiments have here, so run them again): headline (seed 1)\n"
+        in done.stderr
+    )
+    assert "Refused (no experiments that are asked for): elsewhere (seed 1)\n" in done.stderr
+    filled(tmp_path / "b", of_headline(2, fingerprint="old"))
+    assert merged(tmp_path, "--merge", str(tmp_path / "b")).exit_code == 1  # nothing fits
+    assert [r.seed for r in Records(tmp_path / "here" / "records" / "ldp-fl.jsonl").lines()] == [1]
+
+
+def test_scaled_down_records_are_merged_apart(paper, tmp_path):
+    filled(tmp_path / "a", of_headline(1), of_headline(2, quick=True))
+    assert "1 record taken" in (done := merged(tmp_path, "--merge", str(tmp_path / "a"))).stderr
+    assert "0 refused, 1 of scaled-down runs left out" in done.stderr
+    assert "1 of full runs left out" in merged(tmp_path, "--merge", str(tmp_path / "a"), "--quick").stderr
+    assert [r.quick for r in Records(tmp_path / "here" / "records" / "ldp-fl.jsonl").lines()] == [False, True]
+
+
+def test_merging_into_the_docs_makes_their_pages_anew(paper, tmp_path):
+    filled(tmp_path / "a", of_headline(1, accuracy=0.8765))
+    docs = tmp_path / "docs"
+    done = merged(tmp_path, "--merge", str(tmp_path / "a"), "--docs", str(docs))
+    assert done.exit_code == 0 and f"The pages of {docs} are up to date." in done.stderr
+    assert "87.65" in (docs / "papers" / "ldp-fl.md").read_text() and "87.65" in (docs / "reproduction.md").read_text()
+    assert "1 recorded before" in merged(tmp_path, "--merge", str(docs), "--docs", str(docs)).stderr
+
+
+def test_what_holds_no_records_is_refused_by_name_and_nothing_is_taken(paper, tmp_path):
+    good = filled(tmp_path / "a", of_headline(1))
+    torn = tmp_path / "torn.jsonl"
+    torn.write_bytes(good.path.read_bytes()[:-5])
+    wrong = tmp_path / "wrong.jsonl"
+    wrong.write_bytes(good.path.read_bytes() + b"{}\n")
+    for place, why in (
+        (tmp_path / "nowhere", "no records of ldp-fl are at"),
+        (torn, "the last line is not whole"),
+        (wrong, "line 2: this is no record"),
+    ):
+        done = merged(tmp_path, "--merge", str(place))
+        assert done.exit_code == 1 and why in done.stderr and str(place) in done.stderr
+    assert "leave out --seeds" in merged(tmp_path, "--merge", str(good.path), "--seeds", "2").stderr
+    assert not (tmp_path / "here").exists()
+
+
 # --- data that are not here -------------------------------------------------------------------------------------------
 
 
@@ -269,8 +434,8 @@ def test_experiments_without_their_data_are_skipped_and_the_others_run(paper_wit
     said = done.stderr.splitlines()
     (first,) = [line for line in said if line.startswith("houses, seed 1: skipped")]
     assert "svhn/svhn_cropped_subset.npz" in first and str(tmp_path / "cache") in first and "SORDINO_DATA" in first
-    assert "more-houses, seed 1: skipped, for the same data" in said
-    assert "digits, seed 1: done" in said
+    assert "more-houses, seed 1: skipped, for the same data (2 of 3)" in said
+    assert any(re.fullmatch(r"digits, seed 1: done in .*s, accuracy .*% \(3 of 3\)", line) for line in said)
     assert "ldp-fl: 1 run now, 0 recorded before, 2 skipped" in said
     (sum_up,) = [line for line in said if line.startswith("Skipped (2 of ldp-fl): ")]
     assert sum_up.count("svhn_cropped_subset.npz") == 1
@@ -287,7 +452,7 @@ def test_missing_data_are_looked_for_once(paper_without_data, tmp_path, monkeypa
     monkeypatch.setattr(datasets, "load", load)
     done = without_data(tmp_path, "--only", "houses", "--only", "more-houses")
     assert tried == ["svhn-subset"]
-    assert "skipped, no such data. Put these files below here: a, b. They are inside c\n" in done.stderr
+    assert "skipped, no such data. Put these files below here: a, b. They are inside c (1 of 2)\n" in done.stderr
     assert done.exit_code == 1  # nothing of what was asked for could be had
 
 

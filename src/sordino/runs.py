@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -152,7 +153,8 @@ class _Run:
         self._federation, self._fleet, self._channel, self._ledger = federation, fleet, channel, ledger
         self._recipe = federation.recipe
         self._folder, self._checkpoint, self._execution, self._observer = folder, checkpoint, execution, observer
-        self._course = Course(federation, self._scored)
+        # Of no method of this object: the two would keep each other, and all data, alive long after the run.
+        self._course = Course(federation, partial(_scored, federation, fleet))
         self._kept = 0.0  # when the last checkpoint was written
         self._stored: Saved | None = None  # and which
         self._whole = self._snapshot(federation.method.init())
@@ -270,12 +272,6 @@ class _Run:
         self._whole = self._snapshot(state)
         self._observer.round(record)
 
-    def _scored(self, state: State, exam: str) -> Scores:
-        """All models that count, on the same examples: together their accuracy is the mean of theirs."""
-        views = self._federation.method.views(state, self._fleet.kept)
-        none = Scores.none(len(self._federation.dataset.classes))
-        return Scores.together([none, *(self._fleet.grade(view, exam) for view in views)])
-
     def _record(self, held: Held) -> Round:
         attendance, seen = held.attendance, self._fleet.seen
         spent = self._spent()
@@ -340,6 +336,13 @@ class _Run:
         norm, largest = float(np.mean(local.update)), float(np.max(local.largest))
         expected = preflight.of_federation(federation, update_norm=norm or None, largest_value=largest or None)
         return (*_failures(local, len(some)), *expected.sentences)
+
+
+def _scored(federation: Federation, fleet: SimulatedFleet, state: State, exam: str) -> Scores:
+    """All models that count, on the same examples: together their accuracy is the mean of theirs."""
+    views = federation.method.views(state, fleet.kept)
+    none = Scores.none(len(federation.dataset.classes))
+    return Scores.together([none, *(fleet.grade(view, exam) for view in views)])
 
 
 def _failures(local: LocalView, rehearsed: int) -> tuple[str, ...]:

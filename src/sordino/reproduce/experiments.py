@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -19,6 +20,8 @@ PAPERS = {
     "personalized": "Personalised LDP-FL (Wu, Xu, Zhu 2023)",
     "webfed": "WebFed (Lian, Yang, Zeng, Su 2022)",
 }
+
+SHOWN = 5  #: experiments that are named where an unknown one was asked for
 
 
 @dataclass(frozen=True)
@@ -95,14 +98,33 @@ def _checked(given: Iterable[Experiment | dict[str, Any]]) -> Iterable[Experimen
         yield experiment
 
 
-def chosen(all_of_them: Sequence[Experiment], only: Sequence[str]) -> tuple[Experiment, ...]:
-    """Those with these names, or whose names begin so; all where none is given."""
+def chosen(papers: Sequence[str], only: Sequence[str]) -> dict[str, tuple[Experiment, ...]]:
+    """Of each paper the experiments that these names mean; all where none is given, and a name without any is refused.
+
+    A name means the experiment that is called so, or those that a stated difference of that name is taken from, else
+    all whose names begin so.
+    """
+    offered = {paper: experiments(paper) for paper in papers}
     if not only:
-        return tuple(all_of_them)
-    found = tuple(e for e in all_of_them if any(e.id == name or e.id.startswith(f"{name}-") for name in only))
+        return offered
+    wanted = {each for name in only for each in _meant(name, offered)}
+    return {paper: tuple(e for e in own if e.id in wanted) for paper, own in offered.items()}
+
+
+def _meant(name: str, offered: Mapping[str, Sequence[Experiment]]) -> list[str]:
+    known = [experiment.id for own in offered.values() for experiment in own]
+    differences = {
+        gain.id: [each for pair in gain.pairs for each in pair] for paper in offered for gain in gains(paper)
+    }
+    if name in known:
+        return [name]
+    found = differences.get(name) or [each for each in known if each.startswith(f"{name}-")]
     if not found:
-        known = ", ".join(experiment.id for experiment in all_of_them)
-        raise InvalidInput(f"no experiment is called {', '.join(only)}; there are: {known}")
+        near = get_close_matches(name, known, SHOWN, cutoff=0.4) or known[:SHOWN]
+        raise InvalidInput(
+            f"no experiment of {', '.join(offered)} is called {name!r}; there are: {', '.join(near)}"
+            + (f" and {len(known) - len(near)} others, which --list has" if len(known) > len(near) else "")
+        )
     return found
 
 

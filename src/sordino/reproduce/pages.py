@@ -309,7 +309,11 @@ def _overview_words() -> str:
         f"Every row is a figure that a paper states. *Reproduced* means within {CLOSE:g} points. Where we are lower, "
         "the paper's page says what was tried and what the paper leaves unsaid. Claimed epsilons are the papers' own; "
         "the proven ones are what Sordino can prove for the same run, with what may change and who is looking; of "
-        "several seeds, the largest. Made by `sordino reproduce` from the records in `docs/papers/records`."
+        "several seeds, the largest. Made by `sordino reproduce` from the records in `docs/papers/records`.\n\n"
+        "`sordino reproduce PAPER --only NAME` runs a row again, `--list` names the experiments, and after an "
+        "interruption the same command goes on. Records made on another machine are taken over, and these pages "
+        "made anew, by `sordino reproduce PAPER --merge PLACE --docs docs`: PLACE is the file of records, or the "
+        "folder that was `--out` there. Records of runs with other settings are refused."
     )
 
 

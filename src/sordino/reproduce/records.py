@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -62,7 +62,7 @@ class Record:
             packed["curve"] = tuple((int(a), float(b)) for a, b in packed["curve"])
             return cls(**packed)
         except (KeyError, TypeError, ValueError) as error:
-            raise InvalidInput(f"a line of the records is damaged ({error}): remove it and run again") from None
+            raise InvalidInput(f"this is no record, or a damaged one ({error}): remove it and run again") from None
 
 
 def essence(recipe: Recipe) -> str:
@@ -101,13 +101,17 @@ class Records:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    def lines(self) -> Iterator[Record]:
+        """Every line as it was written, the oldest first."""
+        for number, line in enumerate(whole_lines(self.path), start=1):
+            try:
+                yield Record.from_line(line)
+            except InvalidInput as error:
+                raise InvalidInput(f"{self.path}, line {number}: {error}") from None
+
     def all(self) -> list[Record]:
         """Every record, the latest of equal ones."""
-        found: dict[tuple[str, int, bool], Record] = {}
-        for line in whole_lines(self.path):
-            record = Record.from_line(line)
-            found[record.experiment, record.seed, record.quick] = record
-        return list(found.values())
+        return list({(record.experiment, record.seed, record.quick): record for record in self.lines()}.values())
 
     def of(self, experiment: str, *, quick: bool) -> list[Record]:
         """An experiment's records, by seed."""
