@@ -22,6 +22,7 @@ from sordino.reproduce import experiments as listing
 from sordino.reproduce.carry_out import Tidings, Turn, turns
 from sordino.reproduce.experiments import PAPERS, Experiment, chosen, experiments
 from sordino.reproduce.pages import Row, gain_rows, privacy_cells, rows, table, write_overview, write_paper
+from sordino.reproduce.papers import personalized
 from sordino.reproduce.plots import plot
 from sordino.reproduce.records import Record, Records, Stated, essence
 from sordino.runs import run
@@ -498,3 +499,14 @@ def test_a_quick_run_goes_through_few_records(name):
         sizes = quick.split.sizes if quick.split.kind == "sizes" else [quick.data.train_limit or 1_500]
         assert sum(sizes) * quick.rounds.count * (quick.training.epochs or 1) <= 50_000, experiment.id
         assert quick.data.source == "digits" or 0 < quick.data.test_limit <= 2_000, experiment.id
+
+
+def test_the_table_of_gains_counts_runs_with_the_settings_of_today_alone(tmp_path):
+    name = "digits-1-1-10-average"
+    assert name in {experiment.id for experiment in personalized.EXPERIMENTS}
+    today = essence(next(one for one in personalized.EXPERIMENTS if one.id == name).settings(quick=False, seed=1))
+    records = Records(tmp_path / "personalized.jsonl")
+    records.add(record(name, 1, 0.25, fingerprint=today))
+    assert "| digits, IID: {1, 1, 10} | 25.0 |" in personalized.more(records)
+    records.add(record(name, 1, 0.75, fingerprint="of other settings"))
+    assert "| digits, IID: {1, 1, 10} | not run |" in personalized.more(records)

@@ -9,7 +9,7 @@ from sordino.errors import InvalidInput
 from sordino.learning import datasets
 from sordino.learning.datasets import Dataset, Normalisation
 from sordino.reproduce.experiments import Experiment, Gain
-from sordino.reproduce.records import Records, mean
+from sordino.reproduce.records import Records, essence, mean
 
 #: The smallest and the largest value of Covertype's ten measurements; its 44 indicators are 0 or 1 already.
 _COVERTYPE = (
@@ -245,8 +245,14 @@ def more(records: Records) -> str:
     return "\n\n".join([title, words, "\n".join(lines)])
 
 
-def _accuracy(records: Records, experiment: str) -> float | None:
-    known = [100 * r.accuracy for r in records.of(experiment, quick=False) if r.accuracy is not None]
+def _accuracy(records: Records, name: str) -> float | None:
+    """The mean over the runs that were recorded with the settings that an experiment has now."""
+    found = next((one for one in EXPERIMENTS if one.id == name), None)
+    if found is None:  # not every aggregation is tried in every setting
+        return None
+    asked = essence(found.settings(quick=False, seed=1))
+    own = [record for record in records.of(name, quick=False) if record.fingerprint == asked]
+    known = [100 * record.accuracy for record in own if record.accuracy is not None]
     return mean(known) if known else None
 
 
