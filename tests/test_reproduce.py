@@ -16,7 +16,7 @@ from sordino.cli import app
 from sordino.cli.reproduce import Display
 from sordino.errors import InvalidInput
 from sordino.learning import datasets
-from sordino.learning.convolution import ClientKernels
+from sordino.learning.layers import ClientKernels
 from sordino.recipe import Recipe
 from sordino.reproduce import experiments as listing
 from sordino.reproduce.carry_out import Tidings, Turn, turns

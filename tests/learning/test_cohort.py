@@ -25,8 +25,8 @@ from sordino.learning.cohort import (
     train_cohort,
     train_one,
 )
-from sordino.learning.convolution import ClientKernels
 from sordino.learning.draws import Draw
+from sordino.learning.layers import ClientKernels
 from sordino.learning.optimizers import SGD, Adam, Optimizer, RMSprop, WeightDecay
 from sordino.learning.private_sgd import PrivateTraining, Records, clip_rows, noise_alone
 from sordino.learning.stacked import LOOP, Batch, Execution, StackedModel, choose_width

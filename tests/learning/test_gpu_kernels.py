@@ -1,4 +1,4 @@
-"""The kernels for GPUs, interpreted: what they compute is what PyTorch's own layers do. No GPU is needed for that."""
+"""The kernels for GPUs compute what PyTorch's own layers do: on a GPU, or interpreted where there is none."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import sordino.learning
-from sordino.learning import convolution, models
+from sordino.learning import layers, models
 from sordino.learning.stacked import Batch, Execution, StackedModel
 
 pytest.importorskip("triton", reason="Triton is there for Linux on x86-64")
-if torch.cuda.is_available():
-    pytest.skip("on a GPU test_replay.py runs the kernels themselves", allow_module_level=True)
+THERE = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
 def kernels() -> Iterator[ModuleType]:
-    """The module with functions that Triton interprets (conftest.py asks for that)."""
+    """The module; without a GPU Triton interprets its functions (conftest.py asks for that)."""
     from triton.runtime import interpreter
 
     patched = interpreter._patch_lang_tensor
@@ -39,12 +38,18 @@ def kernels() -> Iterator[ModuleType]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interpreter, "_patch_lang_tensor", with_lengths)
-        convolution._compiled.cache_clear()
+        layers._compiled.cache_clear()
         yield importlib.import_module("sordino.learning.gpu_kernels")
 
 
 def drawn(rng: np.random.Generator, *shape: int) -> Tensor:
     return torch.from_numpy(rng.normal(size=shape).astype(np.float32)).requires_grad_()
+
+
+def there(layer: type[torch.autograd.Function], *operands: Any) -> Tensor:
+    """What a layer makes of tensors that are here, and again here: where it is computed only it can know."""
+    found: Tensor = layer.apply(*(one.to(THERE) if isinstance(one, Tensor) else one for one in operands))
+    return found.cpu()
 
 
 def apart(found: Tensor, wanted: Tensor) -> float:
@@ -98,8 +103,7 @@ def test_a_convolution_is_pytorchs(
 
 def gathered(kernels: ModuleType, padding: tuple[int, int]) -> Layer:
     def layer(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        found: Tensor = kernels.GatheredConvolutions.apply(x, weight, bias, (1, 1), padding)
-        return found
+        return there(kernels.GatheredConvolutions, x, weight, bias, padding)
 
     return layer
 
@@ -136,7 +140,7 @@ def test_group_norm_is_pytorchs(
     rng = np.random.default_rng(channels)
     x, weight, bias = drawn(rng, 2, 3, channels, *pixels), drawn(rng, 2, channels), drawn(rng, 2, channels)
     assert kernels.normalises(channels, groups)
-    found = kernels.GroupNorms.apply(x / 3 + 10, groups, weight, bias, eps)
+    found = there(kernels.GroupNorms, x / 3 + 10, groups, weight, bias, eps)
     rows = zip(x / 3 + 10, weight, bias, strict=True)
     wanted = torch.stack([functional.group_norm(own, groups, w, b, eps) for own, w, b in rows])
     assert apart(found, wanted) < 3e-6
@@ -149,16 +153,17 @@ def test_group_norm_is_pytorchs(
 def test_a_group_of_one_value_is_its_own_mean(kernels: ModuleType) -> None:
     rng = np.random.default_rng(4)
     x, weight, bias = drawn(rng, 2, 3, 8, 1, 1), drawn(rng, 2, 8), drawn(rng, 2, 8)
-    found = kernels.GroupNorms.apply(x, 8, weight, bias, 1e-5)
+    found = there(kernels.GroupNorms, x, 8, weight, bias, 1e-5)
     assert torch.equal(found, bias[:, None, :, None, None].expand_as(found))
 
 
 def test_what_comes_of_the_kernels_may_be_changed_in_place_and_differentiated_once(kernels: ModuleType) -> None:
     rng = np.random.default_rng(5)
-    x, weight, norm = drawn(rng, 2, 2, 16, 4, 4), drawn(rng, 2, 16, 16, 3, 3), drawn(rng, 2, 16)
+    drawings = drawn(rng, 2, 2, 16, 4, 4), drawn(rng, 2, 16, 16, 3, 3), drawn(rng, 2, 16)
+    x, weight, norm = (one.detach().to(THERE).requires_grad_() for one in drawings)
 
     def network(activation: Callable[[Tensor], Tensor]) -> Tensor:
-        y = activation(kernels.GatheredConvolutions.apply(x, weight, None, (1, 1), (1, 1)))
+        y = activation(kernels.GatheredConvolutions.apply(x, weight, None, (1, 1)))
         return activation(kernels.GroupNorms.apply(y, 4, norm, norm, 1e-5)).square().sum()
 
     (wanted,), (found,) = (torch.autograd.grad(network(f), weight) for f in (functional.relu, torch.relu_))
@@ -184,12 +189,12 @@ def test_a_machine_that_cannot_compile_unfolds_as_before(kernels: ModuleType, mo
         def __getitem__(self, grid: Any) -> Any:
             raise RuntimeError("Failed to find C compiler")
 
-    assert kernels.works(torch.device("cpu"))
+    assert kernels.works(THERE)
     monkeypatch.setattr(kernels, "_product", NoCompiler())
-    assert not kernels.works(torch.device("cpu"))
-    convolution._compiled.cache_clear()
-    assert convolution.ClientKernels(gpu=torch.device("cpu"))._compiled is None
-    convolution._compiled.cache_clear()
+    assert not kernels.works(THERE)
+    layers._compiled.cache_clear()
+    assert layers.ClientKernels(gpu=THERE)._compiled is None
+    layers._compiled.cache_clear()
 
 
 def odd(name: str) -> nn.Module:
@@ -240,15 +245,16 @@ def test_networks_have_the_gradients_that_the_processors_kernels_give(
 def compare_kernels(model: nn.Module, shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(2)
     gradients = []
-    for gpu in (None, torch.device("cpu")):
-        stacked = StackedModel(model, functional.cross_entropy, Execution(4), torch.device("cpu"))
-        stacked._kernels = convolution.ClientKernels(gpu=gpu)
+    for gpu in (None, THERE):
+        stacked = StackedModel(model, functional.cross_entropy, Execution(4), gpu or torch.device("cpu"))
+        stacked._kernels = layers.ClientKernels(gpu=gpu)
         assert (stacked._kernels._compiled is None) == (gpu is None)
         stacked.try_out(torch.zeros(4, *shape))
         if not gradients:
             parameters = 0.05 * drawn(rng, 3, stacked.size).detach()
             batch = Batch(torch.from_numpy(rng.random((3, 4, *shape), np.float32)), torch.arange(12).view(3, 4) % 10)
-        gradients.append(stacked.gradients(parameters, {}, batch))
+        here = Batch(batch.x.to(stacked.device), batch.y.to(stacked.device))
+        gradients.append([one.cpu() for one in stacked.gradients(parameters.to(stacked.device), {}, here)])
     (wanted, losses), (found, own) = gradients
     assert apart(found, wanted) < 5e-6
     assert torch.allclose(own, losses, rtol=1e-5)
@@ -256,14 +262,14 @@ def compare_kernels(model: nn.Module, shape: tuple[int, ...]) -> None:
 
 def test_dense_layers_of_few_clients_sum_in_parts_and_of_many_at_once() -> None:
     rng = np.random.default_rng(3)
-    for clients, units in [(2, 64), (3, 50), (2, 7), (convolution.FEW + 1, 64)]:
+    for clients, units in [(2, 64), (3, 50), (2, 7), (layers.FEW + 1, 64)]:
         x, weight, bias = drawn(rng, clients, 4, units), drawn(rng, clients, 5, units), drawn(rng, clients, 5)
         for inputs in ([x, weight, bias], [x, weight]):
             assert_same_layer(dense, one_dense_by_one, inputs, rng)
 
 
 def dense(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    return convolution._many_linear(x, weight, bias)
+    return layers._many_linear(x, weight, bias)
 
 
 def one_dense_by_one(*inputs: Tensor) -> Tensor:
@@ -274,6 +280,6 @@ def test_without_triton_convolutions_are_unfolded(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delitem(sys.modules, "sordino.learning.gpu_kernels", raising=False)
     monkeypatch.delattr(sordino.learning, "gpu_kernels", raising=False)
     monkeypatch.setitem(sys.modules, "triton", None)
-    convolution._compiled.cache_clear()
-    assert convolution.ClientKernels(gpu=torch.device("cpu"))._compiled is None
-    convolution._compiled.cache_clear()
+    layers._compiled.cache_clear()
+    assert layers.ClientKernels(gpu=THERE)._compiled is None
+    layers._compiled.cache_clear()

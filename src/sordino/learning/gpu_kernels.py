@@ -27,9 +27,8 @@ Pair = tuple[int, int]
 @triton.jit
 def _product(
     x, w, bias, y, height, width, out_height, out_width, positions, outputs, top, left,
-    CHANNELS: tl.constexpr, KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr, STRIDE_H: tl.constexpr,
-    STRIDE_W: tl.constexpr, BIAS: tl.constexpr, FLAT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    DEPTH: tl.constexpr, PRECISION: tl.constexpr,
+    CHANNELS: tl.constexpr, KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr, BIAS: tl.constexpr, FLAT: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """y[k, m, o] = sum over taps and channels of x[k, window of m] w[k, tap, channel, o]; m is (b, row, column)."""
     client = tl.program_id(1).to(tl.int64)
@@ -38,8 +37,8 @@ def _product(
     o = (tl.program_id(0) % across) * COLUMNS + tl.arange(0, COLUMNS)
     area = out_height * out_width
     image, place = m // area, m % area
-    row = (place // out_width) * STRIDE_H - top
-    column = (place % out_width) * STRIDE_W - left
+    row = place // out_width - top
+    column = place % out_width - left
     images = positions // area
     x += client * images * height * width * CHANNELS
     w += client * KERNEL_H * KERNEL_W * CHANNELS * outputs
@@ -86,8 +85,8 @@ def _product(
 @triton.jit
 def _weights(
     x, g, w, height, width, out_height, out_width, positions, outputs, top, left, turns,
-    CHANNELS: tl.constexpr, KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr, STRIDE_H: tl.constexpr,
-    STRIDE_W: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
+    CHANNELS: tl.constexpr, KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    DEPTH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """w[part, k, (tap, channel), o] = sum over a part's positions m of x[k, window of m] g[k, m, o]."""
     client = tl.program_id(1).to(tl.int64)
@@ -107,8 +106,8 @@ def _weights(
         m = (part * turns + turn) * DEPTH + tl.arange(0, DEPTH)
         there = m < positions
         image, place = m // area, m % area
-        i = ((place // out_width) * STRIDE_H - top)[:, None] + (tap // KERNEL_W)[None, :]
-        j = ((place % out_width) * STRIDE_W - left)[:, None] + (tap % KERNEL_W)[None, :]
+        i = (place // out_width - top)[:, None] + (tap // KERNEL_W)[None, :]
+        j = (place % out_width - left)[:, None] + (tap % KERNEL_W)[None, :]
         inside = (i >= 0) & (i < height) & (j >= 0) & (j < width) & there[:, None] & deep[None, :]
         a = tl.load(
             x + ((image[:, None] * height + i) * width + j) * CHANNELS + channel[None, :], mask=inside, other=0.0
@@ -135,12 +134,12 @@ def _power(value: int, least: int, most: int) -> int:
     return max(least, min(most, 1 << (value - 1).bit_length()))
 
 
-def _convolved(x: Tensor, w: Tensor, bias: Tensor | None, kernel: Pair, stride: Pair, padding: Pair) -> Tensor:
+def _convolved(x: Tensor, w: Tensor, bias: Tensor | None, kernel: Pair, padding: Pair) -> Tensor:
     """`x [K, B, H, W, C]` by `w [K, kh * kw * C, O]`, both contiguous, to `[K, B, O, oh, ow]`."""
     clients, images, height, width, channels = x.shape
     outputs = w.shape[2]
-    tall = (height + 2 * padding[0] - kernel[0]) // stride[0] + 1
-    wide = (width + 2 * padding[1] - kernel[1]) // stride[1] + 1
+    tall = height + 2 * padding[0] - kernel[0] + 1
+    wide = width + 2 * padding[1] - kernel[1] + 1
     y = _empty(x, clients, images, outputs, tall, wide)
     positions = images * tall * wide
     flat = channels < 16
@@ -149,13 +148,13 @@ def _convolved(x: Tensor, w: Tensor, bias: Tensor | None, kernel: Pair, stride: 
     grid = (triton.cdiv(positions, rows) * triton.cdiv(outputs, columns), clients)
     _product[grid](
         x, w, bias if bias is not None else x, y, height, width, tall, wide, positions, outputs, *padding,
-        channels, *kernel, *stride, bias is not None, flat, rows, columns, depth, SPLIT,
+        channels, *kernel, bias is not None, flat, rows, columns, depth, SPLIT,
         num_warps=4, num_stages=3,
     )  # fmt: skip
     return y
 
 
-def _weight_gradient(x: Tensor, g: Tensor, kernel: Pair, stride: Pair, padding: Pair) -> Tensor:
+def _weight_gradient(x: Tensor, g: Tensor, kernel: Pair, padding: Pair) -> Tensor:
     """`[K, kh * kw * C, O]` from `x [K, B, H, W, C]` and the gradient `g [K, B, oh, ow, O]`, both contiguous."""
     clients, images, height, width, channels = x.shape
     tall, wide, outputs = g.shape[2:]
@@ -168,39 +167,51 @@ def _weight_gradient(x: Tensor, g: Tensor, kernel: Pair, stride: Pair, padding: 
     w = x.new_empty(parts, clients, depth_of, outputs)
     _weights[(tiles, clients, parts)](
         x, g, w, height, width, tall, wide, positions, outputs, *padding, turns,
-        channels, *kernel, *stride, rows, columns, depth, PLAIN,
+        channels, *kernel, rows, columns, depth, PLAIN,
         num_warps=4, num_stages=3,
     )  # fmt: skip
     return w[0] if parts == 1 else w.sum(0)
 
 
 class GatheredConvolutions(torch.autograd.Function):
-    """`[K, B, C, H, W]` by `[K, O, C, kh, kw]`, with a stride of one in the backward pass to x."""
+    """`[K, B, C, H, W]` by `[K, O, C, kh, kw]`, in steps of one pixel."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Pair, padding: Pair) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, padding: Pair) -> Tensor:
         kernel = (weight.shape[3], weight.shape[4])
         last = x.permute(CHANNELS_LAST).contiguous()
         taps = weight.permute(0, 3, 4, 2, 1).flatten(1, 3).contiguous()
         ctx.save_for_backward(last, weight)
-        ctx.geometry, ctx.has_bias = (kernel, stride, padding), bias is not None
-        return _convolved(last, taps, None if bias is None else bias.contiguous(), kernel, stride, padding)
+        ctx.geometry, ctx.has_bias = (kernel, padding), bias is not None
+        return _convolved(last, taps, None if bias is None else bias.contiguous(), kernel, padding)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        (last, weight), (kernel, stride, padding) = ctx.saved_tensors, ctx.geometry
+        (last, weight), (kernel, padding) = ctx.saved_tensors, ctx.geometry
         g = gradient.permute(CHANNELS_LAST).contiguous()
         clients, outputs, channels = weight.shape[:3]
         of_x = of_weight = None
         if ctx.needs_input_grad[1]:
-            of_weight = _weight_gradient(last, g, kernel, stride, padding)
+            of_weight = _weight_gradient(last, g, kernel, padding)
             of_weight = of_weight.view(clients, *kernel, channels, outputs).permute(0, 4, 3, 1, 2)
         if ctx.needs_input_grad[0]:
             turned = weight.flip(3, 4).permute(0, 3, 4, 1, 2).flatten(1, 3).contiguous()
             around = (kernel[0] - 1 - padding[0], kernel[1] - 1 - padding[1])
-            of_x = _convolved(g, turned, None, kernel, (1, 1), around)
-        return of_x, of_weight, g.sum((1, 2, 3)) if ctx.has_bias else None, None, None
+            of_x = _convolved(g, turned, None, kernel, around)
+        return of_x, of_weight, g.sum((1, 2, 3)) if ctx.has_bias else None, None
+
+
+@triton.jit
+def _by_group(of_channels, GROUPS: tl.constexpr, EACH: tl.constexpr):
+    """The sums over each group's channels."""
+    return tl.sum(tl.reshape(of_channels, (GROUPS, EACH)), 1)
+
+
+@triton.jit
+def _by_channel(of_groups, GROUPS: tl.constexpr, EACH: tl.constexpr):
+    """Each group's value for all of its channels."""
+    return tl.reshape(tl.broadcast_to(of_groups[:, None], (GROUPS, EACH)), (GROUPS * EACH,))
 
 
 @triton.jit
@@ -221,19 +232,19 @@ def _normalise(
         p = first * ROWS + tl.arange(0, ROWS)
         at = p[:, None] * CHANNELS + channel[None, :]
         sums += tl.sum(tl.load(x + at, mask=(p < PIXELS)[:, None], other=0.0), 0)
-    middle = tl.sum(tl.reshape(sums, (GROUPS, each)), 1) / number
-    spread = tl.reshape(tl.broadcast_to(middle[:, None], (GROUPS, each)), (CHANNELS,))
+    middle = _by_group(sums, GROUPS, each) / number
+    spread = _by_channel(middle, GROUPS, each)
     squares = tl.zeros((CHANNELS,), dtype=tl.float32)
     for first in range((PIXELS + ROWS - 1) // ROWS):
         p = first * ROWS + tl.arange(0, ROWS)
         at = p[:, None] * CHANNELS + channel[None, :]
         off = tl.load(x + at, mask=(p < PIXELS)[:, None], other=0.0) - spread[None, :]
         squares += tl.sum(tl.where((p < PIXELS)[:, None], off * off, 0.0), 0)
-    inverse = 1 / tl.sqrt(tl.sum(tl.reshape(squares, (GROUPS, each)), 1) / number + eps)
+    inverse = 1 / tl.sqrt(_by_group(squares, GROUPS, each) / number + eps)
     group = tl.arange(0, GROUPS)
     tl.store(mean + image * GROUPS + group, middle)
     tl.store(scale + image * GROUPS + group, inverse)
-    times = tl.reshape(tl.broadcast_to(inverse[:, None], (GROUPS, each)), (CHANNELS,))
+    times = _by_channel(inverse, GROUPS, each)
     times *= tl.load(weight + client * CHANNELS + channel)
     plus = tl.load(bias + client * CHANNELS + channel)
     for first in range((PIXELS + ROWS - 1) // ROWS):
@@ -261,8 +272,8 @@ def _normalise_back(
     of_x += image * PIXELS * CHANNELS
     middle = tl.load(mean + image * GROUPS + group)
     inverse = tl.load(scale + image * GROUPS + group)
-    spread = tl.reshape(tl.broadcast_to(middle[:, None], (GROUPS, each)), (CHANNELS,))
-    times = tl.reshape(tl.broadcast_to(inverse[:, None], (GROUPS, each)), (CHANNELS,))
+    spread = _by_channel(middle, GROUPS, each)
+    times = _by_channel(inverse, GROUPS, each)
     own = tl.load(weight + client * CHANNELS + channel)
     plain = tl.zeros((CHANNELS,), dtype=tl.float32)
     turned = tl.zeros((CHANNELS,), dtype=tl.float32)
@@ -276,10 +287,10 @@ def _normalise_back(
         turned += tl.sum(back * off, 0)
     tl.store(of_bias + image * CHANNELS + channel, plain)
     tl.store(of_weight + image * CHANNELS + channel, turned)
-    shift = tl.sum(tl.reshape(plain * own, (GROUPS, each)), 1) / number
-    slope = tl.sum(tl.reshape(turned * own, (GROUPS, each)), 1) / number
-    shifts = tl.reshape(tl.broadcast_to(shift[:, None], (GROUPS, each)), (CHANNELS,))
-    slopes = tl.reshape(tl.broadcast_to(slope[:, None], (GROUPS, each)), (CHANNELS,))
+    shift = _by_group(plain * own, GROUPS, each) / number
+    slope = _by_group(turned * own, GROUPS, each) / number
+    shifts = _by_channel(shift, GROUPS, each)
+    slopes = _by_channel(slope, GROUPS, each)
     for first in range((PIXELS + ROWS - 1) // ROWS):
         p = first * ROWS + tl.arange(0, ROWS)
         at = p[:, None] * CHANNELS + channel[None, :]
@@ -337,7 +348,7 @@ def works(device: torch.device) -> bool:
     """Whether kernels can be compiled and started there: Triton wants a C compiler, and not every GPU can do all."""
     try:
         image = torch.ones(2, 1, 1, 3, 3, device=device)
-        found = GatheredConvolutions.apply(image, torch.ones(2, 1, 1, 3, 3, device=device), None, (1, 1), (0, 0))
+        found = GatheredConvolutions.apply(image, torch.ones(2, 1, 1, 3, 3, device=device), None, (0, 0))
         return bool((found == 9).all())
     except Exception:  # whatever it is that Triton, the compiler or the driver is missing
         return False

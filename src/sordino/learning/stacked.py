@@ -27,7 +27,7 @@ from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _NormBase as TracksStatistics
 
 from sordino.errors import InvalidInput
-from sordino.learning.convolution import ClientKernels
+from sordino.learning.layers import ClientKernels
 from sordino.learning.optimizers import check_count, check_positive
 from sordino.learning.replay import Output, Replayer
 from sordino.randomness import Words

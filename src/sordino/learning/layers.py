@@ -160,8 +160,7 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, *operands: Any) -> tuple[Tensor, int]:
         tensors = (_leading(v, d, info.batch_size) for v, d in zip(operands[:3], in_dims[:3], strict=True))
-        stride, padding, many = operands[3:]
-        return many(*tensors, stride, padding), 0
+        return operands[5](*tensors), 0
 
 
 class _PairPool(torch.autograd.Function):
@@ -286,8 +285,7 @@ class ClientKernels(TorchFunctionMode):
 
     def __init__(self, unfolded: bool = True, gpu: torch.device | None = None) -> None:
         super().__init__()
-        space, self._compiled = _Workspace(), _compiled(gpu) if unfolded and gpu else None
-        self._unfolded: Many = lambda *operands: _many_convolutions(*operands, space)
+        self._space, self._compiled = _Workspace(), _compiled(gpu) if unfolded and gpu else None
         # By name: an object that holds its own methods, and so its workspace, outlives its last use.
         self._rules: dict[Any, str] = {functional.batch_norm: "_batch_norm", functional.cross_entropy: "_cross_entropy"}
         if gpu:
@@ -367,7 +365,13 @@ class ClientKernels(TorchFunctionMode):
         compiled = self._compiled if stride == (1, 1) and _plain(input, weight, bias) else None
         if compiled and not compiled.convolves(input.shape, weight.shape, sides):
             compiled = None
-        many = compiled.GatheredConvolutions.apply if compiled else self._unfolded
+
+        def many(*tensors: Tensor) -> Tensor:
+            if compiled is None:
+                return _many_convolutions(*tensors, stride, sides, self._space)
+            found: Tensor = compiled.GatheredConvolutions.apply(*tensors, sides)
+            return found
+
         return _convolution(input, weight, bias, stride, sides, many)
 
     def _group_norm(
