@@ -169,11 +169,14 @@ def test_a_plot_is_sound_svg_and_escapes():
     assert "d < e" in [text.text for text in root.findall("{http://www.w3.org/2000/svg}text")]
 
 
-def varied(monkeypatch, tmp_path, ran):
-    """The page of an experiment at x = 1, 2 and 3, of which some were run."""
+def varied(monkeypatch, tmp_path, ran, *first):
+    """The page of an experiment at x = 1, 2 and 3, of which some were run, after others."""
     found = [
-        Experiment(f"e-{k}", f"noise {k}", "two-point-digits", TINY, group="over x", x=float(k), where="Figure 1")
-        for k in (1, 2, 3)
+        *first,
+        *(
+            Experiment(f"e-{k}", f"noise {k}", "two-point-digits", TINY, group="over x", x=float(k), where="Figure 1")
+            for k in (1, 2, 3)
+        ),
     ]
     monkeypatch.setattr(listing, "import_module", lambda name: SimpleNamespace(EXPERIMENTS=found))
     records = Records(tmp_path / "ldp-fl.jsonl")
@@ -195,6 +198,14 @@ def test_a_single_point_makes_no_figure(monkeypatch, tmp_path):
     drawn = ElementTree.parse(tmp_path / "papers" / "figures" / "ldp-fl-over-x.svg")
     said = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
     assert "1" in said and "2" in said and "3" not in said  # no place is kept for what was not run
+
+
+def test_an_experiment_is_a_point_of_all_plots_that_it_names(monkeypatch, tmp_path):
+    headline = Experiment("h", "headline", "two-point-digits", TINY, figure=77.0, also=(("over x", 9.0),))
+    assert "![over x](figures/ldp-fl-over-x.svg)" in varied(monkeypatch, tmp_path, 2, headline)  # itself and e-1
+    drawn = ElementTree.parse(tmp_path / "papers" / "figures" / "ldp-fl-over-x.svg")
+    said = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert "1" in said and "9" in said and "stated in the paper" in said
 
 
 def test_the_command_runs_records_resumes_and_writes_pages(paper, tmp_path):
@@ -483,6 +494,8 @@ def test_every_plot_says_what_its_axis_is(name):
     for experiment in experiments(name):
         assert experiment.axis or not experiment.group, experiment.id
         assert "epsilon" not in experiment.group or re.search("claimed|proven", experiment.axis), experiment.id
+        own = {other.group for other in experiments(name)}
+        assert own.issuperset(group for group, _ in experiment.also), experiment.id
 
 
 def test_every_figure_of_the_pages_is_shown_by_one():

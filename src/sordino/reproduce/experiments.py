@@ -40,6 +40,7 @@ class Experiment:
     group: str = ""  #: experiments of one group make one plot, over `x`
     x: float | None = None
     axis: str = ""  #: what a plot has below: what `x` is, and of an epsilon whether it is claimed, and about what
+    also: tuple[tuple[str, float], ...] = ()  #: further plots that it is a point of: their groups, and its place there
     note: str = ""
     earlier: tuple[tuple[int, float], ...] = ()  #: figures stated of the same run's earlier rounds: (round, percent)
     at: int | None = None  #: the round that the figure is of; None: the last
@@ -56,7 +57,7 @@ class Experiment:
 
     def _after(self, round: int, figure: float) -> Experiment:
         what = f"{self.what}, after round {round}"
-        return replace(self, what=what, figure=figure, at=round, earlier=(), group="", x=None, note="")
+        return replace(self, what=what, figure=figure, at=round, earlier=(), group="", x=None, also=(), note="")
 
 
 @dataclass(frozen=True)

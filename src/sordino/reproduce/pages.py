@@ -92,7 +92,15 @@ def _gain_row(gain: Gain, known: Mapping[str, Row]) -> Row:
         for seed in sorted(seeds)
     ]
     shown = replace(
-        first.experiment, id=gain.id, what=gain.what, figure=gain.figure, where=gain.where, note="", group="", curves=""
+        first.experiment,
+        id=gain.id,
+        what=gain.what,
+        figure=gain.figure,
+        where=gain.where,
+        note="",
+        group="",
+        also=(),
+        curves="",
     )
     return Row(shown, tuple(r for r in first.records if r.seed in seeds), tuple(points))
 
@@ -249,10 +257,20 @@ def _plots(found: Sequence[Row]) -> Iterator[tuple[str, str]]:
     for title in dict.fromkeys(row.experiment.curves for row in curved):
         yield title, over_rounds(title, [row for row in curved if row.experiment.curves == title])
     for group in dict.fromkeys(row.experiment.group for row in found if row.experiment.group):
-        members = [row for row in found if row.experiment.group == group]
-        members = [row for row in members if row.ours is not None or row.experiment.figure is not None]
+        members = [row for row in _members(found, group) if row.ours is not None or row.experiment.figure is not None]
         if sum(row.ours is not None for row in members) > 1:
             yield group, plot(group, members)
+
+
+def _members(found: Sequence[Row], group: str) -> list[Row]:
+    """The rows of a plot: its own, whose axis it has, then those of others that are a point of it too."""
+    own = [row for row in found if row.experiment.group == group]
+    more = [
+        replace(row, experiment=replace(row.experiment, x=dict(row.experiment.also)[group]))
+        for row in found
+        if group in dict(row.experiment.also)
+    ]
+    return own + more
 
 
 def _made(folder: Path) -> Path:
