@@ -16,6 +16,7 @@ from sordino.cli import app
 from sordino.cli.reproduce import Display
 from sordino.errors import InvalidInput
 from sordino.learning import datasets
+from sordino.learning.examples import Examples
 from sordino.learning.layers import ClientKernels
 from sordino.recipe import Recipe
 from sordino.reproduce import experiments as listing
@@ -324,7 +325,7 @@ def test_ctrl_c_says_how_far_it_is_and_the_same_command_goes_on(paper, tmp_path,
 def test_a_run_leaves_no_data_and_no_models_behind(paper):
     """Without the collector of cycles, which comes late to objects that are few and huge."""
     (recipe, *_) = [turn.settings() for turn in turns(experiments("ldp-fl"), quick=True, seeds=None)]
-    large = (datasets.Examples, ClientKernels, Federation)
+    large = (Examples, ClientKernels, Federation)
 
     def alive():
         return {id(each) for each in gc.get_objects() if type(each) in large}

@@ -15,7 +15,7 @@ from statistics import fmean
 import numpy as np
 
 from sordino.learning import datasets
-from sordino.learning.datasets import Dataset, Examples
+from sordino.learning.examples import Dataset, Examples
 from sordino.recipe import Recipe
 from sordino.reproduce.experiments import experiments
 from sordino.reproduce.records import Records, essence

@@ -13,9 +13,9 @@ from torch import nn
 
 from sordino import methods
 from sordino.errors import InvalidInput
-from sordino.learning import datasets, models, partition
-from sordino.learning.datasets import Dataset, Examples, Normalisation
+from sordino.learning import datasets, models, own_data, partition
 from sordino.learning.evaluation import Exam
+from sordino.learning.examples import Dataset, Examples, Normalisation
 from sordino.learning.models import Layout
 from sordino.learning.partition import Parts
 from sordino.methods.interface import Method
@@ -146,19 +146,19 @@ def _is_known(source: str) -> bool:
 def _own_data(data: recipes.Data, seed: int) -> Dataset:
     source = data.source
     if ":" in source and not Path(source).exists():
-        return datasets.from_function(source, data.arguments)
+        return own_data.from_function(source, data.arguments)
     normalisation = Normalisation(tuple(data.mean or (0.0,)), tuple(data.std or (1.0,)))
     classes = tuple(data.classes or ())
     path = Path(source)
     if data.origin == "npz":
-        return datasets.from_npz(path, classes=classes, normalisation=normalisation)
+        return own_data.from_npz(path, classes=classes, normalisation=normalisation)
     if data.origin == "table":
         assert data.label is not None
-        return datasets.from_csv(
+        return own_data.from_csv(
             path, test=data.test, label=data.label, classes=classes, normalisation=normalisation,
             features=data.features, seed=seed,
         )  # fmt: skip
-    return datasets.from_images(
+    return own_data.from_images(
         path, test=data.test, classes=classes, normalisation=normalisation, channels=data.channels or 3, seed=seed
     )
 

@@ -13,7 +13,7 @@ from sordino.audits.patterns import Gradients, made_up, patterns
 from sordino.errors import InvalidInput
 from sordino.learning import models
 from sordino.learning.cohort import ClientData
-from sordino.learning.datasets import Examples, Normalisation
+from sordino.learning.examples import Examples, Normalisation
 from sordino.learning.optimizers import SGD
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.runs import run

@@ -9,8 +9,8 @@ import torch
 from sordino.fleets.simulated import Population, SimulatedFleet, Work
 from sordino.learning import models
 from sordino.learning.cohort import LocalTraining
-from sordino.learning.datasets import Examples, Normalisation
 from sordino.learning.evaluation import Exam
+from sordino.learning.examples import Examples, Normalisation
 from sordino.learning.models import cross_entropy
 from sordino.learning.optimizers import SGD
 from sordino.mechanisms import NoPrivacy

@@ -410,7 +410,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from sordino.learning.datasets import Dataset, Examples, Normalisation
+from sordino.learning.examples import Dataset, Examples, Normalisation
 
 
 def stripes(count):

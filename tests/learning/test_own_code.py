@@ -10,13 +10,13 @@ from tests.engine.tiny import recipe
 
 from sordino.errors import InvalidInput
 from sordino.learning import models
-from sordino.learning.datasets import from_function
+from sordino.learning.own_data import from_function
 
 OWN = """
 import numpy as np
 from torch import nn
 
-from sordino.learning.datasets import Dataset, Examples, Normalisation
+from sordino.learning.examples import Dataset, Examples, Normalisation
 
 
 def halves(count):

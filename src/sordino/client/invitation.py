@@ -19,7 +19,7 @@ from sordino.errors import InvalidInput
 from sordino.recipe import Recipe
 
 if TYPE_CHECKING:
-    from sordino.learning.datasets import Dataset
+    from sordino.learning.examples import Dataset
 
 VERSION = 1
 LONGEST = 2**20  #: bytes of an invitation

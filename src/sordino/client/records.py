@@ -15,7 +15,8 @@ from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import OwnData
 from sordino.errors import InvalidInput
 from sordino.learning.cohort import ClientData
-from sordino.learning.datasets import KNOWN, Examples, Normalisation
+from sordino.learning.datasets import KNOWN
+from sordino.learning.examples import Examples, Normalisation
 from sordino.privacy.history import members
 from sordino.recipe.grammar import origin_of
 from sordino.recipe.problems import nearest

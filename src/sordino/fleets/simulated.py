@@ -33,8 +33,8 @@ from torch import nn
 from sordino.channels.summed import Members
 from sordino.errors import InvalidInput, SordinoError
 from sordino.learning.cohort import ClientData
-from sordino.learning.datasets import Examples, Normalisation
 from sordino.learning.evaluation import Exam, Scores, in_pieces, score
+from sordino.learning.examples import Examples, Normalisation
 from sordino.learning.models import Loss
 from sordino.messages import Answer, Plan, answer_to
 from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, View

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sordino.client.core import Client
     from sordino.client.settings import Settings
     from sordino.course import Outcome
-    from sordino.learning.datasets import Examples
+    from sordino.learning.examples import Examples
     from sordino.recipe import Recipe
     from sordino.wiring import Federation
 

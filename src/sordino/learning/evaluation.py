@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from sordino.errors import InvalidInput
-from sordino.learning.datasets import Examples, Normalisation
+from sordino.learning.examples import Examples, Normalisation
 from sordino.learning.models import Loss, has_batch_norm, parameter_layout
 
 PIECE = 1000  #: examples scored at a time, always: whoever computes a piece gets the same figures

@@ -30,7 +30,7 @@ from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.web import PATIENCE, SILENCE, Stopped, WebFleet
 from sordino.journal import exists, journal
 from sordino.learning import datasets
-from sordino.learning.datasets import Examples
+from sordino.learning.examples import Examples
 from sordino.messages import ANSWER_BYTES, Plan
 from sordino.observer import Observer
 from sordino.recipe import Recipe

@@ -21,7 +21,7 @@ from torch import nn
 
 from sordino.errors import InvalidInput
 from sordino.learning import models
-from sordino.learning.datasets import Dataset
+from sordino.learning.examples import Dataset
 from sordino.learning.models import MaskedDropout, Network
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.mechanisms import Box, Gaussian, Laplace, Mechanism, NoPrivacy, RandomizedSign, TwoPoint

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from sordino.errors import InvalidInput
 from sordino.learning import datasets
-from sordino.learning.datasets import Dataset, Normalisation
+from sordino.learning.examples import Dataset, Normalisation
 from sordino.reproduce.experiments import Experiment, Gain
 from sordino.reproduce.records import Records, essence, mean
 
@@ -96,7 +96,7 @@ CASES = (
     ),
     Case(
         "covertype", "Covertype, IID", "personalized-covertype", 49.0, "5.2",
-        (1.0, 5.0, 10.0), (_halves(1.0, 10.0), _thirds(1.0, 5.0, 10.0)), 1, SMALL,
+        (1.0, 5.0, 10.0), (_halves(1.0, 10.0), _thirds(1.0, 5.0, 10.0)), 3, SMALL,
     ),
     Case(
         "mnist-votes", "MNIST, Dirichlet", "personalized-mnist-non-iid", 65.2, "5.3",
@@ -108,7 +108,7 @@ CASES = (
     ),
     Case(
         "covertype-votes", "Covertype, Dirichlet", "personalized-covertype-non-iid", 62.6, "5.3",
-        (1.0, 5.0, 10.0), (_halves(1.0, 10.0), _thirds(1.0, 5.0, 10.0)), 1, SMALL, votes=True,
+        (1.0, 5.0, 10.0), (_halves(1.0, 10.0), _thirds(1.0, 5.0, 10.0)), 3, SMALL, votes=True,
     ),
 )  # fmt: skip
 

@@ -1,0 +1,150 @@
+"""Records and their labels, and what is public about them: class lists and normalisation constants.
+
+These are inputs, published ones or the caller's; nothing here computes them from examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.errors import InvalidInput
+
+Inputs = NDArray[np.uint8] | NDArray[np.float32]
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """n examples: `x` uint8 or float32, images `[n, channels, height, width]` or features `[n, d]`; `y` int64 `[n]`."""
+
+    x: Inputs
+    y: Labels
+
+    def __post_init__(self) -> None:
+        if self.x.dtype not in (np.uint8, np.float32) or self.x.ndim not in (2, 4) or 0 in self.x.shape[1:]:
+            raise InvalidInput(
+                "x must be uint8 or float32, images [n, channels, height, width] or features [n, d]; "
+                f"got {self.x.dtype} of shape {list(self.x.shape)}"
+            )
+        if self.y.dtype != np.int64 or self.y.shape != self.x.shape[:1]:
+            raise InvalidInput(
+                f"y must be int64 with one label for each of {len(self.x):,} examples; got {self.y.dtype} of shape "
+                f"{list(self.y.shape)}"
+            )
+        if self.x.dtype == np.float32 and (row := _first_row_not_finite(self.x)) is not None:
+            raise InvalidInput(f"row {row} of x holds NaN or infinity: fill in or leave out such rows")
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, indices: NDArray[np.integer[Any]]) -> Examples:
+        """The examples at these positions, copied."""
+        return Examples(self.x[indices], self.y[indices])
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """(x - mean)/std with public constants, one for all or one per channel or feature; as it is if none given."""
+
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mean", tuple(float(m) for m in self.mean))
+        object.__setattr__(self, "std", tuple(float(s) for s in self.std))
+        if not self.mean or len(self.mean) != len(self.std):
+            raise InvalidInput(f"give as many means as standard deviations, got {len(self.mean)} and {len(self.std)}")
+        if not all(np.isfinite(self.mean)) or not all(0 < s < float("inf") for s in self.std):
+            raise InvalidInput(f"means must be finite and standard deviations positive, got {self.mean} and {self.std}")
+
+    @classmethod
+    def of_pixels(cls, mean: Sequence[float], std: Sequence[float]) -> Normalisation:
+        """For uint8 pixels, from constants that are stated for pixels between 0 and 1, as papers do."""
+        return cls(tuple(255 * m for m in mean), tuple(255 * s for s in std))
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Refuse examples of a shape whose channels or features these constants do not fit."""
+        if len(self.mean) not in (1, shape[0]):
+            kind = "channels" if len(shape) == 3 else "features"
+            raise InvalidInput(
+                f"normalisation has {len(self.mean)} constants for {shape[0]} {kind}: give 1 or {shape[0]}"
+            )
+
+    def apply(self, x: Inputs) -> NDArray[np.float32]:
+        """A normalised float32 copy of `[n, channels, height, width]` or `[n, d]`."""
+        self.check(x.shape[1:])
+        each = (1, -1) + (1,) * (x.ndim - 2)
+        out = x.astype(np.float32)
+        out -= np.array(self.mean, np.float32).reshape(each)
+        out /= np.array(self.std, np.float32).reshape(each)
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Training and test examples with what is public about them; labels are positions in `classes`."""
+
+    name: str
+    train: Examples
+    test: Examples
+    classes: tuple[str, ...]
+    normalisation: Normalisation
+    source: str
+    licence: str
+
+    def __post_init__(self) -> None:
+        check_classes(self.classes)
+        for part, examples in (("train", self.train), ("test", self.test)):
+            with naming(f"{self.name}, {part}"):
+                check_labels(examples.y, self.classes)
+                self.normalisation.check(examples.x.shape[1:])
+        mine, other = self.train.x, self.test.x
+        if (mine.shape[1:], mine.dtype) != (other.shape[1:], other.dtype):
+            raise InvalidInput(
+                f"{self.name}: training examples are {mine.dtype} of shape {list(mine.shape[1:])}, test examples "
+                f"{other.dtype} of shape {list(other.shape[1:])}: make them alike"
+            )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one example: (channels, height, width) or (features,)."""
+        return self.train.x.shape[1:]
+
+
+def _first_row_not_finite(x: Inputs) -> int | None:
+    wrong = ~np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
+    return int(wrong.argmax()) if wrong.any() else None
+
+
+def check_classes(classes: Sequence[str]) -> None:
+    """At least two names, all different."""
+    if isinstance(classes, str) or len(classes) < 2 or not all(isinstance(c, str) and c.strip() for c in classes):
+        raise InvalidInput(f"classes must be at least two names, got {classes!r}")
+    if len(set(classes)) != len(classes):
+        raise InvalidInput(f"classes must differ from each other, got {list(classes)}")
+
+
+def check_labels(y: Labels, classes: Sequence[str]) -> None:
+    """Each a position in the class list; the first that is not is named."""
+    wrong = (y < 0) | (y >= len(classes))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise InvalidInput(
+            f"row {row} has label {y[row]}, but {len(classes)} classes are listed, so labels run from 0 to "
+            f"{len(classes) - 1}: correct the label or the class list"
+        )
+
+
+@contextmanager
+def naming(where: object) -> Iterator[None]:
+    """Put the place in front of what is wrong there."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise InvalidInput(f"{where}: {error}") from None

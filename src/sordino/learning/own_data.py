@@ -1,0 +1,398 @@
+"""A user's own data: arrays, tables and folders of images, each wrong cell named, or whatever a function returns."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.errors import InvalidInput
+from sordino.learning import own_code
+from sordino.learning.examples import (
+    Dataset,
+    Examples,
+    Inputs,
+    Labels,
+    Normalisation,
+    check_classes,
+    check_labels,
+    naming,
+)
+from sordino.learning.partition import validation_split
+
+CSV_CHUNK_ROWS = 10_000
+OWN_LICENCE = "the owner's"
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+
+
+def from_npz(path: str | Path, *, classes: Sequence[str], normalisation: Normalisation) -> Dataset:
+    """An `.npz` file with x and y; or with x_train and y_train, and x_test and y_test where there is a test part.
+
+    x: uint8 or floating point, images `[n, channels, height, width]` or `[n, height, width]`, or features `[n, d]`.
+    y: whole numbers, positions in `classes`.
+    """
+    file = Path(path)
+    parts = []
+    for part, (x, y) in _read_npz(file).items():
+        with naming(f"{file}, x{part} and y{part}"):
+            examples = Examples(_inputs(x), _label_numbers(y))
+            check_labels(examples.y, classes)
+            parts.append(examples)
+    train, test = parts if len(parts) == 2 else (parts[0], _none_of(parts[0]))
+    return _own(file, train, test, classes, normalisation)
+
+
+def _none_of(examples: Examples) -> Examples:
+    """The test part of records that are never tested on."""
+    return examples.take(np.arange(0))
+
+
+def _own(path: Path, train: Examples, test: Examples, classes: Sequence[str], normalisation: Normalisation) -> Dataset:
+    return Dataset(path.stem, train, test, tuple(classes), normalisation, str(path), OWN_LICENCE)
+
+
+#: what an .npz file may hold: its parts, as the names of their x and y end
+_NPZ_PARTS = (("",), ("_train",), ("_train", "_test"))
+
+
+def _read_npz(path: Path) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
+    """x and y of each part."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as values:
+            return {part: (values[f"x{part}"], values[f"y{part}"]) for part in _npz_parts(path, values.files)}
+    except FileNotFoundError:
+        raise InvalidInput(f"{path}: there is no such file") from None
+    except InvalidInput:
+        raise
+    except Exception as error:  # numpy and zipfile raise a dozen kinds for a file that is not what it should be
+        raise InvalidInput(
+            f"{path}: cannot be read as an .npz file of plain numbers ({error}); write it with np.savez"
+        ) from None
+
+
+def _npz_parts(path: Path, names: Sequence[str]) -> tuple[str, ...]:
+    """The parts that arrays of these names make up; arrays of other names may lie beside them."""
+    known = {f"{axis}{part}" for part in ("", "_train", "_test") for axis in "xy"}
+    for parts in _NPZ_PARTS:
+        if known & set(names) == {f"{axis}{part}" for part in parts for axis in "xy"}:
+            return parts
+    raise InvalidInput(
+        f"{path} holds {', '.join(names) or 'nothing'}; an .npz file holds x and y, or x_train and y_train, with "
+        "x_test and y_test beside them where there is a test part: add what is missing, or rename it"
+    )
+
+
+def _inputs(x: NDArray[Any]) -> Inputs:
+    if x.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            x = x.astype(np.float32)
+    elif x.dtype != np.uint8:
+        raise InvalidInput(f"x must be uint8 pixels or floating point, got {x.dtype}: convert it with astype")
+    if x.ndim == 3:
+        x = x[:, None]
+    if x.ndim == 4 and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
+        raise InvalidInput(f"images of shape {list(x.shape)} look like channels last: use x.transpose(0, 3, 1, 2)")
+    return np.ascontiguousarray(x)
+
+
+def _label_numbers(y: NDArray[Any]) -> Labels:
+    if y.dtype.kind not in "iu":
+        raise InvalidInput(f"y must be whole numbers, positions in the class list; got {y.dtype}: convert it first")
+    return y.reshape(-1).astype(np.int64) if y.ndim == 2 and y.shape[1] == 1 else y.astype(np.int64)
+
+
+def from_csv(
+    train: str | Path,
+    *,
+    test: str | Path | float | None,
+    label: str | int,
+    classes: Sequence[str],
+    normalisation: Normalisation,
+    features: Sequence[str] | Sequence[int] | None = None,
+    delimiter: str = ",",
+    seed: int = 0,
+) -> Dataset:
+    """A table of numbers with a label column, whose cells are names in `classes`.
+
+    `test` is a second table, or the fraction of rows to hold out at random; None for no test part. Columns go by name;
+    where `label` is a number (from 0; -1 is the last) the tables have no header line and columns go by number.
+    `features` are the columns to learn from, in order; all others than the label if left out.
+    """
+
+    def read(path: Path) -> Examples:
+        return read_csv(path, label=label, classes=classes, features=features, delimiter=delimiter)
+
+    first, rest = _train_and_test(read, Path(train), test, seed)
+    return _own(Path(train), first, rest, classes, normalisation)
+
+
+def _train_and_test(
+    read: Callable[[Path], Examples], train: Path, test: str | Path | float | None, seed: int
+) -> tuple[Examples, Examples]:
+    """Two places, or one of which a fraction or nothing is held out."""
+    if test is None:
+        examples = read(train)
+        return examples, _none_of(examples)
+    if isinstance(test, str | Path):
+        return read(train), read(Path(test))
+    if not 0 < test < 1:
+        raise InvalidInput(f"test must be a file or folder, or a fraction between 0 and 1; got {test!r}")
+    examples = read(train)
+    kept, held_out = validation_split(np.arange(len(examples)), test, seed)
+    if not held_out.size:
+        raise InvalidInput(
+            f"{train}: {len(examples)} examples, of which {test:g} hold out none: give a larger fraction"
+        )
+    return examples.take(kept), examples.take(held_out)
+
+
+def read_csv(
+    path: Path,
+    *,
+    label: str | int,
+    classes: Sequence[str],
+    features: Sequence[str] | Sequence[int] | None = None,
+    delimiter: str = ",",
+) -> Examples:
+    """The rows of one table; the first cell that is not what it should be is named by line and column."""
+    check_classes(classes)
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = csv.reader(file, delimiter=delimiter, strict=True)
+            table = _Table.begin(path, rows, label, features)
+            chunks = [table.numbers(chunk, classes) for chunk in _numbered(rows)]
+    except FileNotFoundError:
+        raise InvalidInput(f"{path}: there is no such file") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InvalidInput(f"{path}: cannot be read as a table in UTF-8 separated by {delimiter!r} ({error})") from None
+    if not chunks:
+        raise InvalidInput(f"{path}: the table has no rows")
+    return Examples(np.concatenate([x for x, _ in chunks]), np.concatenate([y for _, y in chunks]))
+
+
+Numbered = tuple[int, list[str]]
+
+
+def _numbered(rows: Any) -> Iterator[list[Numbered]]:
+    """Rows with their line numbers, many at a time; empty lines are left out."""
+    each = ((rows.line_num, row) for row in rows if row)
+    while chunk := list(islice(each, CSV_CHUNK_ROWS)):
+        yield chunk
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Where the label and the features stand in a table of `width` columns; `names` is empty without a header."""
+
+    path: Path
+    names: tuple[str, ...]
+    width: int
+    label: int
+    features: tuple[int, ...]
+
+    @classmethod
+    def begin(cls, path: Path, rows: Any, label: str | int, features: Sequence[str] | Sequence[int] | None) -> _Table:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            first = next(csv.reader(file, rows.dialect), [])
+        if not first:
+            raise InvalidInput(f"{path}: the first line is empty; a table begins with its header or its first row")
+        names = tuple(cell.strip() for cell in next(rows)) if isinstance(label, str) else ()
+        if len(set(names)) != len(names):
+            raise InvalidInput(f"{path}: two columns of the header have the same name: {list(names)}")
+        width = len(first)
+        at = _column(path, names, width, label)
+        chosen = [c for c in range(width) if c != at] if features is None else features
+        columns = tuple(_column(path, names, width, feature) for feature in chosen)
+        if not columns or at in columns:
+            raise InvalidInput(f"{path}: features must be one or more columns other than the label {label!r}")
+        return cls(path, names, width, at, columns)
+
+    def numbers(self, chunk: list[Numbered], classes: Sequence[str]) -> tuple[NDArray[np.float32], Labels]:
+        for line, row in chunk:
+            if len(row) != self.width:
+                raise InvalidInput(
+                    f"{self.path}, line {line}: {len(row)} cells, the first line has {self.width}: complete the row"
+                )
+        position = {name: number for number, name in enumerate(classes)}
+        y = [position.get(row[self.label].strip(), -1) for _, row in chunk]
+        if -1 in y:
+            line, row = chunk[y.index(-1)]
+            raise InvalidInput(
+                f"{self._cell(line, self.label)}: label {row[self.label]!r} is not in the class list "
+                f"{list(classes)}: correct the cell or the list"
+            )
+        return self._floats(chunk), np.array(y, np.int64)
+
+    def _floats(self, chunk: list[Numbered]) -> NDArray[np.float32]:
+        cells = [[row[c] for c in self.features] for _, row in chunk]
+        try:
+            with np.errstate(over="ignore"):
+                x = np.array(cells, np.float64).astype(np.float32)
+        except ValueError:
+            x = np.full((1, 1), np.nan, np.float32)
+        if not np.isfinite(x).all():
+            raise self._first_wrong(chunk)
+        return x
+
+    def _first_wrong(self, chunk: list[Numbered]) -> InvalidInput:
+        line, column, cell = next(
+            (line, c, row[c]) for line, row in chunk for c in self.features if not _is_float32(row[c])
+        )
+        return InvalidInput(
+            f"{self._cell(line, column)}: {cell!r} is not a finite number of float32's range: write text as numbers "
+            "(one column per category), fill in missing values, or leave the column or row out"
+        )
+
+    def _cell(self, line: int, column: int) -> str:
+        return f"{self.path}, line {line}, column {self.names[column] if self.names else column!r}"
+
+
+def _column(path: Path, names: tuple[str, ...], width: int, wanted: str | int) -> int:
+    if isinstance(wanted, str):
+        if wanted not in names:
+            allowed = f"the columns are {list(names)}" if names else "without a header, columns go by number"
+            raise InvalidInput(f"{path}: there is no column {wanted!r}; {allowed}")
+        return names.index(wanted)
+    if not -width <= wanted < width:
+        raise InvalidInput(f"{path}: there is no column {wanted}; there are {width}, numbered from 0")
+    return wanted % width
+
+
+def _is_float32(cell: str) -> bool:
+    try:
+        with np.errstate(over="ignore"):
+            return bool(np.isfinite(np.float32(float(cell))))
+    except ValueError:
+        return False
+
+
+def from_images(
+    train: str | Path,
+    *,
+    test: str | Path | float | None,
+    classes: Sequence[str],
+    normalisation: Normalisation,
+    channels: Literal[1, 3] = 3,
+    seed: int = 0,
+) -> Dataset:
+    """A folder with one folder of images per class, named as in `classes`.
+
+    Images are `.npy` files (uint8, `[height, width]` or `[height, width, channels]`), or picture files where Pillow is
+    installed, which are turned into grey (channels=1) or colour (3). `test` is a second such folder, or the fraction of
+    images to hold out at random; None for no test part.
+    """
+
+    def read(folder: Path) -> Examples:
+        return read_images(folder, classes=classes, channels=channels)
+
+    first, rest = _train_and_test(read, Path(train), test, seed)
+    return _own(Path(train), first, rest, classes, normalisation)
+
+
+def read_images(folder: Path, *, classes: Sequence[str], channels: Literal[1, 3]) -> Examples:
+    """The images of one folder by class, in the order of classes and file names."""
+    check_classes(classes)
+    if channels not in (1, 3):
+        raise InvalidInput(f"channels must be 1 (grey) or 3 (colour), got {channels!r}")
+    files = _image_files(folder, classes)
+    first = _read_image(files[0][0], channels)
+    x = np.empty((len(files), *first.shape), np.uint8)
+    for row, (path, _) in enumerate(files):
+        image = _read_image(path, channels)
+        if image.shape != first.shape:
+            raise InvalidInput(
+                f"{path}: {image.shape[1]}x{image.shape[2]} pixels (height x width), but {files[0][0]} has "
+                f"{first.shape[1]}x{first.shape[2]}: bring all images to one size"
+            )
+        x[row] = image
+    return Examples(x, np.array([number for _, number in files], np.int64))
+
+
+def _image_files(folder: Path, classes: Sequence[str]) -> list[tuple[Path, int]]:
+    """Every image with the position of its class; names that start with a dot are left out."""
+    if not folder.is_dir():
+        raise InvalidInput(f"{folder}: there is no such folder")
+    visible = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    if wrong := [path for path in visible if not path.is_dir() or path.name not in classes]:
+        raise InvalidInput(
+            f"{wrong[0]}: not a folder named after a class of the list {list(classes)}: add the class or move it away"
+        )
+    files = [
+        (path, classes.index(kind.name))
+        for kind in sorted(visible, key=lambda path: classes.index(path.name))
+        for path in sorted(kind.iterdir())
+        if not path.name.startswith(".")
+    ]
+    if not files:
+        raise InvalidInput(f"{folder}: no images; put them into one folder per class: {list(classes)}")
+    return files
+
+
+def _read_image(path: Path, channels: int) -> NDArray[np.uint8]:
+    """One image as `[channels, height, width]`."""
+    if path.suffix.lower() == ".npy":
+        image = _read_image_array(path)
+    elif path.suffix.lower() in IMAGE_SUFFIXES:
+        image = _read_picture(path, "L" if channels == 1 else "RGB")
+    else:
+        raise InvalidInput(f"{path}: not an image; allowed are .npy, {', '.join(IMAGE_SUFFIXES)}: move it away")
+    image = image[:, :, None] if image.ndim == 2 else image
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != channels or 0 in image.shape:
+        raise InvalidInput(
+            f"{path}: {image.dtype} of shape {list(image.shape)}; allowed is uint8 [height, width, {channels}]"
+            + (" or [height, width]" if channels == 1 else "")
+        )
+    return image.transpose(2, 0, 1)
+
+
+def _read_image_array(path: Path) -> NDArray[Any]:
+    try:
+        with path.open("rb") as file:
+            return np.asarray(np.load(file, allow_pickle=False))
+    except (OSError, ValueError, EOFError) as error:
+        raise InvalidInput(f"{path}: cannot be read as a .npy array of plain numbers ({error})") from None
+
+
+def _read_picture(path: Path, mode: str) -> NDArray[Any]:
+    try:
+        pillow = importlib.import_module("PIL.Image")
+    except ImportError:
+        raise InvalidInput(
+            f"{path}: picture files need Pillow, which is not installed: `pip install pillow`, or save the images as "
+            "uint8 .npy files"
+        ) from None
+    try:
+        with pillow.open(path) as picture:
+            return np.asarray(picture.convert(mode))
+    except Exception as error:  # Pillow's plugins raise many kinds for a picture they cannot decode
+        raise InvalidInput(f"{path}: cannot be read as a picture ({error}): replace or remove it") from None
+
+
+def from_function(where: str, arguments: Mapping[str, Any] | None = None) -> Dataset:
+    """What a function of the user's own returns, given as `package.module:function`; it must be a Dataset."""
+    module_name, _, function_name = where.partition(":")
+    if not all(part.isidentifier() for part in (*module_name.split("."), function_name)):
+        raise InvalidInput(f"a function is given as package.module:function, got {where!r}")
+    try:
+        module = own_code.module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise InvalidInput(
+            f"{where}: there is no module {error.name!r}: install it, go to the folder that holds it, or add its "
+            "folder to PYTHONPATH"
+        ) from None
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise InvalidInput(f"{where}: {module_name} has no function {function_name!r}")
+    dataset = function(**(arguments or {}))
+    if not isinstance(dataset, Dataset):
+        raise InvalidInput(f"{where}: must return a sordino.learning.examples.Dataset, got {type(dataset).__name__}")
+    return dataset

@@ -1,0 +1,403 @@
+"""A user's own data: arrays, tables, folders of images, functions; every wrong cell is named."""
+
+import io
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+
+from sordino.errors import InvalidInput
+from sordino.learning.examples import Dataset, Normalisation
+from sordino.learning.own_data import from_csv, from_function, from_images, from_npz
+
+AS_IT_IS = Normalisation()
+
+
+# --- npz --------------------------------------------------------------------------------------------------------------
+
+
+def npz(path: Path, **changes: Any) -> Path:
+    values = {
+        "x_train": np.arange(12, dtype=np.float64).reshape(4, 3),
+        "y_train": np.array([0, 1, 1, 0]),
+        "x_test": np.ones((2, 3)),
+        "y_test": np.array([1, 0], np.uint8),
+    } | changes
+    np.savez(path, **{name: value for name, value in values.items() if value is not None})
+    return path
+
+
+def test_npz_features_and_images(tmp_path: Path) -> None:
+    dataset = from_npz(npz(tmp_path / "wards.npz"), classes=["well", "ill"], normalisation=AS_IT_IS)
+    assert (dataset.name, dataset.shape, dataset.train.x.dtype) == ("wards", (3,), np.float32)
+    assert dataset.classes == ("well", "ill")
+    assert dataset.test.y.tolist() == [1, 0]
+    grey = {"x_train": np.zeros((4, 5, 6), np.uint8), "x_test": np.zeros((2, 5, 6), np.uint8)}
+    dataset = from_npz(npz(tmp_path / "grey.npz", **grey), classes=["a", "b"], normalisation=AS_IT_IS)
+    assert (dataset.shape, dataset.train.x.dtype) == ((1, 5, 6), np.uint8)
+
+
+def test_an_npz_file_without_a_test_part_has_one_of_no_examples(tmp_path: Path) -> None:
+    no_test = {"x_test": None, "y_test": None}
+    plain = no_test | {"x_train": None, "y_train": None, "x": np.ones((4, 2, 2)), "y": np.array([0, 1, 1, 0])}
+    for changes, shape in ((no_test, (3,)), (plain, (1, 2, 2)), (plain | {"note": np.zeros(7)}, (1, 2, 2))):
+        dataset = from_npz(npz(tmp_path / "wards.npz", **changes), classes=["a", "b"], normalisation=AS_IT_IS)
+        assert (dataset.shape, dataset.train.y.tolist()) == (shape, [0, 1, 1, 0])
+        assert (len(dataset.test), dataset.test.x.shape, dataset.test.x.dtype) == (0, (0, *shape), np.float32)
+
+
+HOLDS = "an .npz file holds x and y, or x_train and y_train, with x_test and y_test beside them"
+PLAIN: dict[str, Any] = {"x_train": None, "y_train": None, "x_test": None, "y_test": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"y_train": np.array([0, 1, 2, 0])}, r"wards\.npz, x_train and y_train: row 2 has label 2, but 2 classes"),
+        ({"y_test": np.array([0, -1])}, r"wards\.npz, x_test and y_test: row 1 has label -1"),
+        ({"y_test": np.array([0])}, "x_test and y_test: y must be int64 with one label for each of 2 examples"),
+        ({"y_train": np.array([0.0, 1, 1, 0])}, r"y_train: y must be whole numbers.*got float64"),
+        ({"y_train": np.array(["a", "b", "b", "a"])}, "y_train: y must be whole numbers.*got <U1"),
+        ({"y_train": np.array([0, 1])}, "y_train: y must be int64 with one label for each of 4 examples"),
+        ({"x_train": np.array([[1, 2, 3.0]] * 3 + [[1, np.nan, 3]])}, r"y_train: row 3 of x holds NaN"),
+        ({"x_train": np.array([[1, 2, 1e300]] * 4)}, r"y_train: row 0 of x holds NaN or infinity"),
+        ({"x_train": np.zeros((4, 3), np.int64)}, "y_train: x must be uint8 pixels or floating point, got int64"),
+        ({"x_train": np.zeros((4, 8, 8, 3), np.uint8)}, r"channels last: use x\.transpose\(0, 3, 1, 2\)"),
+        ({"x_train": np.zeros((4, 5))}, r"shape \[5\], test examples float32 of shape \[3\]"),
+        ({"x_train": np.array(["a", "b", None, 1], object)}, "cannot be read as an .npz file of plain numbers"),
+        ({"y_test": None}, rf"wards\.npz holds x_train, y_train, x_test; {HOLDS}"),
+        ({"x_test": None}, f"holds x_train, y_train, y_test; {HOLDS}"),
+        ({"x_train": None, "y_train": None}, f"holds x_test, y_test; {HOLDS}"),
+        ({"x": np.zeros((4, 3))}, f"holds x_train, y_train, x_test, y_test, x; {HOLDS}"),
+        (PLAIN | {"x": np.zeros((4, 3))}, f"holds x; {HOLDS}"),
+        (PLAIN | {"images": np.zeros((4, 3)), "y": np.zeros(4, int)}, f"holds images, y; {HOLDS}"),
+        (PLAIN, f"holds nothing; {HOLDS}"),
+        (
+            PLAIN | {"x": np.zeros((4, 3)), "y": np.zeros(3, int)},
+            "x and y: y must be int64 with one label for each of 4",
+        ),
+        (PLAIN | {"x": np.zeros((4, 3), int), "y": np.zeros(4, int)}, "x and y: x must be uint8 pixels or floating"),
+        (PLAIN | {"x": np.zeros((4, 3)), "y": np.zeros(4)}, "x and y: y must be whole numbers.*got float64"),
+    ],
+)
+def test_wrong_npz_files_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        from_npz(npz(tmp_path / "wards.npz", **changes), classes=["a", "b"], normalisation=AS_IT_IS)
+
+
+def test_truncated_and_absent_npz_files_are_refused(tmp_path: Path) -> None:
+    path = npz(tmp_path / "wards.npz")
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(InvalidInput, match=r"wards\.npz: cannot be read as an \.npz file"):
+        from_npz(path, classes=["a", "b"], normalisation=AS_IT_IS)
+    with pytest.raises(InvalidInput, match=r"none\.npz: there is no such file"):
+        from_npz(tmp_path / "none.npz", classes=["a", "b"], normalisation=AS_IT_IS)
+
+
+# --- csv --------------------------------------------------------------------------------------------------------------
+
+TABLE = "age,outcome,dose\n61,ill,0.5\n35, well ,1e3\n\n47,ill,-2\n"
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_bytes(text.encode())
+    return path
+
+
+def csv_set(train: Path, test: str | Path | float, **options: Any) -> Dataset:
+    chosen: dict[str, Any] = {"label": "outcome", "classes": ["well", "ill"], "normalisation": AS_IT_IS} | options
+    return from_csv(train, test=test, **chosen)
+
+
+def test_a_table_with_a_header(tmp_path: Path) -> None:
+    train, test = write(tmp_path / "train.csv", TABLE), write(tmp_path / "test.csv", "\ufeff" + TABLE)
+    dataset = csv_set(train, test)
+    assert dataset.train.x.tolist() == [[61, 0.5], [35, 1000], [47, -2]]
+    assert dataset.train.y.tolist() == [1, 0, 1]
+    assert dataset.test.x.tolist() == dataset.train.x.tolist()
+    assert dataset.name == "train"
+    assert csv_set(train, test, features=["dose"]).train.x.tolist() == [[0.5], [1000], [-2]]
+
+
+def test_a_table_without_a_header_goes_by_number(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "1;a;2\n3;b;4\n")
+    dataset = csv_set(path, path, label=1, classes=["a", "b"], delimiter=";")
+    assert dataset.train.x.tolist() == [[1, 2], [3, 4]]
+    last = write(tmp_path / "last.csv", "1,2,a\n3,4,b\n")
+    assert csv_set(last, last, label=-1, classes=["b", "a"], features=[1]).train.x.tolist() == [[2], [4]]
+
+
+def test_a_fraction_of_a_table_is_held_out(tmp_path: Path) -> None:
+    rows = "".join(f"{n},{'well' if n % 3 else 'ill'}\n" for n in range(50))
+    path = write(tmp_path / "t.csv", "n,outcome\n" + rows)
+    dataset = csv_set(path, 0.2, seed=4)
+    assert (len(dataset.train), len(dataset.test)) == (40, 10)
+    assert sorted(np.concatenate([dataset.train.x, dataset.test.x])[:, 0].tolist()) == list(range(50))
+    assert csv_set(path, 0.2, seed=4).test.x.tolist() == dataset.test.x.tolist()
+    assert csv_set(path, 0.2, seed=5).test.x.tolist() != dataset.test.x.tolist()
+    with pytest.raises(InvalidInput, match=r"a fraction between 0 and 1; got 1\.5"):
+        csv_set(path, 1.5)
+    with pytest.raises(InvalidInput, match="hold out none"):
+        csv_set(path, 0.001)
+
+
+@given(arrays(np.float32, (7, 3), elements=st.floats(width=32, allow_nan=False, allow_infinity=False)))
+def test_every_float32_survives_a_table(tmp_path_factory: pytest.TempPathFactory, x: NDArray[np.float32]) -> None:
+    path = tmp_path_factory.mktemp("csv") / "t.csv"
+    write(path, "".join(",".join(map(repr, row)) + ",a\n" for row in x.astype(float).tolist()))
+    assert (csv_set(path, path, label=-1, classes=["a", "b"]).train.x == x).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (TABLE.replace("-2", "low"), r"t\.csv, line 5, column 'dose': 'low' is not a finite number.*one column per"),
+        (TABLE.replace("1e3", "nan"), r"line 3, column 'dose': 'nan' is not a finite number"),
+        (TABLE.replace("1e3", "1e39"), r"line 3, column 'dose': '1e39' is not a finite number"),
+        (TABLE.replace("61", ""), r"line 2, column 'age': '' is not a finite number.*fill in missing values"),
+        (
+            TABLE.replace("47,ill", "47,dead"),
+            r"line 5, column 'outcome': label 'dead' is not in the class list \['well'",
+        ),
+        (TABLE.replace("47,", ""), r"t\.csv, line 5: 2 cells, the first line has 3"),
+        (TABLE.replace("-2", "-2,9"), r"t\.csv, line 5: 4 cells, the first line has 3"),
+        (
+            TABLE.replace("outcome", "result"),
+            r"t\.csv: there is no column 'outcome'; the columns are \['age', 'result'",
+        ),
+        (TABLE.replace("dose", "age"), "two columns of the header have the same name"),
+        ("age,outcome,dose\n", "the table has no rows"),
+        ("", "the first line is empty"),
+        ("outcome\nill\n", "one or more columns other than the label"),
+        (TABLE.replace("61", '"61'), "cannot be read as a table"),
+    ],
+)
+def test_wrong_tables_are_refused_by_line_and_column(tmp_path: Path, text: str, message: str) -> None:
+    path = write(tmp_path / "t.csv", text)
+    with pytest.raises(InvalidInput, match=message):
+        csv_set(path, path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label": 3}, "there is no column 3; there are 3, numbered from 0"),
+        ({"features": ["outcome"]}, "other than the label 'outcome'"),
+        ({"features": ["height"]}, "there is no column 'height'"),
+        ({"classes": ["well"]}, "classes must be at least two names"),
+        ({"normalisation": Normalisation((0, 0, 0), (1, 1, 1))}, "3 constants for 2 features"),
+    ],
+)
+def test_options_that_do_not_fit_the_table_are_refused(tmp_path: Path, options: Any, message: str) -> None:
+    path = write(tmp_path / "t.csv", TABLE)
+    with pytest.raises(InvalidInput, match=message):
+        csv_set(path, path, **options)
+
+
+def test_tables_that_are_not_text_or_not_there_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    with pytest.raises(InvalidInput, match=r"t\.csv: there is no such file"):
+        csv_set(path, path)
+    path.write_bytes(b"age,outcome\n\xff\xfe,ill\n")
+    with pytest.raises(InvalidInput, match=r"t\.csv: cannot be read as a table in UTF-8"):
+        csv_set(path, path)
+
+
+def test_a_wrong_cell_far_down_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "n,outcome\n" + "1,ill\n" * 25_000 + "?,ill\n")
+    with pytest.raises(InvalidInput, match="line 25002, column 'n': '\\?'"):
+        csv_set(path, path)
+
+
+# --- images -----------------------------------------------------------------------------------------------------------
+
+
+def image_folder(folder: Path, images: Mapping[str, NDArray[Any]]) -> Path:
+    for name, image in images.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        np.save(folder / name, image)
+    return folder
+
+
+def grey(value: int, shape: tuple[int, ...] = (4, 5)) -> NDArray[np.uint8]:
+    return np.full(shape, value, np.uint8)
+
+
+def image_set(train: Path, test: str | Path | float, **options: Any) -> Dataset:
+    chosen: dict[str, Any] = {"classes": ["dog", "cat", "owl"], "normalisation": AS_IT_IS, "channels": 1} | options
+    return from_images(train, test=test, **chosen)
+
+
+def test_images_by_class(tmp_path: Path) -> None:
+    folder = image_folder(
+        tmp_path / "pets", {"cat/b.npy": grey(2), "cat/a.npy": grey(1, (4, 5, 1)), "dog/z.npy": grey(3)}
+    )
+    (folder / ".hidden").write_text("left out")
+    (folder / "cat" / ".DS_Store").write_text("left out")
+    dataset = image_set(folder, folder)
+    assert dataset.train.x.shape == (3, 1, 4, 5)
+    assert dataset.train.x[:, 0, 0, 0].tolist() == [3, 1, 2]
+    assert dataset.train.y.tolist() == [0, 1, 1]  # nobody holds an owl
+    held_out = image_set(folder, 1 / 3)
+    assert (len(held_out.train), len(held_out.test)) == (2, 1)
+
+
+def test_colour_comes_channel_first(tmp_path: Path) -> None:
+    image = np.zeros((4, 5, 3), np.uint8)
+    image[1, 2] = 7, 8, 9
+    dataset = image_set(image_folder(tmp_path, {"dog/a.npy": image, "cat/b.npy": image}), 0.5, channels=3)
+    assert dataset.train.x[0, :, 1, 2].tolist() == [7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        ({"cow/a.npy": grey(1)}, r"cow: not a folder named after a class of the list \['dog', 'cat', 'owl'\]"),
+        ({"dog/a.npy": grey(1), "dog/b.npy": grey(1, (4, 6))}, r"b\.npy: 4x6 pixels.*a\.npy has 4x5: bring all images"),
+        ({"dog/a.npy": grey(1).astype(float)}, r"a\.npy: float64 of shape .*allowed is uint8 \[height, width, 1\]"),
+        (
+            {"dog/a.npy": grey(1, (4, 5, 3))},
+            r"a\.npy: uint8 of shape \[4, 5, 3\]; allowed is uint8 \[height, width, 1\]",
+        ),
+        ({"dog/a.npy": np.array([{}], object)}, r"a\.npy: cannot be read as a \.npy array of plain numbers"),
+        ({}, "there is no such folder"),
+    ],
+)
+def test_wrong_image_folders_are_refused(tmp_path: Path, images: Mapping[str, NDArray[Any]], message: str) -> None:
+    folder = image_folder(tmp_path / "pets", images)
+    with pytest.raises(InvalidInput, match=message):
+        image_set(folder, folder)
+
+
+def test_stray_and_empty_image_folders_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "pets"
+    (folder / "dog").mkdir(parents=True)
+    with pytest.raises(InvalidInput, match="no images; put them into one folder per class"):
+        image_set(folder, folder)
+    (folder / "dog" / "notes.txt").write_text("stray")
+    with pytest.raises(InvalidInput, match=r"notes\.txt: not an image; allowed are \.npy, \.png"):
+        image_set(folder, folder)
+    (folder / "stray.npy").write_text("stray")
+    with pytest.raises(InvalidInput, match=r"stray\.npy: not a folder named after a class"):
+        image_set(folder, folder)
+    with pytest.raises(InvalidInput, match="channels must be 1"):
+        image_set(folder, folder, channels=2)
+
+
+def test_pictures_without_pillow_name_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    (tmp_path / "dog").mkdir()
+    (tmp_path / "dog" / "a.png").write_bytes(b"")
+    with pytest.raises(InvalidInput, match=r"a\.png: picture files need Pillow.*pip install pillow.*\.npy"):
+        image_set(tmp_path, tmp_path)
+
+
+class StandInPicture:
+    """The part of Pillow's interface that is used, for pictures that are `.npy` inside; for machines without Pillow."""
+
+    def __init__(self, path: Path) -> None:
+        self.pixels = np.load(path)
+
+    def __enter__(self) -> "StandInPicture":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def convert(self, mode: str) -> NDArray[np.uint8]:
+        return self.pixels if mode == "L" else np.stack([self.pixels] * 3, axis=-1)  # type: ignore[no-any-return]
+
+
+def picture_bytes(pixels: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """A grey PNG where Pillow is installed; elsewhere what the stand-in reads."""
+    buffer = io.BytesIO()
+    try:
+        from PIL import Image  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        stand_in = types.ModuleType("PIL.Image")
+        stand_in.open = StandInPicture  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "PIL", types.ModuleType("PIL"))
+        monkeypatch.setitem(sys.modules, "PIL.Image", stand_in)
+        np.save(buffer, pixels)
+    else:
+        Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_pictures_are_turned_into_grey_or_colour(
+    tmp_path: Path, channels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pixels = np.arange(20, dtype=np.uint8).reshape(4, 5)
+    (tmp_path / "dog").mkdir()
+    (tmp_path / "dog" / "a.PNG").write_bytes(picture_bytes(pixels, monkeypatch))
+    dataset = image_set(tmp_path, tmp_path, channels=channels)
+    assert dataset.shape == (channels, 4, 5)
+    assert (dataset.train.x[0] == pixels).all()
+    (tmp_path / "dog" / "b.png").write_bytes(b"torn")
+    with pytest.raises(InvalidInput, match=r"b\.png: cannot be read as a picture"):
+        image_set(tmp_path, tmp_path, channels=channels)
+
+
+# --- a function -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    monkeypatch.syspath_prepend(tmp_path)
+    yield lambda text: (tmp_path / "ward_data.py").write_text(text) and None
+    sys.modules.pop("ward_data", None)
+
+
+WARD_DATA = """
+import numpy as np
+from sordino.learning.examples import Dataset, Examples, Normalisation
+seven = 7
+def load(rows=2):
+    part = Examples(np.zeros((rows, 3), np.float32), np.zeros(rows, np.int64))
+    return Dataset("wards", part, part, ("well", "ill"), Normalisation(), "here", "mine")
+def wrong():
+    return [1, 2]
+def broken():
+    import module_that_is_not_there
+"""
+
+
+def test_a_function_by_import_path(module: Callable[[str], None]) -> None:
+    module(WARD_DATA)
+    assert len(from_function("ward_data:load").train) == 2
+    assert len(from_function("ward_data:load", {"rows": 5}).train) == 5
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("ward_data:wrong", "must return a sordino.learning.examples.Dataset, got list"),
+        ("ward_data:absent", "ward_data has no function 'absent'"),
+        ("ward_data:seven", "ward_data has no function 'seven'"),
+        ("no_such_package.module:load", "there is no module 'no_such_package': install it"),
+        ("ward_data", "given as package.module:function, got 'ward_data'"),
+        ("ward_data.load", "given as package.module:function"),
+        (":load", "given as package.module:function"),
+        ("ward data:load", "given as package.module:function"),
+    ],
+)
+def test_wrong_functions_are_refused(module: Callable[[str], None], where: str, message: str) -> None:
+    module(WARD_DATA)
+    with pytest.raises(InvalidInput, match=message):
+        from_function(where)
+
+
+def test_errors_inside_the_function_are_its_own(module: Callable[[str], None]) -> None:
+    module(WARD_DATA)
+    with pytest.raises(ModuleNotFoundError, match="module_that_is_not_there"):
+        from_function("ward_data:broken")
