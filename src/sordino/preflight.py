@@ -343,6 +343,7 @@ class Preflight:
     ranges: tuple[str, ...]  #: how ranges fit values, in words
     uneven: bool = False  #: whether rounds differ in what they cost
     unknown: str = ""  #: why the noise is not known, where it is not
+    scoring: str = ""  #: what is to be known about how the model is scored, where there is something
 
     @property
     def ratio(self) -> float | None:
@@ -372,6 +373,7 @@ class Preflight:
             *self._loss_words(),
             *self.ranges,
             self._bytes_words(),
+            *([self.scoring] if self.scoring else []),
         ]
         return tuple(f"{_capital(words)}." for words in said)
 
@@ -502,6 +504,7 @@ def preflight(
     allow_unproven: Iterable[str] = (),
     sizes: Sequence[tuple[int, int]] | None = None,
     report: str = "a report",
+    scoring: str = "",
 ) -> Preflight:
     """Look ahead: noise beside the size of an update, budgets, what a report loses and weighs.
 
@@ -509,6 +512,7 @@ def preflight(
     client's update as measured on a few simulated clients; `largest_value` the largest distance of its values from the
     centre of their range. `allow_unproven` names releases that leave without counting, by the owner's consent. `sizes`
     are the values and bytes of every kind of report, where they are not the senders' own; `report` is its name.
+    `scoring` is a sentence about how the model is scored.
     """
     check_count("values", values)
     check_count("rounds", rounds)
@@ -546,6 +550,7 @@ def preflight(
         ranges=_ranges(groups, values, update_norm, largest_value),
         uneven=any(group.schedule is not None for group in groups),
         unknown=next((group.sender.unknown for group in groups if group.sender.noise(values) is None), ""),
+        scoring=scoring,
     )
 
 
@@ -577,6 +582,21 @@ def of_federation(
         allow_unproven=recipe.clients.allow_unproven,
         sizes=[size for plan in _unlike(plans, schedules) for size in _sizes(federation, plan)],
         report=MASKED if _summed(recipe) else "a report",
+        scoring=_scoring(federation),
+    )
+
+
+def _scoring(federation: Federation) -> str:
+    """A server without the statistics of batch norm takes those of the examples that it scores."""
+    from sordino.learning.evaluation import PIECE
+    from sordino.learning.models import has_batch_norm
+
+    view = federation.method.views(federation.method.init(), {})[0]
+    if view.buffers is not None or not has_batch_norm(federation.model):
+        return ""
+    return (
+        "the statistics of batch norm stay with the clients: the common model is scored with those of the test "
+        f"examples, {PIECE:,} at a time, which a model in use does not have"
     )
 
 

@@ -29,11 +29,13 @@ from sordino.mechanisms import (
     TwoPoint,
 )
 from sordino.observer import Observer
+from sordino.preflight import of_federation
 from sordino.privacy.accountant import compose
 from sordino.privacy.accountant import epsilon as epsilon_of
 from sordino.privacy.guarantee import Adjacency
 from sordino.recipe import Recipe
 from sordino.runs import Outcome
+from sordino.wiring import wire
 from tests.engine.tiny import BATCH_NORM, TWO_POINT, VALUES, left, recipe
 
 DELTA = 1e-5  #: at which a statement gives its figures where the recipe names none
@@ -298,6 +300,15 @@ def test_local_statistics_never_leave_and_released_ones_are_part_of_the_upload_a
     more = sum(array.size for array in statistics.values())
     assert released.result.bytes_up - local.result.bytes_up == 3 * 4 * 4 * more  # rounds, clients, bytes
     assert "model update and batch-norm statistics" in (tmp_path / "run/checkpoint/releases.jsonl").read_text()
+
+
+def test_a_look_ahead_says_whose_statistics_a_model_with_batch_norm_is_scored_with():
+    def said(**changes: Any) -> bool:
+        sentences = of_federation(wire(recipe(BATCH_NORM, **changes))).sentences
+        return any("scored with those of the test examples" in sentence for sentence in sentences)
+
+    assert said()
+    assert not said(**{"model.buffers": "release"})
 
 
 def test_noise_on_released_variances_leaves_a_model_that_can_be_evaluated():
