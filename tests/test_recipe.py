@@ -543,6 +543,14 @@ def test_a_part_that_is_not_there_yet_begins_with_its_default_form():
     assert (optimizer["name"], optimizer["lr"], optimizer["momentum"]) == ("sgd", 0.1, 0.9)
 
 
+def test_of_settings_that_contradict_each_other_the_last_counts():
+    options = "model.options={ hidden = [8] }"
+    assert overridden("training.epochs=2", "training.epochs=3").training.epochs == 3
+    between = overridden("model.name=mlp", "model.options.dropout=0.1", options, "model.options.dropout=0.2")
+    assert between.model.options == {"hidden": [8], "dropout": 0.2}
+    assert overridden("model.name=mlp", "model.options.dropout=0.1", options).model.options == {"hidden": [8]}
+
+
 @pytest.mark.parametrize(
     ("setting", "problem"),
     [

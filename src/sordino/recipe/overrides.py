@@ -44,7 +44,9 @@ def parsed(settings: Sequence[str]) -> tuple[dict[Keys, Any], list[Problem]]:
             problems.append(Problem((), f"{setting!r} is not key=value, such as training.epochs=5"))
             continue
         try:
-            changes[keys] = _value(value.strip())
+            last = _value(value.strip())
+            changes.pop(keys, None)  # a key that comes again counts where it comes last, after what lies between
+            changes[keys] = last
         except tomllib.TOMLDecodeError:
             problems.append(Problem(keys, f"{value.strip()!r} cannot be read as a TOML value"))
     return changes, problems
