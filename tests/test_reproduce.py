@@ -209,6 +209,19 @@ def test_an_experiment_is_a_point_of_all_plots_that_it_names(monkeypatch, tmp_pa
     assert "1" in said and "9" in said and "stated in the paper" in said
 
 
+def test_the_overview_says_which_figures_were_in_view_and_what_claims_are(monkeypatch, tmp_path):
+    found = [Experiment(f"e-{k}", f"row {k}", "two-point-digits", TINY, figure=50.0, fitted=k < 2) for k in range(3)]
+    records = Records(tmp_path / "ldp-fl.jsonl")
+    for experiment in found:
+        records.add(record(experiment.id, 1, 0.5, fingerprint=essence(experiment.settings(quick=False, seed=1))))
+    module = SimpleNamespace(EXPERIMENTS=found, CLAIMS="Claimed is something else.")
+    monkeypatch.setattr(listing, "import_module", lambda name: module)
+    overview = write_overview(lambda _: records, tmp_path).read_text()
+    assert "3 stated figures: 3 reproduced (2 of them fitted). Claimed is something else." in overview
+    assert overview.count("reproduced, fitted |") == 2 * len(PAPERS)
+    assert "Claimed is something else." in write_paper("ldp-fl", records, tmp_path).read_text()
+
+
 def test_the_command_runs_records_resumes_and_writes_pages(paper, tmp_path):
     runner = CliRunner()
     docs = tmp_path / "docs"

@@ -928,11 +928,14 @@ class LdpFl(Part):
 
 
 class Target(Part):
-    """What a run of silo-dp shall be proven to protect, in all its rounds together."""
+    """What a run shall be proven to protect, in all its rounds together."""
 
     inline: ClassVar[bool] = True
 
-    epsilon: Positive = Field(description="for one record more or less, against the server, in all rounds together")
+    epsilon: Positive = Field(
+        description="in all rounds together: silo-dp, for one record more or less, against the server; hybrid-one, the "
+        "same against the secure sum; central-dp, for one client exchanged, against readers of the model"
+    )
     delta: Inside = Field(description="at this delta")
 
 

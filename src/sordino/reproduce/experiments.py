@@ -44,6 +44,7 @@ class Experiment:
     note: str = ""
     earlier: tuple[tuple[int, float], ...] = ()  #: figures stated of the same run's earlier rounds: (round, percent)
     at: int | None = None  #: the round that the figure is of; None: the last
+    fitted: bool = False  #: whether something that the paper leaves open was settled with its figure in view
     curves: str = ""  #: experiments that share it make one plot, over rounds
     line: str = ""  #: its name there; `what` if left out
 
@@ -69,6 +70,7 @@ class Gain:
     pairs: tuple[tuple[str, str], ...]  #: (experiment, the one that it is better than)
     figure: float
     where: str = ""
+    fitted: bool = False  #: as of an experiment
 
 
 def gains(paper: str) -> tuple[Gain, ...]:

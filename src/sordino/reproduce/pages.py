@@ -97,6 +97,7 @@ def _gain_row(gain: Gain, known: Mapping[str, Row]) -> Row:
         what=gain.what,
         figure=gain.figure,
         where=gain.where,
+        fitted=gain.fitted,
         note="",
         group="",
         also=(),
@@ -197,6 +198,7 @@ def paper_section(paper: str, records: Records, figures: Path) -> str:
         "Accuracies in percent on the test set after the last round, unless a row names another; mean ± standard "
         "deviation over seeds. Epsilons are the largest of the seeds, seconds and bytes those of the first. Made by "
         f"`sordino reproduce {paper}`" + (f"; run on {'; '.join(devices)}." if devices else ": nothing was run yet."),
+        *([claims] if (claims := _claims(paper)) else []),
     ]
     parts += [table(ran)] if ran else []
     parts += ["Not run:", _not_run(missing)] if missing else []
@@ -243,6 +245,11 @@ def more(paper: str, records: Records) -> str:
     """What a paper's own module adds to its page, if anything."""
     added: Callable[[Records], str] | None = getattr(module_of(paper), "more", None)
     return added(records) if added else ""
+
+
+def _claims(paper: str) -> str:
+    """What is to be known about a paper's claims, where they are no epsilons."""
+    return str(getattr(module_of(paper), "CLAIMS", ""))
 
 
 def _drawings(paper: str) -> Iterable[tuple[str, str]]:
@@ -298,7 +305,7 @@ OVERVIEW: tuple[Column, ...] = (
     ("seeds", lambda row: str(len(row.records)) if row.records else ""),
     ("claimed epsilon", lambda row: privacy_cells(row)[0]),
     ("proven epsilon", lambda row: privacy_cells(row)[1]),
-    ("verdict", lambda row: row.verdict),
+    ("verdict", lambda row: f"{row.verdict}, fitted" if row.experiment.fitted and row.records else row.verdict),
     ("command", lambda row: f"`--only {row.experiment.id}`"),
 )
 
@@ -309,10 +316,11 @@ def write_overview(records_of: Callable[[str], Records], docs: Path) -> Path:
     for paper, title in PAPERS.items():
         found = [row for row in rows(paper, records_of(paper)) if row.experiment.figure is not None]
         found += gain_rows(paper, records_of(paper))
-        counts = {verdict: sum(row.verdict == verdict for row in found) for verdict in _VERDICTS}
-        said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+        by_verdict = {verdict: [row for row in found if row.verdict == verdict] for verdict in _VERDICTS}
+        said = ", ".join(_counted(verdict, own) for verdict, own in by_verdict.items() if own)
         parts.append(f"## [{title}](papers/{paper}.md)")
-        parts.append(f"`sordino reproduce {paper}`; {len(found)} stated figures: {said}.")
+        claims = f" {claimed}" if (claimed := _claims(paper)) else ""
+        parts.append(f"`sordino reproduce {paper}`; {len(found)} stated figures: {said}.{claims}")
         parts.append(table(found, OVERVIEW))
     path = docs / "reproduction.md"
     write_whole(path, ("\n\n".join(parts) + "\n").encode())
@@ -322,10 +330,18 @@ def write_overview(records_of: Callable[[str], Records], docs: Path) -> Path:
 _VERDICTS = ("reproduced", "higher here", "lower here", "not run")
 
 
+def _counted(verdict: str, found: Sequence[Row]) -> str:
+    fitted = sum(row.experiment.fitted for row in found)
+    how_many = "" if fitted == len(found) else f"{fitted} of them "
+    return f"{len(found)} {verdict}" + (f" ({how_many}fitted)" if fitted else "")
+
+
 def _overview_words() -> str:
     return (
-        f"Every row is a figure that a paper states. *Reproduced* means within {CLOSE:g} points. Where we are lower, "
-        "the paper's page says what was tried and what the paper leaves unsaid. Claimed epsilons are the papers' own; "
+        f"Every row is a figure that a paper states. *Reproduced* means within {CLOSE:g} points. *Fitted*: "
+        "something that the paper leaves open was settled with this figure in view, so that it confirms less. Where "
+        "we are lower, the paper's page says what was tried and what the paper leaves unsaid. Claimed epsilons are "
+        "the papers' own; "
         "the proven ones are what Sordino can prove for the same run, with what may change and who is looking; of "
         "several seeds, the largest. Made by `sordino reproduce` from the records in `docs/papers/records`.\n\n"
         "`sordino reproduce PAPER --only NAME` runs a row again, `--list` names the experiments, and after an "

@@ -39,6 +39,10 @@ def equivalent_epsilon(alpha: float, size: int) -> float:
     return math.log(n * confidence / (1 - confidence))
 
 
+CLAIMS = (
+    "Claimed is alpha of condensed LDP, which bounds the ratio of probabilities by e^(alpha d) at distance d, and "
+    "stands in the column of epsilons as it is stated."
+)
 CODES = 2 * 10**10 + 1  #: the whole numbers from -c 10^rho to c 10^rho with c = 1 and rho = 10
 POSTERIOR = round(equivalent_epsilon(1.0, CODES), 2)  #: 23.6
 DIRECT = 1e10  #: alpha c 10^rho

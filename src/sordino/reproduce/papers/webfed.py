@@ -18,6 +18,9 @@ STATED: dict[str, tuple[tuple[str, ...], float, float]] = {
 }
 
 
+FITTED = ("no noise", "epsilon 3")  #: the learning rate and C, by both figures each
+
+
 def _headline(name: str) -> Experiment:
     overrides, after_50, after_200 = STATED[name]
     return Experiment(
@@ -34,6 +37,7 @@ def _headline(name: str) -> Experiment:
         curves=CURVES,
         axis=AXIS,
         line=name,
+        fitted=name in FITTED,
     )
 
 
