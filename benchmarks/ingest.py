@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
+from benchmarks.memory import own_peak
 from benchmarks.simulation import PAGE, Rows, insert, show
 from sordino.coordinator import BATCH_BYTES
 from sordino.mechanisms import Box, TwoPoint
@@ -149,8 +149,7 @@ def run_program(program: str, path: Path, reports: int) -> None:
     began = time.perf_counter()
     result = PROGRAMS[program](path, reports)
     seconds = time.perf_counter() - began
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # kilobytes, on Linux
-    print(json.dumps({"seconds": seconds, "memory": memory, "result": result}))
+    print(json.dumps({"seconds": seconds, "memory": own_peak(), "result": result}))
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -27,6 +26,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.memory import own_peak
 from sordino.channels.secagg import STEPS, Client, Server, Session
 
 KINDS = {"bits": (0, 1), "ten decimals": (-(10**10) * 2**14, 10**10 * 2**14)}  #: name -> range of one client's values
@@ -112,7 +112,7 @@ def main() -> None:
             "threshold": threshold,
             "values": values,
             "results": results,
-            "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "peak_bytes": own_peak(),
         }
         options.json.write_text(json.dumps(figures, indent=2) + "\n")
 

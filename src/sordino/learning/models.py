@@ -705,7 +705,7 @@ def released_buffers(module: nn.Module, policy: str) -> tuple[str, ...]:
     """Which buffers leave a client under a policy: none, unless the recipe says `release`.
 
     `refuse`: a module with running statistics is an error. `local`: they stay with the client. `release`: means and
-    variances are sent through a mechanism, with a line of their own in the ledger; the number of batches never is.
+    variances are sent through a mechanism, in the same release as the parameters; the number of batches never is.
     """
     statistics = running_statistics(module)
     _one_of("buffers policy", policy, BUFFER_POLICIES)
