@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 
@@ -27,11 +28,12 @@ LAST_ROUND_ONLY = "evaluation.every=1000"
 
 def in_small(recipe: str, *settings: str, seeds: Sequence[int] = (1,)) -> float:
     """The mean accuracy in percent of a recipe that is small enough for a test."""
-    return fmean(_accuracy(Recipe.load(recipe, [*settings, LAST_ROUND_ONLY, f"seed={seed}"])) for seed in seeds)
+    return fmean(_accuracy(recipe, *settings, LAST_ROUND_ONLY, f"seed={seed}") for seed in seeds)
 
 
-def _accuracy(recipe: Recipe) -> float:
-    found = run(recipe, workers=1).accuracy
+@cache  # several tests compare with the same run
+def _accuracy(recipe: str, *settings: str) -> float:
+    found = run(Recipe.load(recipe, settings), workers=1).accuracy
     assert found is not None
     return 100 * found
 
