@@ -97,13 +97,22 @@ export async function drawSome(page, count) {
   return (await page.textContent(".found")).trim();
 }
 
-/** A network that can be cut: what goes through it ends, and nothing new gets through until it is mended. */
+/**
+ * A network that can be cut: what goes through it ends, and nothing new gets through until it is mended; or muted: then
+ * whoever calls is put through, and hears nothing.
+ */
 export async function cable() {
   const { hostname, port } = new URL(wanted.server);
   const open = new Set();
   let whole = true;
+  let mute = false;
   const proxy = createServer((near) => {
     if (!whole) return near.destroy();
+    if (mute) {
+      open.add(near);
+      near.on("error", () => near.destroy());
+      return near.on("close", () => open.delete(near));
+    }
     const far = connect(Number(port), hostname);
     for (const [one, other] of [
       [near, far],
@@ -125,8 +134,13 @@ export async function cable() {
       whole = false;
       open.forEach((one) => one.destroy());
     },
+    mute: () => {
+      mute = true;
+      open.forEach((one) => one.destroy());
+    },
     mend: () => {
-      whole = true;
+      [whole, mute] = [true, false];
+      open.forEach((one) => one.destroy());
     },
     close: () => {
       open.forEach((one) => one.destroy());

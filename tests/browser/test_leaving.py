@@ -60,13 +60,15 @@ def test_anything_else_is_found(sent: list[dict[str, str]]) -> None:
     [
         {"method": "POST", "url": f"{SERVER}/api/federations", "body": None},
         {"method": "GET", "url": f"{SERVER}/api/federations/x/sample?label=3", "body": None},
+        {"method": "GET", "url": f"{SERVER}/api/federations/x/events?client=3", "body": None},
         {"method": "GET", "url": f"{SERVER}/assets/a.js?x=1", "body": None},
         {"method": "GET", "url": "http://127.0.0.1:9/", "body": None},
         {"method": "GET", "url": f"{SERVER}/pixels/0a0b", "body": None},
     ],
-    ids=["post", "label", "query", "elsewhere", "path"],
+    ids=["post", "label", "other", "query", "elsewhere", "path"],
 )
 def test_a_request_that_carries_something_is_found(request_: dict[str, str | None]) -> None:
-    check_requests([{"method": "GET", "url": f"{SERVER}/api/federations/x/sample?client=2", "body": None}], SERVER)
+    for fine in ("sample?client=2", "events?after=17", "events"):
+        check_requests([{"method": "GET", "url": f"{SERVER}/api/federations/x/{fine}", "body": None}], SERVER)
     with pytest.raises(AssertionError):
         check_requests([request_], SERVER)

@@ -114,6 +114,9 @@ def test_trouble_is_handled_and_said_plainly(browser: Browser, tmp_path: Path, s
             told["left"]["budget"],
         )
 
+    with subtests.test("a key that is pressed twice leaves nothing for good"):
+        assert told["left"]["stayed"] in ("waiting", "training", "randomising", "sending")
+
     with subtests.test("a sample that does not come is said, and may be tried again"):
         assert "the sample could not be fetched" in told["left offline"]["trouble"].lower()
 
@@ -124,3 +127,15 @@ def test_trouble_is_handled_and_said_plainly(browser: Browser, tmp_path: Path, s
     with subtests.test("a page without network says so, and goes on when it is back"):
         assert "Nothing is lost" in told["network"]["away"]
         assert told["network"]["rounds"] == sorted(set(told["network"]["rounds"]))
+
+    with subtests.test("a server that never answers is said, with what to do, and the same is tried again"):
+        for when in ("shown", "begun", "live"):
+            assert told["mute"][when]["meanwhile"].strip() == "Asking the server…"
+            assert "Nothing came for 20 seconds: check your connection, sign in" in told["mute"][when]["text"]
+
+    with subtests.test("whoever tries to begin again does so with the examples that were chosen"):
+        assert told["mute"]["counted"].startswith("3 examples can be used")
+        assert "invitation is missing, forged or used up" in told["mute"]["reached"]
+
+    with subtests.test("the operator's view shows the federation that was chosen last, and follows no other"):
+        assert told["chosen twice"]["open"] == 1

@@ -1,7 +1,8 @@
 // People for whom something goes wrong: a forged invitation, a spent budget, a report with extra bits, a second tab, no network,
-// a sample that does not come.
+// a sample that does not come, a server that never answers.
 import {
   cable,
+  drawSome,
   federation,
   follow,
   join_,
@@ -118,10 +119,13 @@ try {
   const paused = await honest.page.textContent(".now-more");
   await honest.page.click("text=Continue");
   await until(honest, ["waiting", "training", "randomising", "sending"]);
+  await honest.page.focus("text=Leave…");
+  for (const key of ["Enter", "Enter"]) await honest.page.keyboard.press(key); // the second by mistake
+  const stayed = await state(honest);
   await honest.page.click("text=Leave…");
   await honest.page.click("dialog button.main");
   await honest.page.waitForSelector("#agree");
-  tell({ what: "left", paused, budget: await remaining(honest) });
+  tell({ what: "left", paused, stayed, budget: await remaining(honest) });
   network.close();
   await until(poor, ["declined"], 30);
   tell({
@@ -134,9 +138,22 @@ try {
 
   tell({ what: "left offline", ...(await leftOffline()) });
 
+  tell({ what: "mute", ...(await muted()) });
+
   const operator = await participant(browser);
+  await operator.page.addInitScript(() => {
+    window.streams = [];
+    const { EventSource } = window;
+    window.EventSource = class extends EventSource {
+      constructor(...given) {
+        super(...given);
+        window.streams.push(this);
+      }
+    };
+  });
   await operator.page.goto(`${wanted.server}/live`);
   await operator.page.waitForSelector("#refused ~ .stack .note.bad");
+  tell({ what: "chosen twice", ...(await choseTwice(operator)) });
   await picture(operator, "live-refused", { fullPage: true });
   tell({
     what: "refused",
@@ -179,6 +196,58 @@ async function leftOffline() {
   await one.context.close();
   network.close();
   return { trouble, told, taken };
+}
+
+/** Somebody whose server is put through and never answers: before joining, when joining, and at the operator's view. */
+async function muted() {
+  const one = await participant(browser);
+  const { page } = one;
+  const network = await cable();
+  await page.clock.install();
+  await page.goto(`${network.server}/#/`);
+  await page.waitForSelector(".federations");
+  const failed = async (what) => {
+    network.mute();
+    const asked = page.waitForRequest(/\/api\/federations/);
+    await what();
+    await asked;
+    await page.clock.fastForward(2_000);
+    const meanwhile = await page.textContent("#view");
+    await page.clock.fastForward(20_000);
+    await page.waitForSelector("[role=alert] button.main");
+    const text = await page.textContent("[role=alert]");
+    network.mend();
+    await page.click("[role=alert] button.main");
+    return { meanwhile, text };
+  };
+  const shown = await failed(() => page.evaluate((name) => void (location.hash = `#/${name}`), wanted.federation));
+  await page.waitForSelector("#agree");
+  const counted = await drawSome(page, 3);
+  await page.fill("#token", "forged");
+  await page.check("#agree");
+  const begun = await failed(() => page.click("text=Start taking part"));
+  await until(one, ["failed"], 20); // it has begun with the same examples, as far as the invitation carries it
+  const reached = await page.textContent(".troubles");
+  await page.goto(`${network.server}/live`);
+  await page.waitForSelector(".slots");
+  const live = await failed(() => page.evaluate(() => void (location.hash = "#/another")));
+  await page.waitForSelector(".slots");
+  await one.context.close();
+  network.close();
+  return { shown, begun, counted, reached, live };
+}
+
+/** Chooses two federations one right after the other: how many streams are open in the end. */
+async function choseTwice({ page }) {
+  const before = await page.evaluate(() => window.streams.length);
+  await page.evaluate(() => {
+    location.hash = "#/one";
+    setTimeout(() => (location.hash = "#/other"), 0);
+  });
+  await page.waitForFunction((count) => window.streams.length > count, before);
+  await page.waitForFunction(() => document.querySelector(".connection.live"));
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  return { open: await page.evaluate(() => window.streams.filter(({ readyState }) => readyState !== 2).length) };
 }
 
 async function triesAgain({ page }) {

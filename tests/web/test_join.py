@@ -26,6 +26,7 @@ from sordino.privacy.history import ranges
 from sordino.runs import run
 from sordino.web.app import Hall
 from sordino.web.joining import Link, NotJoined, Participant, located, readable, trusting
+from sordino.web.limits import Limits
 from sordino.web.server import Place, serving
 from tests.client import people
 from tests.web.visitors import get, hosted, recipe, server, visit
@@ -103,6 +104,99 @@ def test_an_owner_who_says_no_has_told_nothing(tmp_path):
             Participant(client, link, found.federation, lambda _: False).take_part()
         assert client.federations() == {}
         assert found.roster.members == {}  # and the place is there for another
+
+
+def stopped(client, link, federation):
+    """Somebody who presses Ctrl-C as soon as they have joined."""
+
+    def press(sentence):
+        if sentence.startswith("Joined"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Participant(client, link, federation, lambda _: True, press).take_part()
+
+
+def test_who_stops_keeps_the_place_and_who_leaves_gives_it_back_and_may_come_again(tmp_path):
+    found = hosted(tmp_path, {"rounds.quorum": 3})
+    folder = native(tmp_path / "client", "0-19")
+    with server(found) as port:
+        link = Link(f"http://127.0.0.1:{port}", "demo")
+        with Client.open(folder) as client:
+            stopped(client, link, found.federation)
+            (held,) = found.roster.members.values()
+        leave = ["join", link.server, "--folder", str(folder), "--leave"]
+        result = CliRunner().invoke(app, leave)
+        assert (result.exit_code, found.roster.members) == (0, {})
+        assert "You have left demo. What was recorded stays in" in result.stdout
+        told = json.loads(CliRunner().invoke(app, [*leave, "--json"]).stdout)  # once more does no harm
+        assert (told["ended"], told["answered"], found.roster.members) == ("you left", 0, {})
+        with Client.open(folder) as client:
+            stopped(client, link, found.federation)  # it has agreed to this number, and would refuse another
+        assert found.roster.members == {held.client: held}
+
+
+def test_a_place_that_cannot_be_left_is_said_and_so_is_one_that_was_never_taken(tmp_path):
+    found = hosted(tmp_path, {"split": {"kind": "iid", "clients": 1}})
+    folder = native(tmp_path / "client", "0-19")
+
+    async def page(port):
+        async with visit(port, found, "page") as visitor:
+            await visitor.until("welcome")
+
+    with server(found) as port:
+        asyncio.run(page(port))
+        leave = ["join", f"http://127.0.0.1:{port}", "--leave", "--folder"]
+        result = CliRunner().invoke(app, [*leave, str(folder)])
+        assert (result.exit_code, len(found.roster.members)) == (1, 1)
+        assert "you have no place in demo" in result.output
+        result = CliRunner().invoke(app, [*leave, str(tmp_path / "nobody")])
+        assert result.exit_code == 1
+        assert "is no client's folder" in result.output
+    with Client.open(folder) as client, pytest.raises(NotJoined, match="was not reached for 0 seconds"):
+        Participant(client, Link("http://127.0.0.1:1", "demo"), "demo-1", lambda _: True, patience=0).leave()
+
+
+def test_ctrl_c_says_what_becomes_of_the_place(tmp_path, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Participant, "take_part", interrupted)
+    with joining(native(tmp_path / "c", "0-9")) as join:
+        result = join("")
+    assert result.exit_code == 130
+    assert "Your place in demo is kept: the same command goes on; with --leave it is given back." in result.output
+
+
+def test_an_owner_who_ends_the_question_has_said_no(tmp_path):
+    found = hosted(tmp_path)
+    folder = native(tmp_path / "client", "0-19")
+    with server(found) as port:
+        result = CliRunner().invoke(
+            app, ["join", f"http://127.0.0.1:{port}", "--folder", str(folder)]
+        )  # no answer comes
+        assert result.exit_code == 1
+        assert "was not joined; nothing has left" in result.output
+        assert found.roster.members == {}
+
+
+def test_an_owner_may_read_for_as_long_as_they_like_while_others_go_on(tmp_path):
+    """What the server tells meanwhile is kept for later, and its pings are answered."""
+    found = hosted(tmp_path, limits=(limits := Limits(idle=0.6)))
+    hall, said = Hall({"demo": found}, limits), []
+
+    def read(_):
+        for connection in list(hall.connections):
+            for _ in range(60):
+                connection._loop.call_soon_threadsafe(connection.say, {"type": "status", **found.told})
+        time.sleep(1.5)
+        return True
+
+    with serving(hall) as port, Client.open(native(tmp_path / "client", "0-19")) as client:
+        link = Link(f"http://127.0.0.1:{port}", "demo")
+        stay = Participant(client, link, found.federation, read, said.append, patience=20).take_part()
+    assert stay.answered == 2
+    assert not [sentence for sentence in said if sentence.startswith("No connection")]
 
 
 def test_links_and_addresses():

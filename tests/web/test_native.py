@@ -6,12 +6,14 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 from websockets.exceptions import ConnectionClosed
 
 from sordino.client.frames import Request, Response, What
 from sordino.client.invitation import Invitation
 from sordino.messages import Plan, answer_to
 from sordino.web.connection import CLOSING
+from sordino.web.limits import Limits
 from tests.web.visitors import BITS, get, hosted, server, visit
 
 ALONE = {"split": {"kind": "iid", "clients": 1}, "rounds.count": 5}
@@ -31,6 +33,12 @@ async def requested(visitor, what):
 async def closed(visitor):
     with suppress(ConnectionClosed):
         await visitor.until("never")
+
+
+async def gone(found):
+    """Until the server has noticed that nobody is here any more."""
+    while found.roster._here:
+        await asyncio.sleep(0.01)
 
 
 async def greeted(visitor):
@@ -112,6 +120,53 @@ def test_a_newcomer_that_comes_back_before_it_has_agreed_and_refuses_then_keeps_
     with server(found) as port:
         asyncio.run(go(port))
     assert found.roster.members == {}
+
+
+@pytest.mark.parametrize("invited", [False, True], ids=["open", "by invitation"])
+def test_a_place_is_kept_for_who_reads_and_for_who_agreed_and_for_nobody_who_went_before(tmp_path, invited):
+    """An owner who says no, or stops, without a network cannot give the place back: the next who needs it gets it."""
+    found = hosted(tmp_path, {**ALONE, "rounds.quorum": 1}, by_invitation=invited)
+    token = found.invitations.token(0) if invited else ""
+
+    async def comes(port, secret, **kind):
+        """What somebody hears first, who then goes without a word."""
+        async with visit(port, found, secret, token=token, **kind) as visitor:
+            return json.loads(await asyncio.wait_for(visitor.socket.recv(), 10))
+
+    async def go(port):
+        no_room = "token" if invited else "full"
+        async with visit(port, found, "reads", token=token, **NATIVE) as visitor:
+            await requested(visitor, What.JOIN)
+            assert (await comes(port, "reads", **NATIVE))["known"]  # over a second line, which ends first
+            assert (await comes(port, "other", **NATIVE))["code"] == no_room
+        await gone(found)
+        assert not (await comes(port, "other", **NATIVE))["known"]
+        await gone(found)
+        assert (await comes(port, "other", **NATIVE))["known"]  # while nobody needs it
+        await gone(found)
+        async with visit(port, found, "agrees", token=token, **NATIVE) as visitor:
+            await requested(visitor, What.JOIN)
+            await visitor.socket.send(Response(True).encode())
+            await requested(visitor, What.STEP)
+        await gone(found)
+        assert (await comes(port, "other", **NATIVE))["code"] == no_room
+
+    with server(found) as port:
+        asyncio.run(go(port))
+
+
+def test_places_that_were_abandoned_do_not_count_against_an_address(tmp_path):
+    found = hosted(tmp_path, {"rounds.quorum": 3}, limits=Limits(places=1))
+
+    async def go(port):
+        async with visit(port, found, "x", **NATIVE) as visitor:
+            await requested(visitor, What.JOIN)
+        await gone(found)
+        async with visit(port, found, "page") as page:
+            return await asyncio.wait_for(page.socket.recv(), 10)
+
+    with server(found) as port:
+        assert json.loads(asyncio.run(go(port)))["type"] == "welcome"
 
 
 def test_a_late_refusal_is_of_the_plan_that_it_was_asked_for(tmp_path):

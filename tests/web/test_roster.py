@@ -60,6 +60,33 @@ def test_a_slot_that_was_left_is_given_last(tmp_path):
     assert Roster(tmp_path / "people", range(2)).find(A) is None
 
 
+def test_who_left_and_comes_back_has_its_number_if_nobody_else_has(tmp_path):
+    roster = Roster(tmp_path / "people", range(3))
+    first, _ = roster.admit(A, PROOF, "native", "")
+    roster.leave(first)
+    assert roster.admit(A, PROOF, "native", "") == (first, False)
+    roster.leave(first)
+    roster.settle()
+    again = Roster(tmp_path / "people", range(3))
+    assert again.admit(A, PROOF, "native", "") == (first, False)
+    again.leave(first)
+    assert [again.admit(who, PROOF, "page", "")[0].client for who in (B, C, "d" * 32)] == [1, 2, 0]
+
+
+def test_places_of_native_clients_that_never_agreed_are_free_again_after_a_restart_when_they_are_needed(tmp_path):
+    roster = Roster(tmp_path / "people", range(2))
+    for who in (A, B):
+        roster.come(roster.admit(who, PROOF, "native", "")[0])
+    roster.agree(roster.members[1])
+    with pytest.raises(Turned):
+        roster.admit(C, PROOF, "page", "")
+    roster.settle()
+    again = Roster(tmp_path / "people", range(2))
+    assert again.admit(C, PROOF, "page", "")[0].client == 0
+    with pytest.raises(Turned):
+        again.admit(A, PROOF, "native", "")
+
+
 def test_who_has_left_cannot_free_the_slot_of_the_next(tmp_path):
     roster = Roster(tmp_path / "people", range(1))
     first, _ = roster.admit(A, PROOF, "page", "")

@@ -682,3 +682,35 @@ def test_events_tell_what_changes(tmp_path):
     assert kinds[:2] == ["summary", "live"]
     assert kinds.count("round") == 2
     assert kinds[-1] == "ended"
+
+
+def test_events_begin_with_the_rounds_that_one_who_comes_back_has_missed_and_have_a_word_now_and_then(
+    tmp_path, monkeypatch
+):
+    import urllib.request
+
+    monkeypatch.setattr("sordino.web.app.BEAT", 0.02)
+    monkeypatch.setattr("sordino.web.app.STILL", 0.02)
+    found = hosted(tmp_path)
+
+    async def take_part(port):
+        async with visit(port, found) as visitor:
+            await visitor.rounds()
+
+    def told(port, query):
+        """The rounds that are told before there is nothing more to tell."""
+        rounds, kind = [], ""
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{port}/api/federations/demo/events{query}", timeout=10
+        ) as stream:
+            while kind != "still":
+                line = stream.readline().decode()
+                kind = line[7:].strip() if line.startswith("event: ") else kind
+                if kind == "round" and line.startswith("data: "):
+                    rounds.append(json.loads(line[6:])["round"])
+        return rounds
+
+    with server(found) as port:
+        asyncio.run(take_part(port))
+        assert [told(port, query) for query in ("?after=0", "?after=1", "?after=7", "")] == [[1, 2], [2], [], []]
+        assert fetch(port, "/api/federations/demo/events?after=x")[0] == 400

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,9 +11,11 @@ import typer
 
 from sordino.cli.folders import check_folder
 from sordino.cli.printing import AsJson, json_figure, needing, plain_errors, print_json
+from sordino.errors import InvalidInput
 
 if TYPE_CHECKING:
     from sordino.client.core import Client, Offer
+    from sordino.web.joining import Stay
 
 
 LARGEST_DELTA = 0.01  #: that a server may suggest; an owner may say more
@@ -49,12 +53,16 @@ def join(
         float, typer.Option(min=0, help="Seconds for which a server that cannot be reached is tried again.")
     ] = 300.0,
     yes: Annotated[bool, typer.Option("--yes", help="Agree without being asked.")] = False,
+    leave: Annotated[
+        bool, typer.Option("--leave", help="Give your place back, so that another can have it. The ledger stays.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Take part in a federation that `sordino serve` hosts, with your own records, budget and ledger.
 
     What would leave is shown first, and nothing is agreed to unless you say so. The client's folder is that of
-    `sordino client`: look at it with `sordino client show FOLDER`.
+    `sordino client`: look at it with `sordino client show FOLDER`. Stop with Ctrl-C: your place is kept, and the same
+    command goes on.
     """
     with plain_errors():
         check_folder(folder, "--folder")
@@ -69,13 +77,33 @@ def join(
         link, task = located(Link.parse(url, federation, token), trust)
         own: dict[str, Any] = {"source": data, "rows": rows, "label": label, "classes": classes}
         terms: dict[str, Any] = {"limit": budget, "delta": delta, "adjacency": adjacency}
+        if leave and not (folder / "client.toml").exists():
+            raise InvalidInput(f"{folder} is no client's folder, so nobody has a place to leave: name it, --folder")
         _prepared(folder, own, terms, claimed, unproven or [], task)
-        with Client.open(folder) as client:
+        with Client.open(folder) as client, _stoppable(link.name):
             agree = _agree(yes)
             say = _quiet if as_json else _say
             participant = Participant(client, link, task["federation"], agree, say, trust, patience)
-            stay = participant.take_part()
-            _tell(client, stay, link.server, link.name, as_json)
+            stay = participant.leave() if leave else participant.take_part()
+            if as_json:
+                _print_json(client, stay)
+            elif leave:
+                typer.echo(f"You have left {link.name}. What was recorded stays in {folder}.")
+            else:
+                _tell(stay, link.server, link.name)
+
+
+@contextmanager
+def _stoppable(name: str) -> Iterator[None]:
+    """Ctrl-C says what becomes of the place."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(
+            f"\nStopped. Your place in {name} is kept: the same command goes on; with --leave it is given back.",
+            err=True,
+        )
+        raise typer.Exit(130) from None
 
 
 def _say(sentence: str) -> None:
@@ -89,7 +117,10 @@ def _quiet(sentence: str) -> None:
 def _agree(yes: bool) -> Any:
     def asked(offer: Offer) -> bool:
         typer.echo(offer.to_text(), err=True)
-        return yes or typer.confirm(f"Join {offer.invitation.federation}?", err=True)
+        try:
+            return yes or typer.confirm(f"Join {offer.invitation.federation}?", err=True)
+        except typer.Abort:  # Ctrl-C, or nobody who could answer
+            return False
 
     return asked
 
@@ -101,7 +132,6 @@ def _prepared(
     from sordino.client.core import Client
     from sordino.client.records import Records
     from sordino.client.settings import Settings
-    from sordino.errors import InvalidInput
 
     if (folder / "client.toml").exists():
         _same(folder, own, terms, claimed, unproven)
@@ -142,8 +172,6 @@ def _tables(
 
 def _suggested(terms: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """The federation's terms; refused where a budget in them protects nobody, and the owner has not asked for it."""
-    from sordino.errors import InvalidInput
-
     delta, adjacency = terms.get("delta", 0.0), terms.get("adjacency", "client")
     if own["adjacency"] is None and adjacency == "coordinate":
         raise InvalidInput(
@@ -162,7 +190,6 @@ def _same(folder: Path, own: dict[str, Any], terms: dict[str, Any], claimed: boo
     """Refuse options that say something else than the folder does; what is left out agrees with everything."""
     from sordino.cli.client import _absolute
     from sordino.client.settings import Settings
-    from sordino.errors import InvalidInput
     from sordino.privacy.terms import adjacency_named
 
     path = folder / "client.toml"
@@ -201,25 +228,26 @@ def _word(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _tell(client: Client, stay: Any, server: str, name: str, as_json: bool) -> None:
+def _tell(stay: Stay, server: str, name: str) -> None:
+    typer.echo(f"{name} is over: {stay.ended}. You reported in {stay.answered} rounds and declined {stay.declined}.")
+    typer.echo(f"The model and its report: {server}/api/federations/{name}/report.html")
+
+
+def _print_json(client: Client, stay: Stay) -> None:
     from sordino.privacy.ledger import terms
 
     standing = client.standing
     assert standing.budget is not None
-    if as_json:
-        print_json(
-            {
-                "federation": stay.federation,
-                "client": stay.client,
-                "answered": stay.answered,
-                "declined": stay.declined,
-                "ended": stay.ended,
-                "spent": json_figure(standing.spent),
-                "limit": standing.budget.limit,
-                "terms": terms(standing.budget),
-                "folder": str(client.folder),
-            }
-        )
-        return
-    typer.echo(f"{name} is over: {stay.ended}. You reported in {stay.answered} rounds and declined {stay.declined}.")
-    typer.echo(f"The model and its report: {server}/api/federations/{name}/report.html")
+    print_json(
+        {
+            "federation": stay.federation,
+            "client": stay.client,
+            "answered": stay.answered,
+            "declined": stay.declined,
+            "ended": stay.ended,
+            "spent": json_figure(standing.spent),
+            "limit": standing.budget.limit,
+            "terms": terms(standing.budget),
+            "folder": str(client.folder),
+        }
+    )

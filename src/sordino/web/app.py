@@ -182,11 +182,12 @@ def _add_federations(app: FastAPI, hall: Hall) -> None:
         return Response(json.dumps(content), media_type="application/json")
 
     @app.get("/api/federations/{name}/events")
-    async def events(name: str, request: Request) -> Response:
+    async def events(name: str, request: Request, after: int | None = None) -> Response:
         hosted = hall.find(name)
         address = network(request.client.host if request.client is not None else "")
         _require_room(hall.watchers, address, name)
-        return _Watched(_events(hall, hosted, _for_operator(hall, request)), hall.watchers, address)
+        known = hosted.last_round if after is None else after
+        return _Watched(_events(hall, hosted, _for_operator(hall, request), known), hall.watchers, address)
 
 
 def _require_room(watchers: Watchers, address: str, name: str) -> None:
@@ -233,9 +234,12 @@ class _Watched(StreamingResponse):
             self._watchers.go(self._address)
 
 
-async def _events(hall: Hall, hosted: Hosted, operator: bool) -> AsyncIterator[str]:
-    """Server-sent events: what has changed, once a second at most; of single participants only to the operator."""
-    number, seen, rounds, still = 0, -1, hosted.last_round, 0.0
+async def _events(hall: Hall, hosted: Hosted, operator: bool, rounds: int) -> AsyncIterator[str]:
+    """Server-sent events: what has changed, once a second at most; of single participants only to the operator.
+
+    They begin with the rounds after those that are known already, the first `rounds`.
+    """
+    number, seen, still = 0, -1, 0.0
     while not hall.stopping:
         if hosted.changes != seen:
             over = hosted.state in ("finished", "failed")
@@ -250,7 +254,7 @@ async def _events(hall: Hall, hosted: Hosted, operator: bool) -> AsyncIterator[s
                 yield f"id: {number}\nevent: {kind}\ndata: {content}\n\n"
             still = 0.0
         elif still >= STILL:
-            yield ": still here\n\n"
+            yield "event: still\ndata: {}\n\n"  # a comment would be seen by proxies, and not by the page
             still = 0.0
         await asyncio.sleep(BEAT)
         still += BEAT

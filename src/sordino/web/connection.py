@@ -159,6 +159,7 @@ class Connection:
     def _part(self) -> None:
         member = self.member
         if member is not None:
+            self._hosted.roster.go(member)
             self._hosted.fleet.go(member.client, self)
             self._hosted.went(member.client)
 
@@ -182,9 +183,11 @@ class Connection:
         kind = cast(Kind, hello["kind"])
         roster = self._hosted.roster
         self.member, self._known = roster.admit(hello["id"], hello["proof"], kind, hello["token"], self._network)
+        roster.come(self.member)
         try:
             await asyncio.to_thread(roster.settle)
         except NotWritten:
+            roster.go(self.member)
             raise Turned(
                 "busy", "the server cannot write down who takes part: its operator must look", retry=60.0
             ) from None

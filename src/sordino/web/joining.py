@@ -21,7 +21,14 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import parse_qs, quote, urlsplit
 from urllib.request import urlopen
 
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
+from websockets.exceptions import (
+    ConnectionClosed,
+    ConnectionClosedError,
+    ConnectionClosedOK,
+    InvalidHandshake,
+    InvalidStatus,
+    WebSocketException,
+)
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
@@ -35,7 +42,9 @@ from sordino.web.task import PROTOCOL
 LONGEST_WAIT = 30.0  #: seconds between two attempts to connect, at most
 LAST_WORDS = 5.0  #: seconds in which a server may take note that its participant leaves
 LARGEST = 2**28  #: bytes of a message
+WAITING = 2**12  #: messages that may wait while an owner reads or a model trains; with more, no ping is answered
 FINAL = ("protocol", "token", "proof", "terms", "finished", "replaced")  #: refusals after which trying again is no use
+PLACELESS = ("full", "address")  #: refusals that nobody gets who has a place
 
 
 class NotJoined(SordinoError):
@@ -157,17 +166,28 @@ class Participant:
     trust: ssl.SSLContext | None = None
     patience: float = 300.0  #: seconds for which a server that cannot be reached is tried again
     stay: Stay = field(init=False)
+    _welcomed: bool = field(init=False, default=False)  # on the connection of now
 
     def __post_init__(self) -> None:
         self.stay = Stay(self.federation)
 
     def take_part(self) -> Stay:
         """Until the federation is over; `NotJoined` where it cannot be joined."""
+        self._persevere(self._attend)
+        return self.stay
+
+    def leave(self) -> Stay:
+        """Give the place back; `NotJoined` where there is none, or the server cannot be told. The ledger stays."""
+        self._persevere(self._give_back)
+        return self.stay
+
+    def _persevere(self, talk: Callable[[ClientConnection], None]) -> None:
+        """Talk to the server to the end, over as many connections as it takes."""
         wait, lost = 1.0, time.monotonic()
         while True:
             try:
-                self._connected()
-                return self.stay
+                self._connected(talk)
+                return
             except _Lost as error:
                 if error.welcomed:
                     wait, lost = 1.0, time.monotonic()
@@ -180,29 +200,49 @@ class Participant:
                 time.sleep(min(LONGEST_WAIT, wait, max(0.1, self.patience)) * random.uniform(0.5, 1.0))
                 wait *= 2
 
-    def _connected(self) -> None:
+    def _connected(self, talk: Callable[[ClientConnection], None]) -> None:
         """One connection, to its end."""
         secure = self.link.socket.startswith("wss")
         try:
             connection = connect(
                 self.link.socket, subprotocols=[Subprotocol(f"sordino.{PROTOCOL}")], ssl=self.trust if secure else None,
-                max_size=LARGEST, compression=None, open_timeout=20,
+                max_size=LARGEST, max_queue=WAITING, compression=None, open_timeout=20,
             )  # fmt: skip
         except InvalidStatus as error:
             raise _refused_status(error) from None
         except (OSError, InvalidHandshake, WebSocketException) as error:
             raise _Lost(str(error) or type(error).__name__, False) from None
-        welcomed = False
+        self._welcomed = False
         try:
             with connection:
                 connection.send(json.dumps(self._hello()))
-                for message in connection:
-                    welcomed = self._heard(connection, message) or welcomed
-                    if self.stay.ended:
-                        return
-            raise _Lost("the server closed the connection", welcomed)
+                talk(connection)
         except (ConnectionClosed, OSError) as error:
-            raise _Lost(str(error), welcomed) from None
+            raise _Lost(str(error), self._welcomed) from None
+
+    def _attend(self, connection: ClientConnection) -> None:
+        """Answer what is asked until the federation is over."""
+        for message in connection:
+            self._heard(connection, message)
+            if self.stay.ended:
+                return
+        raise _Lost("the server closed the connection", self._welcomed)
+
+    def _give_back(self, connection: ClientConnection) -> None:
+        """Wait to be known again, and leave; nothing that is asked for meanwhile is answered."""
+        while not self._welcomed:
+            message = connection.recv(timeout=LAST_WORDS)
+            if isinstance(message, bytes):
+                continue
+            try:
+                self._read(message)
+            except _Lost as error:
+                if error.code in PLACELESS:
+                    raise NotJoined(f"you have no place in {self.link.name}, so there is nothing to leave") from None
+                raise
+        if not _leave(connection):
+            raise _Lost("the server did not say that it has heard", False)
+        self.stay.ended = "you left"
 
     def _hello(self) -> dict[str, Any]:
         key, name = self.client.identity.key, self.federation.encode()
@@ -213,13 +253,11 @@ class Participant:
             "token": self.link.token, "task": "", "last": None,
         }  # fmt: skip
 
-    def _heard(self, connection: ClientConnection, message: str | bytes) -> bool:
-        """Act on one message; whether it was a welcome."""
+    def _heard(self, connection: ClientConnection, message: str | bytes) -> None:
+        """Act on one message."""
         if isinstance(message, str):
-            try:
-                return self._told(json.loads(message))
-            except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-                raise _Lost(f"the server sent what cannot be read ({type(error).__name__})", False) from None
+            self._read(message)
+            return
         request = Request.decode(message)
         try:
             response = self._respond(request)
@@ -227,22 +265,26 @@ class Participant:
             _leave(connection)
             raise
         connection.send(response.encode())
-        return False
 
-    def _told(self, message: dict[str, Any]) -> bool:
+    def _read(self, message: str) -> None:
+        try:
+            self._told(json.loads(message))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise _Lost(f"the server sent what cannot be read ({type(error).__name__})", False) from None
+
+    def _told(self, message: dict[str, Any]) -> None:
         match message.get("type"):
             case "welcome":
                 if message["federation"] != self.federation:
                     raise NotJoined(f"{self.link.name} began anew under another name: join it again")
                 self.stay.client = int(message["client"])
-                return True
+                self._welcomed = True
             case "refused" if message.get("code") in FINAL:
                 raise NotJoined(f"{self.link.name}: {readable(message.get('reason'))}")
             case "refused":
-                raise _Lost(readable(message.get("reason")), False)
+                raise _Lost(readable(message.get("reason")), False, str(message.get("code")))
             case "ended":
                 self.stay.ended = readable(message.get("why") or "the federation is over")
-        return False
 
     def _respond(self, request: Request) -> Response:
         """The response to a request; a refusal says why in words that tell nothing of other federations."""
@@ -289,18 +331,22 @@ class Participant:
 class _Lost(Exception):
     """A connection that did not come about, or broke."""
 
-    def __init__(self, why: str, welcomed: bool) -> None:
+    def __init__(self, why: str, welcomed: bool, code: str = "") -> None:
         super().__init__(why)
-        self.welcomed = welcomed
+        self.welcomed, self.code = welcomed, code
 
 
-def _leave(connection: ClientConnection) -> None:
-    """Give the place back; it is free when the server has closed the connection."""
+def _leave(connection: ClientConnection) -> bool:
+    """Give the place back; whether the server has closed the connection, which it does when the place is free."""
     until = time.monotonic() + LAST_WORDS
-    with suppress(ConnectionClosed, TimeoutError):
-        connection.send(json.dumps({"type": "leave"}))
-        while (left := until - time.monotonic()) > 0:
-            connection.recv(timeout=left)
+    with suppress(ConnectionClosedError, TimeoutError):
+        try:
+            connection.send(json.dumps({"type": "leave"}))
+            while (left := until - time.monotonic()) > 0:
+                connection.recv(timeout=left)
+        except ConnectionClosedOK:
+            return True
+    return False
 
 
 def _refused_status(error: InvalidStatus) -> Exception:

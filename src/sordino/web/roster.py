@@ -1,8 +1,9 @@
 """Who holds which slot of a federation: identities, their proofs and invitations, kept in a file.
 
 An identity is a random id with a proof that only its owner can make; the server keeps a hash of the first proof it
-saw. A slot belongs to one identity until that leaves. An invitation is a token for one slot, made from a key that lies
-beside the roster: nobody can invent one, and after a restart they are the same.
+saw. A slot belongs to one identity until that leaves; to a native client that has not agreed yet, only while it is here
+or nobody else needs it: its owner may have said no where no network could carry it. An invitation is a token for one
+slot, made from a key that lies beside the roster: nobody can invent one, and after a restart they are the same.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import json
 import re
 import secrets
 import threading
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -96,6 +99,8 @@ class Roster:
         self._by_id: dict[str, Member] = {}
         self._agreed: set[int] = set()  # slots whose holder has agreed to its invitation
         self._given: set[int] = set()  # slots that somebody has held: others are given first
+        self._had: dict[str, int] = {}  # id -> the slot that it had last
+        self._here: Counter[str] = Counter()  # id -> its connections
         self._pending: list[bytes] = []
         self._writing = threading.Lock()
         for line in whole_lines(path):
@@ -116,6 +121,7 @@ class Roster:
                 member = Member(client, str(entry["id"]), str(entry["proof"]), entry["kind"])
                 self._members[client] = self._by_id[member.id] = member
                 self._given.add(client)
+                self._had[member.id] = client
         except (ValueError, KeyError, TypeError) as error:
             raise InvalidInput(f"{self._path} is damaged ({error}): restore it from a backup") from None
 
@@ -137,10 +143,20 @@ class Roster:
                 raise Turned("proof", "this identity belongs to somebody else: its proof is another one")
             self._networks.setdefault(known.client, network)
             return known, True
-        member = Member(self._free(token, network), id, hashed, kind)
+        member = Member(self._free(id, token, network), id, hashed, kind)
         self._networks[member.client] = network
         self._note({"what": "joined", "client": member.client, "id": id, "proof": hashed, "kind": kind})
         return member, False
+
+    def come(self, member: Member) -> None:
+        """Note that somebody has one more connection."""
+        self._here[member.id] += 1
+
+    def go(self, member: Member) -> None:
+        """Note that somebody has one connection less."""
+        self._here[member.id] -= 1
+        if not self._here[member.id]:
+            del self._here[member.id]
 
     def holds(self, member: Member) -> bool:
         """Whether somebody still has the slot that it was given; it may have left over another connection."""
@@ -178,20 +194,35 @@ class Roster:
                 append_line(self._path, b"\n".join(lines))
                 del self._pending[: len(lines)]
 
-    def _free(self, token: str, network: str) -> int:
+    def _free(self, id: str, token: str, network: str) -> int:
         if self._invitations is not None:
             return self._invited(self._invitations, token)
-        free = [client for client in self._slots if client not in self._members]
-        if not free:
+        if not self._vacant or self._has_all(network):
+            self._take_back(self._slots)
+        if not self._vacant:
             raise Turned("full", f"all {len(self._slots)} places of this federation are taken", retry=60.0)
-        if self._most is not None and sum(other == network for other in self._networks.values()) >= self._most:
+        if self._has_all(network):
             raise Turned(
                 "address",
                 f"{self._most} places of this federation are taken from your network address, and one address may "
                 "take no more: ask its operator to allow more (--per-address), or to invite you",
                 retry=60.0,
             )
-        return min(free, key=lambda client: (client in self._given, client))
+        return min(self._vacant, key=lambda client: (client != self._had.get(id), client in self._given, client))
+
+    @property
+    def _vacant(self) -> list[int]:
+        return [client for client in self._slots if client not in self._members]
+
+    def _has_all(self, network: str) -> bool:
+        """Whether one network holds as many slots as it may."""
+        return self._most is not None and sum(other == network for other in self._networks.values()) >= self._most
+
+    def _take_back(self, slots: Iterable[int]) -> None:
+        """Free those of some slots whose holders are native, gone, and never agreed."""
+        for member in [self._members[client] for client in slots if client in self._members]:
+            if member.kind == "native" and member.client not in self._agreed and not self._here[member.id]:
+                self.leave(member)
 
     def _invited(self, invitations: Invitations, token: str) -> int:
         if not token:
@@ -199,6 +230,7 @@ class Roster:
         slot = invitations.slot(token)
         if slot is None or slot not in self._slots:
             raise Turned("token", "this invitation is not one of this federation's: ask its operator for another")
+        self._take_back([slot])
         if slot in self._members:
             raise Turned("token", "this invitation was used by somebody else: ask the operator for another")
         return slot

@@ -15,13 +15,16 @@ import {
 import { Chart } from "../ui/chart.ts";
 import { fill, h, say, type Child } from "../ui/dom.ts";
 import { askingWords, over, sentence, stateBadge } from "../ui/front.ts";
+import { read } from "../ui/place.ts";
 import { statementView } from "../ui/statement_view.ts";
+import { awaited } from "../ui/waiting.ts";
 import { count, counted, duration, listed, percent, size, titled } from "../ui/words.ts";
 import { lateReports, refusedReports } from "./counts.ts";
 
 const view = document.getElementById("view") as HTMLElement;
 const announcements = document.getElementById("announcements") as HTMLElement;
 let stop: () => void = () => undefined;
+let shown = 0;
 
 const FOR_THE_OPERATOR =
   "Single participants are shown on the server's own machine only: whoever runs it opens this page there, as localhost.";
@@ -67,7 +70,7 @@ class LiveView {
   }
 
   follow(): () => void {
-    return follow(this.detail.name, {
+    return follow(this.detail, {
       summary: (summary) => {
         const before = this.summary.state;
         this.summary = summary;
@@ -92,6 +95,7 @@ class LiveView {
         this.instead.hidden = reach !== "asking";
         say(this.instead, reach === "asking" ? askingWords(why) : "");
       },
+      renewed: () => void show(),
     });
   }
 
@@ -341,29 +345,39 @@ class LiveView {
 }
 
 async function show(): Promise<void> {
+  const turn = ++shown;
   stop();
   try {
-    const all = await federations();
-    const wanted = decodeURIComponent(location.hash.replace(/^#\/?/, ""));
-    const name = all.some((one) => one.name === wanted) ? wanted : all[0]?.name;
-    if (name === undefined) return fill(view, h("h1", {}, "Live"), h("p", {}, "This server has no federation."));
-    const live = new LiveView(await federation(name));
+    const content = await awaited(asked(), view, () => turn === shown);
+    if (turn !== shown) return; // another federation was chosen meanwhile
+    if (content === null) return fill(view, h("h1", {}, "Live"), h("p", {}, "This server has no federation."));
+    const { all, detail } = content;
+    const live = new LiveView(detail);
     stop = live.follow();
-    document.title = `${all.find((one) => one.name === name)?.title ?? name} · Live · Sordino`;
-    fill(view, all.length > 1 && picker(all, name), live.element);
+    document.title = `${detail.title} · Live · Sordino`;
+    fill(view, all.length > 1 && picker(all, detail.name), live.element);
   } catch (problem) {
-    const text = problem instanceof Error ? problem.message : String(problem);
-    fill(
-      view,
-      h(
-        "div",
-        { class: "card", role: "alert" },
-        h("h1", {}, "That did not work"),
-        h("p", {}, text),
-        h("button", { type: "button", class: "main", onclick: () => void show() }, "Try again"),
-      ),
-    );
+    if (turn === shown) fill(view, failure(problem));
   }
+}
+
+/** All federations, and the one that the address names, or the first. */
+async function asked(): Promise<{ all: Summary[]; detail: Detail } | null> {
+  const all = await federations();
+  const { name: wanted } = read(location.hash);
+  const name = all.some((one) => one.name === wanted) ? wanted : all[0]?.name;
+  return name === undefined ? null : { all, detail: await federation(name) };
+}
+
+function failure(problem: unknown): HTMLElement {
+  const text = problem instanceof Error ? problem.message : String(problem);
+  return h(
+    "div",
+    { class: "card", role: "alert" },
+    h("h1", {}, "That did not work"),
+    h("p", {}, sentence(text)),
+    h("button", { type: "button", class: "main", onclick: () => void show() }, "Try again"),
+  );
 }
 
 function picker(all: readonly Summary[], name: string): HTMLElement {

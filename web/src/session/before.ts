@@ -1,6 +1,7 @@
 /** What a person can know before joining: the federations there are, what the data holds, what the rounds will cost. */
 import { Ledger } from "../privacy/ledger.ts";
 import { PrivacyRoom } from "../privacy/privacy.ts";
+import { fetched, readable } from "../wire/fetching.ts";
 import { readTask } from "../wire/task.ts";
 import { dataRoom } from "./rooms.ts";
 import type { Budget, DataSource, DataSummary } from "./session.ts";
@@ -59,8 +60,8 @@ export async function planFor(task: unknown, budget: Budget, noise: number | und
 
 /** The hash over all files of this page, and of each of them; null where the page was not built (in development). */
 export async function pageBuild(): Promise<{ hash: string; files: Record<string, string> } | null> {
-  const answer = await fetch("build.json").catch(() => null);
-  return answer?.ok ? ((await answer.json()) as { hash: string; files: Record<string, string> }) : null;
+  const answer = await fetched("build.json").catch(() => null);
+  return answer?.ok ? readable(answer) : null;
 }
 
 /** What this browser lets the page do. */

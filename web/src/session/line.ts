@@ -28,7 +28,7 @@ export interface LineOptions {
   socket: (url: string, protocols: string[]) => WebSocket;
   /** waiting times are multiplied by this */
   pace: number;
-  /** milliseconds between two signs of life; after more than twice that without one the line is taken for dead */
+  /** milliseconds between two signs of life that the server is asked for; after two of them in vain the line is taken for dead */
   pulse?: number;
   hello: () => Promise<Record<string, unknown>>;
   welcome: (welcome: Welcome) => Promise<void>;
@@ -66,7 +66,10 @@ export class Line {
   #refused: { code: string; reason: string; retry: number | null } | null = null;
   #ended = false;
   #finished = false;
-  #heardAt = 0;
+  /** messages so far, and times in a row that a sign of life was asked for in vain */
+  #heardSoFar = 0;
+  #inVain = 0;
+  #lookedAt = 0;
   /** requests of this connection without a response so far */
   #asked = 0;
   readonly #pulse: number;
@@ -129,12 +132,14 @@ export class Line {
     const socket = this.#options.socket(this.#options.url, ["sordino.1"]);
     socket.binaryType = "arraybuffer";
     this.#socket = socket;
-    this.#heardAt = Date.now();
+    this.#inVain = 0;
+    this.#lookedAt = Date.now();
     socket.onopen = async () => {
       try {
         const hello = JSON.stringify(await this.#options.hello());
         if (socket.readyState === 1) socket.send(hello);
-      } catch {
+      } catch (error) {
+        if (socket === this.#socket) this.#refused = { code: "", reason: wordsOf(error), retry: null }; // not the server's fault
         socket.close();
       }
     };
@@ -144,7 +149,8 @@ export class Line {
 
   #heard(socket: WebSocket, data: string | ArrayBuffer): void {
     if (socket !== this.#socket || this.#finished) return;
-    this.#heardAt = Date.now();
+    this.#heardSoFar += 1;
+    this.#inVain = 0;
     if (typeof data !== "string") {
       if (!this.#welcomed) return;
       this.#asked += 1;
@@ -155,7 +161,7 @@ export class Line {
     if (message["type"] === "welcome") {
       this.#welcomed = true;
       this.#attempts = 0;
-      this.#options.welcome(message as unknown as Welcome).catch((error: unknown) => this.#finish(error instanceof Error ? error.message : String(error)));
+      this.#options.welcome(message as unknown as Welcome).catch((error: unknown) => this.#finish(wordsOf(error)));
     } else if (message["type"] === "refused") {
       this.#refused = { code: String(message["code"]), reason: String(message["reason"] ?? ""), retry: Number(message["retry"]) || null };
     } else if (message["type"] === "ended") {
@@ -185,11 +191,27 @@ export class Line {
     this.#options.closed({ ended: false, reason: words + detail });
   }
 
-  /** Keeps the line awake, and notices one that died without a word, as after a phone's sleep. */
+  /**
+   * Keeps the line awake, and notices one that died without a word. What counts is whether the server answers, not how much
+   * time has passed: clocks jump, and in a tab that nobody looks at browsers do this once a minute only.
+   */
   #tick(): void {
     if (this.#retry) return;
-    if (Date.now() - this.#heardAt > 2.2 * this.#pulse) this.#drop();
-    else this.say({ type: "ping" });
+    if (this.#inVain >= 2) return this.#drop();
+    this.#inVain += 1;
+    this.#look();
+  }
+
+  /** Asks for a sign of life; after a sleep, when the line is likely to be dead, it is waited for a short while only. */
+  #look(): void {
+    const slept = Date.now() - this.#lookedAt > 2.2 * this.#pulse;
+    this.#lookedAt = Date.now();
+    this.say({ type: "ping" });
+    if (!slept) return;
+    const [socket, before] = [this.#socket, this.#heardSoFar];
+    setTimeout(() => {
+      if (!this.#finished && !this.#retry && socket === this.#socket && before === this.#heardSoFar) this.#drop();
+    }, this.#pulse / 4);
   }
 
   /** The network or the person is back: look at once. */
@@ -198,7 +220,7 @@ export class Line {
     if (this.#retry) {
       clearTimeout(this.#retry);
       this.#open();
-    } else this.#tick();
+    } else this.#look();
   };
 
   #drop(): void {
@@ -208,6 +230,10 @@ export class Line {
     socket.close();
     this.#lost(socket, 1006);
   }
+}
+
+function wordsOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
 }
 
 function offline(): boolean {

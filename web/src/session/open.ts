@@ -4,6 +4,7 @@ import type { Job, Outcome } from "../learning/room.ts";
 import { noiseAlone, withNoise } from "../learning/training.ts";
 import type { Ruling } from "../privacy/privacy.ts";
 import { pictureToRecord } from "../workers/data.ts";
+import { fetched, read } from "../wire/fetching.ts";
 import { WHAT, canonical, hex, readRequest, writeResponse } from "../wire/frames.ts";
 import { Refused, STOPPED } from "../wire/refusal.ts";
 import { type Task, readTask } from "../wire/task.ts";
@@ -71,7 +72,8 @@ class PageSession implements Session {
   #round = 0;
   #accuracyOf = -1;
   #training: number | null = null;
-  #model: { round: number; parameters: Float32Array } | null = null;
+  /** `last` where it was fetched after the end: there is no newer one */
+  #model: { round: number; parameters: Float32Array; last: boolean } | null = null;
   #plan: Uint8Array<ArrayBuffer> | null = null;
   #step = "";
   #turn: Promise<void> = Promise.resolve();
@@ -80,6 +82,8 @@ class PageSession implements Session {
   #welcomes = 0;
   /** ends what waits for the newest welcome */
   #supersede: () => void = () => {};
+  /** connections in a row that were lost, or did not come about */
+  #missed = 0;
   /** ends the wait for a welcome that will not come any more */
   #parted: () => void = () => {};
 
@@ -166,15 +170,14 @@ class PageSession implements Session {
 
   /** The model after the last whole round, from the server; else that of the last plan. */
   async #newestModel(): Promise<Float32Array> {
-    if (this.#model && this.#model.round >= this.#round && !ENDED.includes(this.#state)) return this.#model.parameters;
-    const answer = await this.#parts.fetch(this.#places.model).catch(() => null);
-    if (answer?.ok) {
-      const bytes = await answer.arrayBuffer();
-      if (bytes.byteLength === 4 * this.#task!.model.size) {
-        const view = new DataView(bytes);
-        const parameters = Float32Array.from({ length: this.#task!.model.size }, (_, i) => view.getFloat32(4 * i, true));
-        this.#model = { round: Number(answer.headers.get("X-Sordino-Round") ?? this.#round), parameters };
-      }
+    const over = ENDED.includes(this.#state);
+    if (this.#model && this.#model.round >= this.#round && (this.#model.last || !over)) return this.#model.parameters;
+    const answer = await fetched(this.#places.model, { fetch: this.#parts.fetch }).catch(() => null);
+    const { size } = this.#task!.model;
+    if (answer?.ok && answer.bytes.length === 4 * size) {
+      const view = new DataView(answer.bytes.buffer);
+      const parameters = Float32Array.from({ length: size }, (_, i) => view.getFloat32(4 * i, true));
+      this.#model = { round: Number(answer.headers.get("X-Sordino-Round") ?? this.#round), parameters, last: over };
     }
     if (!this.#model) throw new Refused("there is no model yet: wait for the first round");
     return this.#model.parameters;
@@ -184,12 +187,12 @@ class PageSession implements Session {
 
   async #prepare(): Promise<void> {
     void globalThis.navigator?.storage?.persist?.().catch(() => false); // browsers clear what is not persistent when space is short
-    const answer = await this.#parts.fetch(this.#places.task).catch(() => null);
-    if (!answer) throw new Refused("the server cannot be reached: check your connection and try again");
-    if (!answer.ok) throw new Refused(`this server has no federation called ${this.federation}`);
-    const bytes = await answer.arrayBuffer();
-    this.#digest = hex(new Uint8Array(await crypto.subtle.digest("SHA-256", bytes)));
-    this.#task = readTask(JSON.parse(new TextDecoder().decode(bytes)));
+    const answer = await fetched(this.#places.task, { fetch: this.#parts.fetch });
+    if (answer.status === 404) throw new Refused(this.#gone);
+    if (!answer.ok) throw new Refused(`the server answered ${answer.status}: try again in a moment`);
+    const given = read(answer);
+    this.#digest = hex(new Uint8Array(await crypto.subtle.digest("SHA-256", answer.bytes)));
+    this.#task = readTask(given);
     const { choice, data, task: shown } = this.#options;
     if (canonical(shown ?? null) !== canonical(this.#task)) {
       throw new Refused("the terms of this federation have changed since you read them: reload the page and read them again");
@@ -269,6 +272,7 @@ class PageSession implements Session {
     if (!current() || ENDED.includes(this.#state)) return false;
     const back = this.#client !== null;
     this.#client = welcome.client;
+    this.#missed = 0;
     if (back) this.#tell({ type: "online" });
     else {
       const rounds = this.#task!.rounds.count;
@@ -312,9 +316,23 @@ class PageSession implements Session {
 
   #away(seconds: number, reason: string): void {
     this.#supersede();
+    this.#missed += 1;
+    if (this.#missed > 1) void this.#lookForFederation();
     // What is being trained goes on: its report is kept until the server is back.
     if (this.#state !== "paused" && !ENDED.includes(this.#state)) this.#become("offline");
     this.#tell({ type: "offline", retryInSeconds: seconds, reason });
+  }
+
+  /** Browsers do not say why no connection came about: perhaps the server is there, and hosts something else by now. */
+  async #lookForFederation(): Promise<void> {
+    const answer = await fetched(this.#places.task, { fetch: this.#parts.fetch, wanted: () => false }).catch(() => null);
+    if (answer?.status !== 404 || this.#line?.connected) return;
+    this.#closed({ ended: false, reason: this.#gone });
+    this.#parted();
+  }
+
+  get #gone(): string {
+    return `this server has no federation called ${this.federation}: ask whoever runs it, or choose another`;
   }
 
   #closed({ ended, reason }: Closed): void {
@@ -380,7 +398,7 @@ class PageSession implements Session {
     const { round, parameters, noise, order } = ruling;
     const records = this.#records; // those that are trained on: a server may give this page another part of the sample meanwhile
     if (this.#over(round, plan)) return this.#late(ruling, plan);
-    this.#model = { round: round - 1, parameters };
+    this.#model = { round: round - 1, parameters, last: false };
     this.#tell({ type: "round", round, rounds: this.#task!.rounds.count });
     this.#become("training");
     this.#training = round;

@@ -23,6 +23,8 @@ class Server {
   sockets: Socket[] = [];
   answer: Record<string, unknown> = { type: "welcome", protocol: 1, client: 2, known: false, status: { round: 0, participants: 1, needed: 1 } };
   reachable = true;
+  /** whether it answers pings */
+  alive = false;
 
   open = (url: string, protocols: string[]): WebSocket => {
     const socket = new Socket(this, url, protocols);
@@ -58,6 +60,7 @@ class Socket {
       this.texts.push(JSON.parse(data));
       const { type } = this.texts.at(-1)!;
       if (type === "hello") queueMicrotask(() => this.say(this.server.answer));
+      if (type === "ping" && this.server.alive) queueMicrotask(() => this.say({ type: "pong" }));
       if (type === "leave" && this.server.reachable) queueMicrotask(() => this.lose(1000));
     }
   }
@@ -227,6 +230,15 @@ describe("taking part", () => {
     expect(best).toBe(0);
   });
 
+  test("asks for the last model once, and not at every stroke of a drawing", async () => {
+    const asked = vi.fn(served);
+    session = begin({}, { fetch: asked });
+    await session.start();
+    server.now.say({ type: "ended", why: "all rounds are done" });
+    for (let stroke = 0; stroke < 3; stroke += 1) await session.predict({ width: 8, height: 8, pixels: new Uint8Array(64) });
+    expect(asked.mock.calls.filter(([address]) => String(address).endsWith("/model.bin"))).toHaveLength(1);
+  });
+
   test("leaves when the person does, and says so", async () => {
     await session.start();
     const { now } = server;
@@ -323,6 +335,94 @@ test("a line that died without a word, as when a phone sleeps, is noticed and ta
   await until(() => server.sockets.length > 1); // the test's server never answers a ping
   expect(away).toHaveBeenCalled();
   line.close();
+});
+
+test("a server that hosts another federation by now is told from one that cannot be reached", async () => {
+  let status = 200;
+  const changed = (async (address: string) => (status === 200 ? served(address) : new Response("{}", { status }))) as typeof fetch;
+  session = begin({}, { fetch: changed });
+  await session.start();
+  status = 503;
+  server.reachable = false;
+  server.now.lose(1006);
+  await until(() => heard("offline").length > 4);
+  expect(session.state).toBe("offline");
+  status = 404;
+  await until(() => session.state === "failed");
+  expect(heard("refused").at(-1)).toMatchObject({ reason: expect.stringContaining("no federation called webfed-digits"), final: true });
+  const before = server.sockets.length;
+  await new Promise((resolve) => setTimeout(resolve, 60));
+  expect(server.sockets).toHaveLength(before);
+});
+
+describe("a clock that jumps", () => {
+  const pulse = 20_000;
+  let line: Line;
+
+  beforeEach(async () => {
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "Date"] });
+    const nothing = () => {};
+    line = new Line({
+      url: "ws://here", socket: server.open, pace: 1, pulse, hello: async () => ({ type: "hello" }), welcome: async () => {},
+      message: nothing, request: nothing, away: nothing, closed: nothing,
+    });
+    await vi.advanceTimersByTimeAsync(0);
+  });
+  afterEach(() => {
+    line.close();
+    vi.useRealTimers();
+  });
+  const jump = (milliseconds: number) => vi.setSystemTime(Date.now() + milliseconds);
+
+  test("as for a tab in the background, where a minute passes from tick to tick, ends no line that is alive", async () => {
+    server.alive = true;
+    for (let minute = 0; minute < 10; minute += 1) {
+      jump(60_000);
+      await vi.advanceTimersByTimeAsync(pulse);
+    }
+    expect(server.sockets).toHaveLength(1);
+    expect(server.now.texts.filter(({ type }) => type === "ping").length).toBeGreaterThanOrEqual(10);
+  });
+
+  test("back by an hour does not keep a dead line", async () => {
+    jump(-3_600_000);
+    await vi.advanceTimersByTimeAsync(5 * pulse);
+    expect(server.sockets.length).toBeGreaterThan(1);
+  });
+
+  test("after a sleep ends a dead line soon, and looking at the page often ends none that is slow", async () => {
+    line.close();
+    let wake = () => {};
+    vi.stubGlobal("document", { hidden: false, addEventListener: (_: string, heard: () => void) => (wake = heard), removeEventListener: () => {} });
+    line = new Line({
+      url: "ws://here", socket: server.open, pace: 1, pulse, hello: async () => ({ type: "hello" }), welcome: async () => {},
+      message: () => {}, request: () => {}, away: () => {}, closed: () => {},
+    });
+    await vi.advanceTimersByTimeAsync(0);
+    const before = server.sockets.length;
+    for (let look = 0; look < 20; look += 1) wake();
+    await vi.advanceTimersByTimeAsync(pulse / 2);
+    expect(server.sockets).toHaveLength(before);
+    jump(3_600_000);
+    wake();
+    await vi.advanceTimersByTimeAsync(pulse / 4 + 1000);
+    expect(server.sockets).toHaveLength(before + 1);
+    vi.unstubAllGlobals();
+  });
+});
+
+test("a page that cannot say who it is names its own reason, not the server's", async () => {
+  const words = "the browser has no room left for the page's ledger, so nothing was sent: free some storage and reload the page";
+  let full = true;
+  session = begin({}, { rooms: roomsWith(({ privacy }) => ({
+    privacy: { identity: async () => { if (full) throw new Error(words); return privacy.identity(); } },
+  })) });
+  const started = session.start();
+  await until(() => heard("offline").length > 0);
+  expect(heard("offline")[0]).toMatchObject({ reason: words });
+  full = false;
+  await started;
+  expect(session.state).toBe("waiting");
 });
 
 describe("a line that breaks while the sample is on its way", () => {
@@ -716,6 +816,21 @@ describe("what a page does not do", () => {
     await same.start();
     expect(same.state).toBe("waiting");
     await same.leave();
+  });
+
+  test.each([
+    ["never answers", (_: unknown, { signal }: RequestInit) => new Promise((_, reject) => signal!.addEventListener("abort", () => reject(signal!.reason))), /^nothing came for 20 seconds: .*try again$/],
+    ["is not there, but a network's own page", async () => new Response("<html>Sign in</html>"), /not the server of this page: perhaps the network asks you to sign in/],
+    ["has no time", async () => new Response("{}", { status: 503 }), /^the server answered 503: try again in a moment$/],
+    ["has no such federation", async () => new Response("{}", { status: 404 }), /no federation called webfed-digits/],
+  ])("waits for ever where the server %s", async (_, fetch, words) => {
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+    session = begin({}, { fetch: fetch as typeof globalThis.fetch });
+    const end = session.start().then(() => "joined", (error: Error) => error.message);
+    await vi.advanceTimersByTimeAsync(20_000);
+    expect(await end).toMatch(words);
+    expect(heard("error")).toMatchObject([{ message: expect.stringMatching(words), final: true }]);
+    vi.useRealTimers();
   });
 
   test("starts without a server, or with data that cannot be read, and says why", async () => {

@@ -1,9 +1,14 @@
 /** What the server says about its federations, as far as the pages show it. The protocol is docs/web-protocol.md. */
 
+import { type Answer, fetched, read, readable } from "../wire/fetching.ts";
+import { Refused } from "../wire/refusal.ts";
+
 export type Figure = number | "infinite" | "infinity" | null;
 
 export interface Summary {
   name: string;
+  /** the name that plans carry: a federation that begins anew has another one */
+  federation: string;
   title: string;
   summary: string;
   operator: string;
@@ -150,26 +155,15 @@ export interface Detail extends Summary {
   live: Live | null;
 }
 
-/** An answer that is no answer, with a sentence for the person. */
-export class Unreachable extends Error {}
-
 async function get<T>(path: string): Promise<T> {
-  let response: Response;
-  try {
-    response = await fetch(path, { headers: { Accept: "application/json" } });
-  } catch {
-    throw new Unreachable(
-      "The server cannot be reached. Check your connection; this page tries again when you reload it.",
-    );
-  }
-  const body: unknown = await response.json().catch(() => null);
-  if (!response.ok) throw new Unreachable(wordsOf(response.status, body));
-  return body as T;
+  const answer = await fetched(path, { accept: "application/json" });
+  if (!answer.ok) throw new Refused(wordsOf(answer));
+  return read(answer);
 }
 
-function wordsOf(status: number, body: unknown): string {
-  const said = body !== null && typeof body === "object" && "error" in body ? String(body.error) : "";
-  return said || `The server answered ${status}. Try again in a moment.`;
+function wordsOf(answer: Answer): string {
+  const said = readable<{ error?: unknown }>(answer)?.error;
+  return said ? String(said) : `The server answered ${answer.status}. Try again in a moment.`;
 }
 
 const at = (name: string): string => `/api/federations/${encodeURIComponent(name)}`;
@@ -187,34 +181,79 @@ export interface Listeners {
   live?: (live: Live) => void;
   /** `why` is the server's sentence where it tells this page nothing by itself */
   reach?: (reach: Reach, why: string) => void;
+  /** the server has begun another federation under this name: what was known of it is about the one before */
+  renewed?: () => void;
 }
 
 /** Seconds between two questions of a page that is not told by itself. */
 export const ASKING = 15;
 
+/** Seconds without a word, where the server has one every 15, after which a stream is taken for dead, as after a sleep. */
+export const STILL = 50;
+
 /**
- * What happens to a federation. The browser connects again by itself where the network fails, but not where the server has
- * too many who watch: then this asks now and then, until there is room.
+ * What happens to a federation, beginning with the rounds that are not in `known`. Where the server has too many who watch,
+ * this asks now and then, until there is room.
  */
-export function follow(name: string, listeners: Listeners): () => void {
-  let stop = (): void => undefined;
-  const listen = (): void => {
-    const source = new EventSource(`${at(name)}/events`);
-    stop = () => source.close();
-    const on = <T>(event: string, listener: ((value: T) => void) | undefined): void =>
-      source.addEventListener(event, (message) => listener?.(JSON.parse((message as MessageEvent<string>).data) as T));
-    on("summary", listeners.summary);
-    on("ended", listeners.summary);
-    on("round", listeners.round);
-    on("live", listeners.live);
-    source.onopen = () => listeners.reach?.("told", "");
-    source.onerror = () => {
-      listeners.reach?.("lost", "");
-      if (source.readyState === 2) stop = ask(name, listeners, () => listen()); // closed: the server said no
-    };
+export function follow(known: Pick<Detail, "name" | "federation" | "history">, listeners: Listeners): () => void {
+  const { name, history } = known;
+  const summary = (told: Summary): void => {
+    if (told.federation === known.federation) return listeners.summary?.(told);
+    stop();
+    return listeners.renewed?.();
   };
-  listen();
+  const heard = { ...listeners, summary };
+  const lost = (how: Loss): void => {
+    listeners.reach?.("lost", "");
+    if (how === "refused") stop = ask(name, heard, listenAgain);
+    if (how === "silent") listenAgain();
+  };
+  const opened = (): void => listeners.reach?.("told", "");
+  const listenAgain = (): void => {
+    stop = listen(`${at(name)}/events?after=${history.at(-1)?.round ?? 0}`, heard, opened, lost);
+  };
+  let stop = (): void => undefined;
+  listenAgain();
   return () => stop();
+}
+
+/** How a stream ends: the browser connects again by itself, the server said no, or it died without a word. */
+type Loss = "trying" | "refused" | "silent";
+
+function listen(address: string, heard: Listeners, opened: () => void, lost: (how: Loss) => void): () => void {
+  const source = new EventSource(address);
+  let clock: ReturnType<typeof setTimeout>;
+  const stop = (): void => {
+    clearTimeout(clock);
+    source.close();
+  };
+  const alive = (): void => {
+    clearTimeout(clock);
+    clock = setTimeout(() => {
+      stop();
+      lost("silent");
+    }, 1000 * STILL);
+  };
+  const on = <T>(event: string, listener?: (value: T) => void): void =>
+    source.addEventListener(event, (message) => {
+      alive();
+      listener?.(JSON.parse((message as MessageEvent<string>).data) as T);
+    });
+  on("still");
+  on("summary", heard.summary);
+  on("ended", heard.summary);
+  on("round", heard.round);
+  on("live", heard.live);
+  source.onopen = () => {
+    alive();
+    opened();
+  };
+  source.onerror = () => {
+    if (source.readyState === 2) stop();
+    lost(source.readyState === 2 ? "refused" : "trying");
+  };
+  alive();
+  return stop;
 }
 
 /** Asks until there is room among those who are told by themselves; the result ends that. */
@@ -228,9 +267,10 @@ function ask(name: string, listeners: Listeners, room: () => void): () => void {
     const detail = why === null ? null : await federation(name).catch(() => null);
     if (stopped) return;
     if (detail !== null) {
+      listeners.summary?.(detail);
+      if (stopped) return; // it is another federation by now
       for (const entry of detail.history) listeners.round?.(entry);
       if (detail.live !== null) listeners.live?.(detail.live);
-      listeners.summary?.(detail);
     }
     listeners.reach?.(detail === null ? "lost" : "asking", why ?? "");
     timer = setTimeout(() => void again(), 1000 * ASKING);
@@ -244,11 +284,8 @@ function ask(name: string, listeners: Listeners, room: () => void): () => void {
 
 /** Why the server does not tell this page by itself, in its words; empty where it would. */
 async function refusal(name: string): Promise<string> {
-  const ended = new AbortController();
-  const answer = await fetch(`${at(name)}/events`, { signal: ended.signal });
-  if (!answer.ok) return wordsOf(answer.status, await answer.json().catch(() => null));
-  ended.abort();
-  return "";
+  const answer = await fetched(`${at(name)}/events`, { wanted: ({ ok }) => !ok });
+  return answer.ok ? "" : wordsOf(answer);
 }
 
 /** The number behind a figure; infinity is written as a word in JSON. */

@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { ASKING, follow, type Reach } from "./api.ts";
+import { SILENCE } from "../wire/fetching.ts";
+import { ASKING, STILL, follow, type Reach } from "./api.ts";
 
 /** The browser's event source, as far as a test needs it; the test opens, fails and closes it. */
 class Source extends EventTarget {
@@ -18,6 +19,10 @@ class Source extends EventTarget {
     this.onopen?.();
   }
 
+  tells(event: string, value: object = {}): void {
+    this.dispatchEvent(new MessageEvent(event, { data: JSON.stringify(value) }));
+  }
+
   fails(state: 0 | 2): void {
     this.readyState = state;
     this.onerror?.();
@@ -33,22 +38,25 @@ let room = false;
 let asked: string[] = [];
 let heard: [Reach, string][] = [];
 let rounds: number[] = [];
+let renewed = 0;
+let federation = "demo-1";
 let stop: () => void;
 
 beforeEach(() => {
   vi.useFakeTimers();
-  [Source.all, asked, heard, rounds, room] = [[], [], [], [], false];
+  [Source.all, asked, heard, rounds, room, renewed, federation] = [[], [], [], [], false, 0, "demo-1"];
   vi.stubGlobal("EventSource", Source);
   vi.stubGlobal("fetch", async (path: string) => {
     asked.push(path);
     if (path.endsWith("/events")) {
       return room ? new Response("") : new Response(JSON.stringify({ error: TOO_MANY }), { status: 429 });
     }
-    return new Response(JSON.stringify({ name: "demo", history: [{ round: 1 }, { round: 2 }], live: null }));
+    return new Response(JSON.stringify({ name: "demo", federation, history: [{ round: 1 }, { round: 2 }], live: null }));
   });
-  stop = follow("demo", {
+  stop = follow({ name: "demo", federation: "demo-1", history: [{ round: 1 }] as never }, {
     round: ({ round }) => rounds.push(round),
     reach: (reach, why) => heard.push([reach, why]),
+    renewed: () => (renewed += 1),
   });
 });
 
@@ -76,9 +84,49 @@ test("a page that may not watch says why, asks now and then, and watches when th
 
 test("a network that fails for a moment is left to the browser, which connects again by itself", async () => {
   Source.all[0]!.fails(0);
-  await vi.advanceTimersByTimeAsync(10_000 * ASKING);
+  await vi.advanceTimersByTimeAsync(1000 * (STILL - 1));
   expect(heard).toEqual([["lost", ""]]);
   expect([asked.length, Source.all.length]).toEqual([0, 1]);
+});
+
+test("a stream that dies without a word, as while a laptop sleeps, is opened again; one with a word now and then is not", async () => {
+  const [first] = Source.all;
+  first!.opens();
+  for (let quarter = 0; quarter < 10; quarter += 1) {
+    await vi.advanceTimersByTimeAsync(15_000);
+    first!.tells("still");
+  }
+  expect(Source.all).toHaveLength(1);
+  await vi.advanceTimersByTimeAsync(1000 * STILL);
+  expect([first!.readyState, Source.all.length]).toEqual([2, 2]);
+  expect(heard).toEqual([["told", ""], ["lost", ""]]);
+  await vi.advanceTimersByTimeAsync(1000 * STILL); // nor does one stay that never began
+  expect(Source.all).toHaveLength(3);
+});
+
+test("rounds that came while nobody listened are asked for", () => {
+  expect(Source.all[0]!.url).toBe("/api/federations/demo/events?after=1");
+});
+
+test.each(["told", "asked"])("another federation under the same name is noticed, %s of it, and nothing of it is mixed in", async (how) => {
+  federation = "demo-2";
+  if (how === "told") Source.all[0]!.tells("summary", { name: "demo", federation });
+  else Source.all[0]!.fails(2);
+  await vi.advanceTimersByTimeAsync(10_000 * ASKING);
+  expect([renewed, rounds, Source.all.length]).toEqual([1, [], 1]);
+  expect(Source.all[0]!.readyState).toBe(2);
+});
+
+test("a server that never answers what it is asked is asked again", async () => {
+  vi.stubGlobal("fetch", (path: string, { signal }: RequestInit) => {
+    asked.push(path);
+    return new Promise((_, reject) => signal!.addEventListener("abort", () => reject(signal!.reason)));
+  });
+  Source.all[0]!.fails(2);
+  await vi.advanceTimersByTimeAsync(SILENCE);
+  expect(heard.at(-1)).toEqual(["lost", ""]);
+  await vi.advanceTimersByTimeAsync(1000 * ASKING);
+  expect(asked).toHaveLength(2);
 });
 
 test("who has gone elsewhere asks no more", async () => {

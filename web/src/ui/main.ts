@@ -16,6 +16,7 @@ import { read } from "./place.ts";
 import { forget, remembered, remember } from "./remembering.ts";
 import type { Build } from "./statement_view.ts";
 import { TrainingView } from "./training.ts";
+import { awaited } from "./waiting.ts";
 import { keepAwake } from "./waking.ts";
 import { titled } from "./words.ts";
 
@@ -49,12 +50,12 @@ async function show(): Promise<void> {
   stopFollowing();
   try {
     const able = await capabilities();
-    const content = name === "" ? await front() : await one(name, token, able);
+    const content = await awaited(name === "" ? front() : one(name, token, able), view, () => turn === shown);
     if (turn !== shown) return;
     fill(view, ...ableWords(able), content);
     document.title = `${view.querySelector("h1")?.textContent ?? "Sordino"} · Sordino`;
   } catch (problem) {
-    if (turn === shown) fill(view, failure(problem));
+    if (turn === shown) fill(view, failure(problem, () => void show()));
   }
 }
 
@@ -64,13 +65,7 @@ async function front(): Promise<HTMLElement> {
 
 async function one(name: string, token: string, able: Capabilities): Promise<HTMLElement> {
   const [detail, build] = await Promise.all([federation(name), built()]);
-  const begin = (what: Begin): void => {
-    const taking = take(name, what, detail.task);
-    const turn = shown; // whoever has gone elsewhere since keeps that view
-    void taking.catch((problem) => {
-      if (turn === shown) fill(view, failure(problem));
-    });
-  };
+  const begin = (what: Begin): void => take(name, what, detail.task);
   const kept = remembered(name);
   const over = detail.state === "finished" || detail.state === "failed";
   if (kept !== null && kept.data === "sample" && able.able && !over) {
@@ -94,11 +89,19 @@ async function one(name: string, token: string, able: Capabilities): Promise<HTM
   return element;
 }
 
-/** `agreed` is the task of the view in which the person agreed: with any other, nothing begins. */
-async function take(name: string, what: Begin, agreed: Task): Promise<void> {
+/** Begins, or says why not; then the same examples, which are in memory only, can be tried with again. */
+function take(name: string, what: Begin, agreed: Task): void {
   const turn = ++shown;
+  taking(name, what, agreed, turn).catch((problem) => {
+    if (turn === shown) fill(view, failure(problem, () => take(name, what, agreed))); // else another view is shown by now
+  });
+}
+
+/** `agreed` is the task of the view in which the person agreed: with any other, nothing begins. */
+async function taking(name: string, what: Begin, agreed: Task, turn: number): Promise<void> {
   stopFollowing();
-  const [detail, build] = await Promise.all([federation(name), built()]);
+  const asked = Promise.all([federation(name), built()]);
+  const [detail, build] = await awaited(asked, view, () => turn === shown);
   if (turn !== shown) return;
   stopTaking();
   remember(name, what);
@@ -121,7 +124,7 @@ async function take(name: string, what: Begin, agreed: Task): Promise<void> {
     stopTaking();
     void show().then(fromTheTop);
   };
-  const again = (): void => void take(name, what, agreed).catch((problem) => fill(view, failure(problem)));
+  const again = (): void => take(name, what, agreed);
   running.subscribe((event) => {
     if (
       event.type === "ended" ||
@@ -132,7 +135,7 @@ async function take(name: string, what: Begin, agreed: Task): Promise<void> {
       awake();
     }
   });
-  stopFollowing = follow(name, {
+  stopFollowing = follow(detail, {
     round: (entry) => training.noteRound(entry),
     reach: (reach, why) => training.noteReach(reach, why),
   });
@@ -159,7 +162,7 @@ function ableWords(able: Capabilities): Child[] {
   ];
 }
 
-function failure(problem: unknown): HTMLElement {
+function failure(problem: unknown, again: () => void): HTMLElement {
   const text = problem instanceof Error ? problem.message : String(problem);
   return h(
     "div",
@@ -175,7 +178,7 @@ function failure(problem: unknown): HTMLElement {
     h(
       "p",
       { class: "row" },
-      h("button", { type: "button", class: "main", onclick: () => void show() }, "Try again"),
+      h("button", { type: "button", class: "main", onclick: again }, "Try again"),
       h("a", { href: "#/" }, "All federations"),
     ),
   );

@@ -19,7 +19,11 @@ export function remember(federation: string, what: Begin): void {
     choice: what.choice,
     token: what.token,
   };
-  store()?.setItem(KEY, JSON.stringify(kept));
+  try {
+    store()?.setItem(KEY, JSON.stringify(kept));
+  } catch {
+    // A browser without room for it takes part all the same; after a reload one begins by hand.
+  }
 }
 
 export function remembered(federation: string): Kept | null {

@@ -288,7 +288,7 @@ export class TrainingView {
         "div",
         { class: "row" },
         h("button", { type: "button", class: "main", onclick: () => leave() }, "Leave"),
-        h("button", { type: "button", onclick: () => dialog.close() }, "Stay"),
+        h("button", { type: "button", autofocus: true, onclick: () => dialog.close() }, "Stay"), // where a second Enter goes
       ),
     );
     const leave = (): void => {

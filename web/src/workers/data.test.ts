@@ -158,7 +158,8 @@ describe("the federation's sample", () => {
     if (answer) vi.stubGlobal("fetch", answer);
     else slowly(['{"client": 2, '], 10, "hangs");
     expect(await settled(room.load({ kind: "sample" }, digits, place))).toBe(
-      "the sample could not be fetched (nothing came for 20 seconds): check your connection and try again",
+      "the sample could not be fetched (nothing came for 20 seconds): check your connection, sign in if its network asks for " +
+        "that, close other tabs of this server, and try again",
     );
     vi.useRealTimers();
   });

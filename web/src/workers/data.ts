@@ -1,4 +1,5 @@
 /** The data room: whatever a person brings, as normalised records. Nothing read here is sent anywhere. */
+import { type Answer, Unanswered, fetched, readable } from "../wire/fetching.ts";
 import { Refused } from "../wire/refusal.ts";
 import type { Task } from "../wire/task.ts";
 import { type Picture, decoded, hasBrightEdge, resized } from "./pictures.ts";
@@ -106,16 +107,13 @@ interface Sample {
   about?: string;
 }
 
-/** Milliseconds without a byte of the sample after which a page gives up; how long all of it takes is the network's affair. */
-const SILENCE = 20_000;
-
 async function readSample({ server, federation, client }: SamplePlace, task: Task): Promise<RawRecords> {
-  const answer = await fetched(`${server}/api/federations/${encodeURIComponent(federation)}/sample?client=${client}`);
+  const answer = await askedForSample(`${server}/api/federations/${encodeURIComponent(federation)}/sample?client=${client}`);
   if (!answer.ok) {
-    const { error } = parsed<{ error?: string }>(answer.text) ?? {};
+    const { error } = readable<{ error?: string }>(answer) ?? {};
     throw new Refused(error ?? "the server has no sample of this federation: bring records of your own");
   }
-  const given = parsed<Sample>(answer.text);
+  const given = readable<Sample>(answer);
   if (!given) throw new Refused("the server's sample cannot be read: try again, or bring records of your own");
   const bytes = fromBase64(given.x);
   const x = given.dtype === "u8" ? Float32Array.from(bytes) : floats(bytes);
@@ -128,34 +126,13 @@ async function readSample({ server, federation, client }: SamplePlace, task: Tas
   return { x, y, notes: given.about ? [given.about] : [] };
 }
 
-/** All of an answer, unless nothing of it comes for too long. */
-async function fetched(address: string): Promise<{ ok: boolean; text: string }> {
-  const silent = new AbortController();
-  let clock = setTimeout(() => silent.abort(), SILENCE);
+/** Whatever the server answers about its sample; one that does not come is refused. */
+async function askedForSample(address: string): Promise<Answer> {
   try {
-    const answer = await fetch(address, { signal: silent.signal });
-    const words = new TextDecoder();
-    let text = "";
-    for (const reader = answer.body!.getReader(); ; ) {
-      const { done, value } = await reader.read();
-      if (done) return { ok: answer.ok, text: text + words.decode() };
-      text += words.decode(value, { stream: true });
-      clearTimeout(clock);
-      clock = setTimeout(() => silent.abort(), SILENCE);
-    }
-  } catch {
-    const why = silent.signal.aborted ? `nothing came for ${SILENCE / 1000} seconds` : "the server cannot be reached";
-    throw new Refused(`the sample could not be fetched (${why}): check your connection and try again`);
-  } finally {
-    clearTimeout(clock);
-  }
-}
-
-function parsed<T>(text: string): T | null {
-  try {
-    return JSON.parse(text) as T;
-  } catch {
-    return null;
+    return await fetched(address);
+  } catch (error) {
+    if (!(error instanceof Unanswered)) throw error;
+    throw new Refused(`the sample could not be fetched (${error.why}): ${error.remedy}`);
   }
 }
 

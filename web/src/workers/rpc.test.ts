@@ -1,7 +1,7 @@
 import { MessageChannel } from "node:worker_threads";
-import { afterEach, expect, test } from "vitest";
+import { afterEach, expect, test, vi } from "vitest";
 import { Refused } from "../wire/refusal.ts";
-import { connect, serve } from "./rpc.ts";
+import { BEGINNING, connect, serve } from "./rpc.ts";
 
 const open: MessageChannel[] = [];
 afterEach(() => open.splice(0).forEach(({ port1, port2 }) => [port1, port2].forEach((port) => port.close())));
@@ -67,4 +67,17 @@ test("an error of a worker that has spoken fails the calls that wait alone", asy
   const third = (remote as any).open();
   worker.onmessage({ data: { answer: 3, value: 8 } });
   expect(await third).toBe(8);
+});
+
+test("a worker whose file does not come is given up; one that has begun may take its time", async () => {
+  vi.useFakeTimers();
+  const silent: any = { postMessage: () => {}, onmessage: null, onerror: null, terminate: () => {} };
+  const begun: any = { ...silent };
+  const ends = [silent, begun].map((worker) =>
+    (connect<any>(worker).remote as any).open().catch((error: Error) => error.message));
+  serve({}, { postMessage: (data) => begun.onmessage({ data }), onmessage: null });
+  await vi.advanceTimersByTimeAsync(10 * BEGINNING);
+  expect(await ends[0]).toMatch(/did not come within 60 seconds: check your connection and try again/);
+  expect(await Promise.race([ends[1], "still at work"])).toBe("still at work");
+  vi.useRealTimers();
 });

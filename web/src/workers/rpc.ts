@@ -17,7 +17,8 @@ type Message =
   | { call: number; method: string; given: unknown[] }
   | { answer: number; value: unknown }
   | { answer: number; error: string; refused: boolean }
-  | { news: unknown };
+  | { news: unknown }
+  | { begun: true };
 
 /** In a worker: answers calls with these methods. The result sends news to the page. */
 export function serve(methods: Methods, port: Port = self as unknown as Port): (news: unknown) => void {
@@ -32,8 +33,12 @@ export function serve(methods: Methods, port: Port = self as unknown as Port): (
       port.postMessage({ answer: data.call, error: text, refused: error instanceof Refused });
     }
   };
+  port.postMessage({ begun: true });
   return (news) => port.postMessage({ news });
 }
+
+/** Milliseconds for a worker's file, a few ten kilobytes, to come and to begin; browsers themselves wait for ever. */
+export const BEGINNING = 60_000;
 
 const ENDED = "this worker was ended";
 
@@ -54,8 +59,13 @@ export function connect<T>(worker: Worker, onNews: (news: any) => void = () => {
     for (const { reject } of waiting.values()) reject(error);
     waiting.clear();
   };
+  const late = setTimeout(() => {
+    unable = new Error(`a part of this page did not come within ${BEGINNING / 1000} seconds: check your connection and try again`);
+    failAll(unable);
+  }, BEGINNING);
   worker.onmessage = ({ data }: MessageEvent<Message>) => {
     heard = true;
+    clearTimeout(late);
     if ("news" in data) return onNews(data.news);
     if (!("answer" in data)) return undefined;
     const call = waiting.get(data.answer);
@@ -81,6 +91,7 @@ export function connect<T>(worker: Worker, onNews: (news: any) => void = () => {
     remote,
     close: () => {
       ended = true;
+      clearTimeout(late);
       worker.terminate();
       failAll(new Error(ENDED));
     },
