@@ -44,6 +44,7 @@ HEADLINES = (
         quick=QUICK_TEN,
         figure=81.0,
         where="Table 1, Figure 6b",
+        seeds=3,
         priority=1,
     ),
     Experiment(
