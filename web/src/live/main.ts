@@ -17,6 +17,7 @@ import { fill, h, say, type Child } from "../ui/dom.ts";
 import { askingWords, over, sentence, stateBadge } from "../ui/front.ts";
 import { read } from "../ui/place.ts";
 import { statementView } from "../ui/statement_view.ts";
+import { trouble, tryAgain } from "../ui/trouble.ts";
 import { awaited } from "../ui/waiting.ts";
 import { count, counted, duration, listed, percent, size, titled } from "../ui/words.ts";
 import { lateReports, refusedReports } from "./counts.ts";
@@ -357,7 +358,7 @@ async function show(): Promise<void> {
     document.title = `${detail.title} · Live · Sordino`;
     fill(view, all.length > 1 && picker(all, detail.name), live.element);
   } catch (problem) {
-    if (turn === shown) fill(view, failure(problem));
+    if (turn === shown) fill(view, trouble(problem, tryAgain(() => void show())));
   }
 }
 
@@ -367,17 +368,6 @@ async function asked(): Promise<{ all: Summary[]; detail: Detail } | null> {
   const { name: wanted } = read(location.hash);
   const name = all.some((one) => one.name === wanted) ? wanted : all[0]?.name;
   return name === undefined ? null : { all, detail: await federation(name) };
-}
-
-function failure(problem: unknown): HTMLElement {
-  const text = problem instanceof Error ? problem.message : String(problem);
-  return h(
-    "div",
-    { class: "card", role: "alert" },
-    h("h1", {}, "That did not work"),
-    h("p", {}, sentence(text)),
-    h("button", { type: "button", class: "main", onclick: () => void show() }, "Try again"),
-  );
 }
 
 function picker(all: readonly Summary[], name: string): HTMLElement {

@@ -1,4 +1,5 @@
 /** The connection to the server: says hello, hears, and comes back by itself (docs/web-protocol.md, The connection). */
+import { wordsOf } from "../wire/refusal.ts";
 
 export interface Places {
   task: string;
@@ -230,10 +231,6 @@ export class Line {
     socket.close();
     this.#lost(socket, 1006);
   }
-}
-
-function wordsOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }
 
 function offline(): boolean {

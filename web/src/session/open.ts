@@ -6,7 +6,7 @@ import type { Ruling } from "../privacy/privacy.ts";
 import { pictureToRecord } from "../workers/data.ts";
 import { fetched, read } from "../wire/fetching.ts";
 import { WHAT, canonical, hex, readRequest, writeResponse } from "../wire/frames.ts";
-import { Refused, STOPPED } from "../wire/refusal.ts";
+import { Refused, STOPPED, wordsOf } from "../wire/refusal.ts";
 import { type Task, readTask } from "../wire/task.ts";
 import { type Farewell, Farewells, sayWhenPossible } from "./farewell.ts";
 import { type Closed, Line, type Places, type Welcome, placesOf } from "./line.ts";
@@ -505,8 +505,4 @@ function isStop(error: unknown): boolean {
 
 function sameBytes(a: Uint8Array, b: Uint8Array): boolean {
   return a.length === b.length && a.every((byte, i) => byte === b[i]);
-}
-
-function wordsOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

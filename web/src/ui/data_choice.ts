@@ -1,6 +1,7 @@
 /** Choosing examples: the sample, drawings, pictures by class, or a table. What is chosen is read here and stays here. */
 
 import { checkData, type DataSource, type DataSummary, type Drawing } from "../session/session.ts";
+import { wordsOf } from "../wire/refusal.ts";
 import type { Task } from "./api.ts";
 import { fill, h, say, type Child } from "./dom.ts";
 import { sentence } from "./front.ts";
@@ -92,7 +93,7 @@ export class DataChoice {
   private refuse(problem: unknown): void {
     this.data = null;
     this.changed();
-    const text = problem instanceof Error ? problem.message : String(problem);
+    const text = wordsOf(problem);
     fill(
       this.found,
       h(

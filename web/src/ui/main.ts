@@ -11,11 +11,12 @@ import {
 import { federation, federations, follow, type Task } from "./api.ts";
 import { fill, h, say, type Child } from "./dom.ts";
 import { federationView, type Begin } from "./federation.ts";
-import { frontView, sentence } from "./front.ts";
+import { frontView } from "./front.ts";
 import { read } from "./place.ts";
 import { forget, remembered, remember } from "./remembering.ts";
 import type { Build } from "./statement_view.ts";
 import { TrainingView } from "./training.ts";
+import { trouble, tryAgain } from "./trouble.ts";
 import { awaited } from "./waiting.ts";
 import { keepAwake } from "./waking.ts";
 import { titled } from "./words.ts";
@@ -163,12 +164,8 @@ function ableWords(able: Capabilities): Child[] {
 }
 
 function failure(problem: unknown, again: () => void): HTMLElement {
-  const text = problem instanceof Error ? problem.message : String(problem);
-  return h(
-    "div",
-    { class: "card", role: "alert" },
-    h("h1", {}, "That did not work"),
-    h("p", {}, sentence(text)),
+  return trouble(
+    problem,
     hasPlacesToGiveBack() &&
       h(
         "p",
@@ -178,7 +175,7 @@ function failure(problem: unknown, again: () => void): HTMLElement {
     h(
       "p",
       { class: "row" },
-      h("button", { type: "button", class: "main", onclick: again }, "Try again"),
+      tryAgain(again),
       h("a", { href: "#/" }, "All federations"),
     ),
   );

@@ -1,5 +1,5 @@
 /** Calls between the page and its workers: every call is answered once, errors keep their words, and news come in between. */
-import { Refused } from "../wire/refusal.ts";
+import { Refused, wordsOf } from "../wire/refusal.ts";
 
 // Methods of any arguments: what they are is written where they are defined.
 export type Methods = Record<string, (...given: any[]) => unknown>;
@@ -29,8 +29,7 @@ export function serve(methods: Methods, port: Port = self as unknown as Port): (
       if (!method) throw new Error(`there is no ${data.method}`);
       port.postMessage({ answer: data.call, value: await method(...data.given) });
     } catch (error) {
-      const text = error instanceof Error ? error.message : String(error);
-      port.postMessage({ answer: data.call, error: text, refused: error instanceof Refused });
+      port.postMessage({ answer: data.call, error: wordsOf(error), refused: error instanceof Refused });
     }
   };
   port.postMessage({ begun: true });
