@@ -24,10 +24,9 @@ with warnings.catch_warnings():  # typer imports names that click has deprecated
     ("module", "sentence"),
     [
         ("torch.func", "Refused: this needs PyTorch: pip install 'sordino[learn]'\n"),
-        ("sklearn", "Refused: this needs scikit-learn: pip install 'sordino[learn]'\n"),
         ("uvicorn", "Refused: this needs uvicorn: pip install 'sordino[service]'\n"),
     ],
-    ids=["torch", "sklearn", "uvicorn"],
+    ids=["torch", "uvicorn"],
 )
 def test_a_package_that_an_extra_brings_is_asked_for_in_a_sentence(module, sentence, capsys):
     with pytest.raises(typer.Exit) as ended, plain_errors():

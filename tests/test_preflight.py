@@ -291,6 +291,25 @@ def test_a_wired_silo_is_looked_at_as_it_will_run():
     assert found.noise > 0
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["model.buffers=local"], "scored with those of the test examples, 1,000 at a time"),
+        (["model.buffers=release"], "are released with the noise of all values, 0.02"),
+        (["model.buffers=release", "method.mechanism.name=none", "method.range=", "clients.epsilon="], None),
+    ],
+)
+def test_what_becomes_of_batch_norm_is_said(settings, said):
+    pytest.importorskip("torch")
+    from sordino.recipe import Recipe
+    from sordino.wiring import wire
+
+    federation = wire(Recipe.load("two-point-digits", ["model.name=tests.engine.tiny:Normed", *settings]))
+    found = [words for words in of_federation(federation).sentences if "batch norm" in words]
+    assert len(found) == (said is not None) and (said is None or said in found[0])
+    assert not any("batch norm" in words for words in of_federation(wire(Recipe.load("two-point-digits"))).sentences)
+
+
 # --- rounds that differ ---------------------------------------------------------------------------------------------
 
 

@@ -117,7 +117,7 @@ def test_a_table_gives_mean_spread_difference_and_both_epsilons():
     (line,) = table([row]).splitlines()[2:]
     assert "one \\| two" in line and "65.00 ± 7.07" in line and "+1.00" in line
     assert "650 (client, server)" in line and "2.04e+04 at delta 1e-05 (client, server)" in line
-    assert row.verdict == "reproduced"
+    assert row.verdict == "undecided"
 
 
 def test_of_several_seeds_the_largest_epsilon_is_shown():
@@ -220,6 +220,32 @@ def test_the_overview_says_which_figures_were_in_view_and_what_claims_are(monkey
     assert "3 stated figures: 3 reproduced (2 of them fitted). Claimed is something else." in overview
     assert overview.count("reproduced, fitted |") == 2 * len(PAPERS)
     assert "Claimed is something else." in write_paper("ldp-fl", records, tmp_path).read_text()
+
+
+def test_what_differs_too_much_from_seed_to_seed_is_neither_reproduced_nor_missed():
+    experiment = Experiment("e", "row", "two-point-digits", figure=50.0)
+
+    def verdict(*accuracies: float) -> str:
+        return Row(experiment, tuple(record("e", seed, given) for seed, given in enumerate(accuracies, 1))).verdict
+
+    assert verdict(0.4, 0.5, 0.6) == "undecided"  # 50 with a standard error of 5.8
+    assert verdict(0.42, 0.44, 0.55) == "undecided"  # 47 with one of 4
+    assert verdict(0.49, 0.5, 0.51) == verdict(0.515) == "reproduced"
+    assert verdict(0.2, 0.3, 0.4) == verdict(0.47) == "lower here"
+
+
+def test_another_reading_stands_beside_a_figure_and_is_none_of_its_own(monkeypatch, tmp_path):
+    first = Experiment("e", "row", "two-point-digits", TINY, figure=60.0)
+    other = replace(first, id="e-other", what="row, otherwise", overrides=(*TINY, "seed=3"), instead=("e", "otherwise"))
+    records = Records(tmp_path / "ldp-fl.jsonl")
+    records.add(record("e", 1, 0.5, fingerprint=essence(first.settings(quick=False, seed=1))))
+    monkeypatch.setattr(listing, "import_module", lambda name: SimpleNamespace(EXPERIMENTS=[first, other]))
+    assert "| lower here |" in write_overview(lambda _: records, tmp_path).read_text()
+    records.add(record("e-other", 1, 0.59, fingerprint=essence(other.settings(quick=False, seed=1))))
+    overview = write_overview(lambda _: records, tmp_path).read_text()
+    assert "1 stated figures: 1 lower here." in overview and "| row, otherwise |" not in overview
+    assert "| lower here; otherwise: 59.00 |" in overview
+    assert "| row, otherwise |  | 60.00 | 59.00 | -1.00 |" in write_paper("ldp-fl", records, tmp_path).read_text()
 
 
 def test_the_command_runs_records_resumes_and_writes_pages(paper, tmp_path):

@@ -1,7 +1,8 @@
-"""What a simulation may be computed on: what can be refused about it before PyTorch, which takes seconds, is loaded."""
+"""What there is to compute on, as far as it is known, or refused, before PyTorch, which takes seconds, is loaded."""
 
 from __future__ import annotations
 
+import os
 import re
 
 from sordino.errors import InvalidInput
@@ -19,4 +20,9 @@ def check_workers(asked: int | None) -> None:
         raise InvalidInput(f"workers must be at least 1, got {asked}")
 
 
-__all__ = ["check_device", "check_workers"]
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+__all__ = ["check_device", "check_workers", "cores"]

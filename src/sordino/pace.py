@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from torch import nn
 
 from sordino.durable import write_whole
 from sordino.errors import InvalidInput, SordinoError
-from sordino.hardware import check_device, check_workers
+from sordino.hardware import check_device, check_workers, cores
 from sordino.learning.datasets import cache_folder
 from sordino.learning.models import parameter_layout
 from sordino.learning.stacked import Execution, choose_width
@@ -53,13 +52,12 @@ def device_for(name: str) -> torch.device:
 
 def workers_for(asked: int | None, device: torch.device, effort: float, clients: int) -> int:
     """How many processes: as asked, else one per core where the work repays their start."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     check_workers(asked)
     if asked is not None:
         return asked
     if device.type != "cpu" or effort < WORTH_WORKERS:
         return 1
-    return max(1, min(cores, clients))
+    return max(1, min(cores(), clients))
 
 
 def execution_for(model: nn.Module, batch_shape: tuple[int, ...], effort: float, device: torch.device) -> Execution:

@@ -343,7 +343,7 @@ class Preflight:
     ranges: tuple[str, ...]  #: how ranges fit values, in words
     uneven: bool = False  #: whether rounds differ in what they cost
     unknown: str = ""  #: why the noise is not known, where it is not
-    scoring: str = ""  #: what is to be known about how the model is scored, where there is something
+    batch_norm: str = ""  #: what becomes of its statistics, where the model has any and something is to be known
 
     @property
     def ratio(self) -> float | None:
@@ -373,7 +373,7 @@ class Preflight:
             *self._loss_words(),
             *self.ranges,
             self._bytes_words(),
-            *([self.scoring] if self.scoring else []),
+            *([self.batch_norm] if self.batch_norm else []),
         ]
         return tuple(f"{_capital(words)}." for words in said)
 
@@ -504,7 +504,7 @@ def preflight(
     allow_unproven: Iterable[str] = (),
     sizes: Sequence[tuple[int, int]] | None = None,
     report: str = "a report",
-    scoring: str = "",
+    batch_norm: str = "",
 ) -> Preflight:
     """Look ahead: noise beside the size of an update, budgets, what a report loses and weighs.
 
@@ -512,7 +512,7 @@ def preflight(
     client's update as measured on a few simulated clients; `largest_value` the largest distance of its values from the
     centre of their range. `allow_unproven` names releases that leave without counting, by the owner's consent. `sizes`
     are the values and bytes of every kind of report, where they are not the senders' own; `report` is its name.
-    `scoring` is a sentence about how the model is scored.
+    `batch_norm` is a sentence about what becomes of its statistics.
     """
     check_count("values", values)
     check_count("rounds", rounds)
@@ -550,7 +550,7 @@ def preflight(
         ranges=_ranges(groups, values, update_norm, largest_value),
         uneven=any(group.schedule is not None for group in groups),
         unknown=next((group.sender.unknown for group in groups if group.sender.noise(values) is None), ""),
-        scoring=scoring,
+        batch_norm=batch_norm,
     )
 
 
@@ -571,29 +571,39 @@ def of_federation(
         releases=[schedule[0] for schedule in schedules],
         schedules=schedules if uneven else None,
     )
+    asked = asked_per_round(recipe)
     return preflight(
         groups,
         values=upload.values,
         rounds=recipe.rounds.count,
-        asked=asked_per_round(recipe),
+        asked=asked,
         update_norm=update_norm,
         largest_value=largest_value,
         delta=federation.delta,
         allow_unproven=recipe.clients.allow_unproven,
         sizes=[size for plan in _unlike(plans, schedules) for size in _sizes(federation, plan)],
         report=MASKED if _summed(recipe) else "a report",
-        scoring=_scoring(federation),
+        batch_norm=_batch_norm(federation, _noise(groups, upload.values, asked)),
     )
 
 
-def _scoring(federation: Federation) -> str:
-    """A server without the statistics of batch norm takes those of the examples that it scores."""
+def _batch_norm(federation: Federation, noise: float | None) -> str:
+    """A server without its statistics takes those of the examples that it scores; noise can ruin those it has."""
     from sordino.learning.evaluation import PIECE
     from sordino.learning.models import has_batch_norm
 
     view = federation.method.views(federation.method.init(), {})[0]
-    if view.buffers is not None or not has_batch_norm(federation.model):
+    if not has_batch_norm(federation.model):
         return ""
+    if view.buffers is not None:
+        if not noise:
+            return ""
+        each = _short(noise / math.sqrt(federation.upload.values))
+        return (
+            f"the statistics of batch norm are released with the noise of all values, {each} on average: where that is "
+            "more than a variance, the variance can fall to 0 and break the model; model.buffers=local keeps them with "
+            "the clients"
+        )
     return (
         "the statistics of batch norm stay with the clients: the common model is scored with those of the test "
         f"examples, {PIECE:,} at a time, which a model in use does not have"

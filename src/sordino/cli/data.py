@@ -119,7 +119,7 @@ def _listing_as_json(listing: Listing) -> dict[str, Any]:
 
 
 def _place_of(listing: Listing, paths: tuple[Path | None, ...]) -> str | None:
-    """The folder of a set all of whose files are here; sets without files come with scikit-learn."""
+    """The folder of a set all of whose files are here; sets without files come with Sordino."""
     if not paths:
         return "built in"
     here = [path for path in paths if path is not None]

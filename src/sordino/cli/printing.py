@@ -24,7 +24,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs."
 #: what an installation without extras lacks: the package as it is imported, its name, and the extra that brings it
 EXTRAS = {
     "torch": ("PyTorch", "learn"),
-    "sklearn": ("scikit-learn", "learn"),
     "safetensors": ("safetensors", "learn"),
     "fastapi": ("FastAPI", "service"),
     "uvicorn": ("uvicorn", "service"),

@@ -119,12 +119,10 @@ class FedAvg(Method):
                 states[row] = kept
         if self._sends == "update":
             vectors -= start
-        sent = self.upload(plan).send(cohort.clients, vectors[:, self.columns(plan)], draw, cohort.sizes)
+        values = vectors[:, self.columns(plan)]
+        sent = self.upload(plan).send(cohort.clients, values, draw, cohort.sizes)
         moved = vectors if self._sends == "update" else vectors - start
-        norms, largest = (
-            np.linalg.norm(moved.astype(np.float64), axis=1),
-            np.abs(vectors[:, self.columns(plan)]).max(axis=1),
-        )
+        norms, largest = np.linalg.norm(moved.astype(np.float64), axis=1), np.abs(values).max(axis=1)
         local = LocalView(loss, failed, sent.clipped, norms, largest.astype(np.float64))
         return Reported(sent.bodies, tuple(states), local)
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from sordino.privacy.statement import Statement
 
 _PACKAGES = (
-    "numpy", "scipy", "torch", "cryptography", "dp-accounting", "pydantic", "safetensors", "scikit-learn", "flwr",
+    "numpy", "scipy", "torch", "cryptography", "dp-accounting", "pydantic", "safetensors", "flwr",
 )  # fmt: skip
 
 

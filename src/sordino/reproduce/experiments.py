@@ -45,6 +45,7 @@ class Experiment:
     earlier: tuple[tuple[int, float], ...] = ()  #: figures stated of the same run's earlier rounds: (round, percent)
     at: int | None = None  #: the round that the figure is of; None: the last
     fitted: bool = False  #: whether something that the paper leaves open was settled with its figure in view
+    instead: tuple[str, str] = ("", "")  #: of another reading: the experiment that it stands beside, and its name
     curves: str = ""  #: experiments that share it make one plot, over rounds
     line: str = ""  #: its name there; `what` if left out
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ class Row:
     experiment: Experiment
     records: tuple[Record, ...]
     points: tuple[float, ...] = ()  #: of a difference: what every seed gained
+    readings: tuple[Row, ...] = ()  #: of the same figure, with what the paper leaves unsaid taken otherwise
 
     @property
     def accuracies(self) -> tuple[float, ...]:
@@ -45,6 +47,11 @@ class Row:
         return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else None
 
     @property
+    def uncertainty(self) -> float:
+        """The standard error of the mean over seeds; 0 where there is one seed, of which nothing can be said."""
+        return 0.0 if self.spread is None else self.spread / math.sqrt(len(self.accuracies))
+
+    @property
     def rounds(self) -> int | None:
         """After how many rounds; None where nothing was run."""
         return (self.experiment.at or self.records[0].rounds) if self.records else None
@@ -57,11 +64,13 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """Reproduced, better, worse, not run or not stated."""
+        """Reproduced, better, worse, undecided, not run or not stated."""
         if self.ours is None:
             return "not run"
         if self.difference is None:
             return "not stated"
+        if abs(self.difference) <= self.uncertainty and self.uncertainty > CLOSE:
+            return "undecided"
         if abs(self.difference) <= CLOSE:
             return "reproduced"
         return "higher here" if self.difference > 0 else "lower here"
@@ -305,17 +314,33 @@ OVERVIEW: tuple[Column, ...] = (
     ("seeds", lambda row: str(len(row.records)) if row.records else ""),
     ("claimed epsilon", lambda row: privacy_cells(row)[0]),
     ("proven epsilon", lambda row: privacy_cells(row)[1]),
-    ("verdict", lambda row: f"{row.verdict}, fitted" if row.experiment.fitted and row.records else row.verdict),
+    ("verdict", lambda row: _verdict(row)),
     ("command", lambda row: f"`--only {row.experiment.id}`"),
 )
+
+
+def _verdict(row: Row) -> str:
+    fitted = ", fitted" if row.experiment.fitted and row.records else ""
+    others = (f"; {other.experiment.instead[1]}: {_ours(other)}" for other in row.readings if other.records)
+    return row.verdict + fitted + "".join(others)
+
+
+def _stated(paper: str, records: Records) -> list[Row]:
+    """A row for every accuracy that a paper states, other readings of it within."""
+    found = [row for row in rows(paper, records) if row.experiment.figure is not None]
+    beside = [row for row in found if row.experiment.instead[0]]
+    return [
+        replace(row, readings=tuple(other for other in beside if other.experiment.instead[0] == row.experiment.id))
+        for row in found
+        if not row.experiment.instead[0]
+    ]
 
 
 def write_overview(records_of: Callable[[str], Records], docs: Path) -> Path:
     """docs/reproduction.md: one row for every stated figure of the five papers."""
     parts = ["# The papers' figures, and ours", _overview_words()]
     for paper, title in PAPERS.items():
-        found = [row for row in rows(paper, records_of(paper)) if row.experiment.figure is not None]
-        found += gain_rows(paper, records_of(paper))
+        found = [*_stated(paper, records_of(paper)), *gain_rows(paper, records_of(paper))]
         by_verdict = {verdict: [row for row in found if row.verdict == verdict] for verdict in _VERDICTS}
         said = ", ".join(_counted(verdict, own) for verdict, own in by_verdict.items() if own)
         parts.append(f"## [{title}](papers/{paper}.md)")
@@ -327,7 +352,7 @@ def write_overview(records_of: Callable[[str], Records], docs: Path) -> Path:
     return path
 
 
-_VERDICTS = ("reproduced", "higher here", "lower here", "not run")
+_VERDICTS = ("reproduced", "undecided", "higher here", "lower here", "not run")
 
 
 def _counted(verdict: str, found: Sequence[Row]) -> str:
@@ -338,12 +363,14 @@ def _counted(verdict: str, found: Sequence[Row]) -> str:
 
 def _overview_words() -> str:
     return (
-        f"Every row is a figure that a paper states. *Reproduced* means within {CLOSE:g} points. *Fitted*: "
+        f"Every row is a figure that a paper states. *Reproduced* means within {CLOSE:g} points. *Undecided*: the mean "
+        "over our seeds has a larger standard error than that, and the paper's figure lies within it. *Fitted*: "
         "something that the paper leaves open was settled with this figure in view, so that it confirms less. Where "
-        "we are lower, the paper's page says what was tried and what the paper leaves unsaid. Claimed epsilons are "
-        "the papers' own; "
-        "the proven ones are what Sordino can prove for the same run, with what may change and who is looking; of "
-        "several seeds, the largest. Made by `sordino reproduce` from the records in `docs/papers/records`.\n\n"
+        "we are lower, the paper's page says what was tried and what the paper leaves unsaid; what another reading of "
+        "that comes to stands behind the verdict, if it was chosen without looking at test examples (its epsilons are "
+        "on the paper's page). Claimed epsilons are the papers' own; the proven ones are what Sordino can prove for "
+        "the same run, with what may change and who is looking; of several seeds, the largest. Made by "
+        "`sordino reproduce` from the records in `docs/papers/records`.\n\n"
         "`sordino reproduce PAPER --only NAME` runs a row again, `--list` names the experiments, and after an "
         "interruption the same command goes on. Records made on another machine are taken over, and these pages "
         "made anew, by `sordino reproduce PAPER --merge PLACE --docs docs`: PLACE is the file of records, or the "

@@ -10,7 +10,6 @@ The key travels in no argument and no variable of the environment, which others 
 from __future__ import annotations
 
 import json
-import os
 import struct
 import subprocess
 import sys
@@ -21,6 +20,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sordino.errors import InvalidInput
+from sordino.hardware import cores
 from sordino.shuffler.envelopes import Opened, Opening, Sealed, divided, envelope_bytes, together
 from sordino.shuffler.terms import Terms
 
@@ -36,17 +36,12 @@ def opened(batch: bytes, terms: Terms, server: X25519PrivateKey, workers: int | 
     if workers is not None and workers < 1:
         raise InvalidInput(f"a batch is opened by at least one process, got {workers}")
     enough = len(batch) // (WORTHWHILE * envelope_bytes(terms))
-    parts = divided(batch, terms, workers or max(1, min(_cores(), enough)))
+    parts = divided(batch, terms, workers or max(1, min(cores(), enough)))
     if len(parts) == 1:
         return together(parts[0].group, [parts[0].open(terms, server)], terms)
     with ThreadPoolExecutor(len(parts)) as waiting:
         found = list(waiting.map(lambda part: _elsewhere(part, terms, server), parts))
     return together(parts[0].group, found, terms)
-
-
-def _cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _elsewhere(part: Sealed, terms: Terms, server: X25519PrivateKey) -> Opening:
