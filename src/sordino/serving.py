@@ -126,6 +126,19 @@ def remembered(folder: str | Path) -> dict[str, Any] | None:
     return {**json.loads(about.get("notes", "{}")), "federation": about.get("federation")}
 
 
+def recorded(folder: str | Path) -> list[Round]:
+    """The rounds that are over, as the journal has them; metrics.jsonl can lack the last one after a crash."""
+    found = RunFolder.open(folder)
+    if not exists(found.checkpoint):
+        return []
+    with journal(found.checkpoint) as book:
+        return [_round_of(line) for line in book.records()]
+
+
+def _round_of(line: str) -> Round:
+    return from_json(Round, json.loads(line))
+
+
 # --- before the first round -------------------------------------------------------------------------------------------
 
 
@@ -260,8 +273,9 @@ class _Served:
         self._spent = self._book.spent()
         for spent in self._spent:
             self._course.answered(spent)
-        lines = [line.encode() for line in self._book.records()]
-        self._course.records = [from_json(Round, json.loads(line)) for line in lines]
+        records = self._book.records()
+        self._course.records = [_round_of(line) for line in records]
+        lines = [line.encode() for line in records]
         metrics = self._folder.path / "metrics.jsonl"
         if whole_lines(metrics) != lines:
             write_whole(metrics, b"".join(line + b"\n" for line in lines))
@@ -418,4 +432,4 @@ class _Served:
         return written(self._folder, outcome, self._recipe.model.name)
 
 
-__all__ = ["Inviting", "Outcome", "TooFewClients", "begun", "invitations", "remembered", "serve"]
+__all__ = ["Inviting", "Outcome", "TooFewClients", "begun", "invitations", "recorded", "remembered", "serve"]

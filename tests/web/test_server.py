@@ -13,7 +13,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from sordino.client.frames import Response
-from sordino.durable import InUse
+from sordino.durable import InUse, keep_lines
 from sordino.web.headers import POLICY
 from sordino.web.limits import Limits
 from sordino.web.roster import Roster
@@ -72,7 +72,8 @@ def test_three_pages_go_through_all_rounds_and_everything_is_shown(tmp_path):
         assert asyncio.run(refused(port, found, "late")) == ("finished", 4411)
 
 
-def test_a_server_that_restarts_goes_on_with_the_same_plan(tmp_path):
+@pytest.mark.parametrize("lines", [1, 0], ids=["stopped", "killed before the round was in metrics.jsonl"])
+def test_a_server_that_restarts_goes_on_with_the_same_plan(tmp_path, lines):
     async def first(port, found):
         async with visit(port, found, "a") as a:
             plan = await a.plan()
@@ -93,6 +94,7 @@ def test_a_server_that_restarts_goes_on_with_the_same_plan(tmp_path):
     before = hosted(tmp_path)
     with server(before) as port:
         sent = asyncio.run(first(port, before))
+    keep_lines(before.run_folder / "metrics.jsonl", lines)
     after = hosted(tmp_path)
     assert (after.federation, after.task.digest) == (before.federation, before.task.digest)
     with server(after) as port:

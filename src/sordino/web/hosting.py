@@ -243,7 +243,7 @@ class Hosted(Observer):
                 f"{self.folder} holds a federation with another recipe of this name: give another --folder, or leave "
                 "the changes out"
             )
-        self._seen.history = list(RunFolder.open(self.run_folder).rounds())
+        self._seen.history = serving.recorded(self.run_folder)
         self._note_answers()
         self.rejected.clear()
         result = came_to(self.run_folder)

@@ -93,7 +93,7 @@ class PageSession implements Session {
     this.federation = options.federation;
     this.#places = placesOf(options.server, options.federation);
     this.#rooms = parts.rooms((step, steps) => {
-      if (this.#training !== null) this.#tell({ type: "progress", round: this.#training, step, steps });
+      if (this.#training !== null && this.#state === "training") this.#tell({ type: "progress", round: this.#training, step, steps });
     });
   }
 

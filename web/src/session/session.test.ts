@@ -485,6 +485,23 @@ describe("a pause", () => {
     expect(await session.ledger()).toHaveLength(1);
   });
 
+  test("is not spoken over by training that has not stopped yet", async () => {
+    const training = door();
+    const rooms: Parts["rooms"] = (onStep) => {
+      const train = async () => { onStep(1, 5); await training.pass(); onStep(2, 5); throw new Error("stopped"); };
+      return roomsWith(() => ({ training: { train } }))(onStep);
+    };
+    session = begin({}, { rooms });
+    await session.start();
+    server.now.ask(1);
+    await training.reached;
+    expect(heard("progress")).toMatchObject([{ step: 1, steps: 5 }]);
+    session.pause();
+    training.open();
+    await new Promise((resolve) => setTimeout(resolve, 30));
+    expect(heard("progress")).toHaveLength(1);
+  });
+
   test("that outlasts its round costs nothing", async () => {
     await session.start();
     server.now.ask(1);

@@ -179,6 +179,7 @@ export class TrainingView {
       case "refused":
         return this.trouble(event.reason, event.final);
       case "offline":
+        if (this.session.state !== "offline") return; // whoever pauses reads that nothing leaves
         return say(
           this.more,
           `${sentence(event.reason)} Trying again in ${duration(event.retryInSeconds)}. Nothing is lost: what was written down is sent when the connection is back.`,
