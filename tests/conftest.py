@@ -6,6 +6,11 @@ import os
 import signal
 
 import torch
+from hypothesis import settings
+
+# Hypothesis draws the same examples on every run, and slow machines do not fail tests.
+settings.register_profile("fixed", deadline=None, derandomize=True)
+settings.load_profile("fixed")
 
 # Kernels for GPUs are interpreted where there is no GPU: Triton wants to know that before it is loaded.
 if not torch.cuda.is_available():

@@ -135,6 +135,16 @@ def recorded(folder: str | Path) -> list[Round]:
         return [_round_of(line) for line in book.records()]
 
 
+def reached(folder: str | Path) -> State | None:
+    """The state after the last round that is over; None before the first."""
+    found = RunFolder.open(folder)
+    if not exists(found.checkpoint):
+        return None
+    with journal(found.checkpoint) as book:
+        saved = book.saved()
+    return None if saved is None else saved.state
+
+
 def _round_of(line: str) -> Round:
     return from_json(Round, json.loads(line))
 
@@ -432,4 +442,4 @@ class _Served:
         return written(self._folder, outcome, self._recipe.model.name)
 
 
-__all__ = ["Inviting", "Outcome", "TooFewClients", "begun", "invitations", "recorded", "remembered", "serve"]
+__all__ = ["Inviting", "Outcome", "TooFewClients", "begun", "invitations", "reached", "recorded", "remembered", "serve"]

@@ -109,7 +109,7 @@ def _address(process: subprocess.Popen[bytes], output: Path) -> str:
     raise AssertionError(f"the server did not start:\n{output.read_text()}")
 
 
-def play(scenario: str, browser: Browser, server: Server, seconds: float = 170, **wanted: Any) -> dict[str, Any]:
+def play(scenario: str, browser: Browser, server: Server, seconds: float = 270, **wanted: Any) -> dict[str, Any]:
     """Carry out a scenario; what it told, by its names. SORDINO_PICTURES names a folder for its screenshots."""
     asked = {"server": server.url, "browser": browser.kind, "executable": browser.executable, **wanted}
     if os.environ.get("SORDINO_PICTURES"):

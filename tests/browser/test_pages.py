@@ -16,7 +16,7 @@ ACCURACY = 0.80
 
 
 def test_five_pages_train_together(browser: Browser, tmp_path: Path, subtests: pytest.Subtests) -> None:
-    with served(tmp_path, "webfed-digits", "--gather", "60", "--set", f"rounds.count={ROUNDS}") as server:
+    with served(tmp_path, "webfed-digits", "--gather", "150", "--set", f"rounds.count={ROUNDS}") as server:
         told = play("five_pages", browser, server, federation="webfed-digits")
     end, ledgers = told["end"], told["ledgers"]["rounds"]
 

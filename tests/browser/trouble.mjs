@@ -189,7 +189,7 @@ async function leftOffline() {
   const taken = await early.page.textContent(".troubles");
   network.mend();
   await one.page.reload(); // the page is opened again
-  await one.page.waitForFunction(() => JSON.parse(localStorage.getItem("sordino:leaving")).length === 0, null, { timeout: 20_000 });
+  await one.page.waitForFunction(() => JSON.parse(localStorage.getItem("sordino:leaving")).length === 0, null, { timeout: 60_000 });
   await triesAgain(early);
   await until(early, ["waiting", "training", "randomising", "sending", "declined"], 20);
   await early.context.close();

@@ -162,4 +162,4 @@ def test_a_client_that_is_not_there_is_not_waited_for_longer_than_said(place):
     began = time.monotonic()
     assert list(fleet.exchange("report", {0: plans()(1).encode()}, None)) == []
     assert "cannot be reached" in fleet.invite({0: invitation().encode()})[0]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30

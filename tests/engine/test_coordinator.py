@@ -129,12 +129,12 @@ def test_without_a_quorum_the_model_stays_and_the_round_is_over():
 def test_a_deadline_ends_the_wait():
     def slow(answers, _):
         yield from answers[:3]
-        time.sleep(0.3)
+        time.sleep(2.5)
         yield from answers[3:]
 
     began = time.monotonic()
-    _, (record,) = hold(slow, Rules(quorum=2, deadline=0.2))
-    assert time.monotonic() - began < 2
+    _, (record,) = hold(slow, Rules(quorum=2, deadline=2.0))
+    assert time.monotonic() - began < 20
     assert len(record.attendance.reported) == 3 and record.attendance.strays["late"] == 1 and record.counted
 
 

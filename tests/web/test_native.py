@@ -23,7 +23,7 @@ LEAVE = json.dumps({"type": "leave"})
 
 async def requested(visitor, what):
     """The next request, which is of this kind."""
-    while isinstance(message := await asyncio.wait_for(visitor.socket.recv(), 10), str):
+    while isinstance(message := await asyncio.wait_for(visitor.socket.recv(), 30), str):
         visitor.heard.append(json.loads(message))
     request = Request.decode(message)
     assert request.what is what
@@ -131,7 +131,7 @@ def test_a_place_is_kept_for_who_reads_and_for_who_agreed_and_for_nobody_who_wen
     async def comes(port, secret, **kind):
         """What somebody hears first, who then goes without a word."""
         async with visit(port, found, secret, token=token, **kind) as visitor:
-            return json.loads(await asyncio.wait_for(visitor.socket.recv(), 10))
+            return json.loads(await asyncio.wait_for(visitor.socket.recv(), 30))
 
     async def go(port):
         no_room = "token" if invited else "full"
@@ -163,7 +163,7 @@ def test_places_that_were_abandoned_do_not_count_against_an_address(tmp_path):
             await requested(visitor, What.JOIN)
         await gone(found)
         async with visit(port, found, "page") as page:
-            return await asyncio.wait_for(page.socket.recv(), 10)
+            return await asyncio.wait_for(page.socket.recv(), 30)
 
     with server(found) as port:
         assert json.loads(asyncio.run(go(port)))["type"] == "welcome"
@@ -171,7 +171,7 @@ def test_places_that_were_abandoned_do_not_count_against_an_address(tmp_path):
 
 def test_a_late_refusal_is_of_the_plan_that_it_was_asked_for(tmp_path):
     """Over the wire: responses come in the order of requests, and the round of the first may be over."""
-    found = hosted(tmp_path, {**ALONE, "rounds.deadline": 1.0, "rounds.count": 2})
+    found = hosted(tmp_path, {**ALONE, "rounds.deadline": 4.0, "rounds.count": 2})
 
     async def go(port):
         async with visit(port, found) as page:

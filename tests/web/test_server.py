@@ -14,6 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from sordino.client.frames import Response
 from sordino.durable import InUse, keep_lines
+from sordino.messages import Plan
 from sordino.web.headers import POLICY
 from sordino.web.limits import Limits
 from sordino.web.roster import Roster
@@ -99,6 +100,8 @@ def test_a_server_that_restarts_goes_on_with_the_same_plan(tmp_path, lines):
     assert (after.federation, after.task.digest) == (before.federation, before.task.digest)
     with server(after) as port:
         assert get(port, "/api/federations/demo")["round"] == 1
+        _, headers, model = fetch(port, "/api/federations/demo/model.bin")  # of the round that is over, before any plan
+        assert (headers["X-Sordino-Round"], model) == ("1", Plan.decode(sent).arrays["parameters"].tobytes())
         welcome, again = asyncio.run(second(port, after))
         assert (welcome["client"], welcome["known"]) == (0, True)
         assert again == sent
@@ -169,11 +172,11 @@ def test_extra_bits_are_refused_told_and_shown(tmp_path):
                 await bad.report(plan, b"\x00" * BITS + b"\x01" if number == 0 else b"\x00" * (BITS - 1) + b"\xff")
                 await bad.until("received")
                 await good.report(plan)
-            return await bad.until("rejected")
+            await bad.until("ended")
+            return [message["round"] for message in bad.heard if message["type"] == "rejected"]
 
     with server(found) as port:
-        told = asyncio.run(attack(port))
-        assert told["round"] == 1
+        assert asyncio.run(attack(port)) == [1, 2]
         shown = get(port, "/api/federations/demo")
         refusals = shown["live"]["refused"]
         assert [(entry["client"], entry["round"]) for entry in refusals] == [(1, 1), (1, 2)]
@@ -408,7 +411,7 @@ def test_too_many_messages_and_too_large_ones_end_the_connection(demo):
                     await visitor.socket.send(message)
             return (await visitor.until("refused"))["code"]
 
-    assert asyncio.run(flood(json.dumps({"type": "ping"}), 80)) == "rate"
+    assert asyncio.run(flood(json.dumps({"type": "ping"}), 600)) == "rate"
     assert asyncio.run(flood("x" * 5000, 1)) == "size"
     assert asyncio.run(flood(b"x" * 10_000, 1)) == "size"
     shown = get(port, "/api/federations/demo")["live"]["refused"]
@@ -610,7 +613,7 @@ def test_event_streams_that_are_asked_for_at_once_are_counted_before_they_begin(
     async def asked(port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /api/federations/demo/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        status = (await asyncio.wait_for(reader.readline(), 10)).split()[1]
+        status = (await asyncio.wait_for(reader.readline(), 30)).split()[1]
         return writer, int(status)
 
     async def all_at_once(port):

@@ -44,13 +44,13 @@ def server(found: Hosted, **rules: Any) -> Iterator[int]:
 
 
 def get(port: int, path: str) -> Any:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
         return json.loads(answer.read())
 
 
 def fetch(port: int, path: str) -> tuple[int, Any, bytes]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
             return answer.status, answer.headers, answer.read()
     except urllib.error.HTTPError as error:
         with error:
@@ -67,7 +67,7 @@ class Visitor:
     async def until(self, kind: str) -> dict[str, Any]:
         """The next control message of a kind."""
         while True:
-            message = await asyncio.wait_for(self.socket.recv(), 10)
+            message = await asyncio.wait_for(self.socket.recv(), 30)
             if isinstance(message, str):
                 self.heard.append(json.loads(message))
                 if self.heard[-1]["type"] == kind:
@@ -76,7 +76,7 @@ class Visitor:
     async def plan(self) -> Plan:
         """The next plan."""
         while True:
-            message = await asyncio.wait_for(self.socket.recv(), 10)
+            message = await asyncio.wait_for(self.socket.recv(), 30)
             if isinstance(message, bytes):
                 request = Request.decode(message)
                 assert request.what is What.STEP

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 import time
 import traceback
@@ -27,7 +28,7 @@ from sordino.fleets.gateways import STEP, Bundle, Gather
 from sordino.fleets.web import Stopped
 from sordino.messages import Answer, Plan
 from sordino.recipe import Recipe
-from sordino.web.hosting import Hosted
+from sordino.web.hosting import Hosted, State
 
 
 class GatewayHosted(Hosted):
@@ -40,8 +41,9 @@ class GatewayHosted(Hosted):
             )
         super().__init__(recipe, folder, federation=federation, slots=slots, **options)
         self.fleet.quorum, self.fleet.enough = 1, 0  # what counts is decided elsewhere
-        self._round = 0
         self._gathered = _Gathered(folder / "gathered")
+        self._round = self._gathered.last()
+        self._change(self._after(self._round))
 
     def start(self) -> None:
         """Nothing: the rounds begin elsewhere."""
@@ -61,8 +63,11 @@ class GatewayHosted(Hosted):
             raise InvalidInput(f"client {strangers[0]} is not behind this gateway")
         bundle = self._gathered.find(asked) or self._collected(asked, plan)
         self._round = max(self._round, plan.round)
-        self._change("finished" if plan.round >= self.recipe.rounds.count else "waiting")
+        self._change(self._after(plan.round))
         return bundle
+
+    def _after(self, round: int) -> State:
+        return "finished" if round >= self.recipe.rounds.count else "waiting"
 
     def _collected(self, asked: Gather, plan: Plan) -> Bundle:
         """Ask the participants, and write down what came before anybody hears of it."""
@@ -98,6 +103,11 @@ class _Gathered:
         kept = self._kept(asked)
         return Bundle.decode(kept) if kept else None
 
+    def last(self) -> int:
+        """The round of the bundle; 0 where there is none."""
+        found = re.match(rb"round (\d+)\n.{32}.", self._path.read_bytes() if self._path.exists() else b"", re.DOTALL)
+        return int(found[1]) if found else 0
+
     def begin(self, asked: Gather) -> bool:
         """Write down that the participants are asked now; whether they may have been before."""
         before = self._kept(asked) is not None
@@ -116,7 +126,8 @@ class _Gathered:
 
 def _key(asked: Gather) -> bytes:
     """What a question is known by: whom and what, and not until when."""
-    return hashlib.sha256(replace(asked, seconds=None).encode()).digest()
+    digest = hashlib.sha256(replace(asked, seconds=None).encode()).digest()
+    return b"round %d\n" % Plan.decode(asked.plan).round + digest
 
 
 class GatewayService(Listener):

@@ -392,7 +392,9 @@ class Hosted(Observer):
         if self.fleet.last_plan:
             plan = Plan.decode(self.fleet.last_plan)
             return plan.round - 1, plan.arrays["parameters"].astype("<f4")
-        return 0, self.parts.method.init().parameters.astype("<f4")
+        before = serving.reached(self.run_folder) if serving.begun(self.run_folder) else None
+        state = before or self.parts.method.init()
+        return state.round, state.parameters.astype("<f4")
 
     @property
     def has_sample(self) -> bool:

@@ -116,7 +116,7 @@ describe("a ledger of version 1", () => {
     const slow = vi.spyOn(SubtleCrypto.prototype, "digest");
     slow.mockImplementationOnce(async (...data) => held.then(() => digest.call(crypto.subtle, ...data)));
     const first = Ledger.open(name); // reads the entries of version 1, and comes to its first hash no further
-    await vi.waitFor(() => expect(slow).toHaveBeenCalled());
+    await vi.waitFor(() => expect(slow).toHaveBeenCalled(), { timeout: 15_000 });
     const two = await Ledger.open(name);
     await two.record(given("a", 4), kept);
     await two.mark(4, "sent");

@@ -400,14 +400,14 @@ class PageSession implements Session {
     if (this.#over(round, plan)) return this.#late(ruling, plan);
     this.#model = { round: round - 1, parameters, last: false };
     this.#tell({ type: "round", round, rounds: this.#task!.rounds.count });
-    this.#become("training");
+    this.#while("training");
     this.#training = round;
     const outcome = await this.#trained({ round, parameters, noise, order }).finally(() => (this.#training = null));
     if (this.#interrupted()) return undefined;
     const { seconds, seen, loss } = outcome;
     this.#tell({ type: "trained", round, seconds, samplesPerSecond: seconds > 0 ? seen / seconds : 0, loss });
     if (this.#over(round, plan)) return this.#late(ruling, plan); // a report that nobody counts would be spent for nothing
-    this.#become("randomising");
+    this.#while("randomising");
     const { answer } = await this.#rooms.privacy.release(outcome.parameters, records, outcome.order);
     await this.#send(round, answer, "first");
     await this.#tellBudget();
@@ -486,6 +486,11 @@ class PageSession implements Session {
     this.#line?.close();
     void this.#rooms.training.stop().catch(() => undefined);
     if (state === "failed") this.#rooms.close();
+  }
+
+  /** What is done now, which is not said while there is no connection: that is what a person has to know then. */
+  #while(state: "training" | "randomising"): void {
+    if (this.#line?.connected) this.#become(state);
   }
 
   #become(state: SessionState): void {

@@ -190,7 +190,7 @@ describe("taking part", () => {
     const [line] = await session.ledger();
     expect(line).toMatchObject({ round: 1, sent: "sent", bytes: 24 + 2600 });
     server.now.say({ type: "received", round: 1 });
-    await vi.waitFor(async () => expect((await session.ledger())[0]!.sent).toBe("received"));
+    await vi.waitFor(async () => expect((await session.ledger())[0]!.sent).toBe("received"), { timeout: 15_000 });
     expect(heard("trained")).toHaveLength(1);
     expect((await session.budget()).spent).toBeCloseTo(line!.spentAfter, 12);
   });
@@ -252,6 +252,25 @@ describe("taking part", () => {
 });
 
 describe("a line that breaks", () => {
+  test.each([["privacy", "judge"], ["training", "train"]])("in %s.%s is what is said until it is back", async (room, step) => {
+    const held = door();
+    const rooms = roomsWith(({ [room]: own }) => ({
+      [room]: { [step]: async (...given: unknown[]) => { const made = await own[step](...given); await held.pass(); return made; } },
+    }));
+    session = begin({}, { rooms });
+    await session.start();
+    server.now.ask(1);
+    await held.reached;
+    server.reachable = false;
+    server.now.lose(1006);
+    held.open();
+    await until(() => heard("released").length);
+    const states = heard("state").map((event) => (event as any).state);
+    expect(new Set(states.slice(states.indexOf("offline")))).toEqual(new Set(["offline"]));
+    server.reachable = true;
+    await until(() => server.now.frames.length || (server.now.readyState === 1 && session.state === "waiting"));
+  });
+
   test("is taken up again with the same identity, and the same bytes are sent again", async () => {
     await session.start();
     server.now.ask(1);
@@ -534,7 +553,7 @@ describe("whatever happens in between", () => {
     await until(() => server.now.frames.length === 2);
     expect(broken).toBe(false);
     expect(server.now.frames.map((frame) => frame[3])).toEqual([1, 1]);
-    await vi.waitFor(async () => expect((await session.ledger()).map(({ round, sent }) => [round, sent])).toEqual([[1, "sent"], [2, "sent"]]));
+    await vi.waitFor(async () => expect((await session.ledger()).map(({ round, sent }) => [round, sent])).toEqual([[1, "sent"], [2, "sent"]]), { timeout: 15_000 });
   });
 
   test("who leaves while the examples are read joins nothing", async () => {

@@ -121,6 +121,7 @@ async function taking(name: string, what: Begin, agreed: Task, turn: number): Pr
   };
   const training = new TrainingView(running, { detail, build, announce, left: () => leave(), again: () => again() });
   const leave = (): void => {
+    if (turn !== shown) return; // the server was slow to hear of it, and another view is shown by now
     forget();
     stopTaking();
     void show().then(fromTheTop);

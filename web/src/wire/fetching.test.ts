@@ -38,7 +38,7 @@ test.each([
   await vi.waitFor(async () => {
     vi.advanceTimersByTime(SILENCE);
     expect(await Promise.race([end, ""])).toMatch(/^nothing came for 20 seconds: check your connection, sign in .* and try again$/);
-  });
+  }, { timeout: 15_000 });
   await closed;
 });
 

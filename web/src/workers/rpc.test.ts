@@ -40,8 +40,7 @@ test("news come between, and a worker that was ended fails the calls that wait",
   const news: unknown[] = [];
   const { remote, tell, close } = pair({ never: () => new Promise(() => {}) }, (each) => news.push(each));
   tell({ step: 1 });
-  await new Promise((resolve) => setTimeout(resolve, 20));
-  expect(news).toEqual([{ step: 1 }]);
+  await vi.waitFor(() => expect(news).toEqual([{ step: 1 }]), { timeout: 15_000 });
   const waiting = remote.never();
   close();
   await expect(waiting).rejects.toThrow("was ended");
