@@ -292,17 +292,6 @@ def test_training_leaves_global_generators_and_the_model_alone() -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-@pytest.mark.parametrize(
-    ("rows", "inner", "columns"), [(1, 50, 10), (3, 50, 10), (1, 10, 50), (3, 10, 50), (10, 25, 36)]
-)
-def test_products_do_not_depend_on_where_their_factors_lie(rows: int, inner: int, columns: int) -> None:
-    """Without MKL_CBWR they do on some processors, and with them everything that is said of widths and workers."""
-    left, right = torch.randn(16, rows, inner), torch.randn(16, inner, columns)
-    together = torch.bmm(left, right)
-    for first in range(15):
-        assert torch.equal(torch.bmm(left[first : first + 2], right[first : first + 2]), together[first : first + 2])
-
-
 # --- random decisions ------------------------------------------------------------------------------------------------
 
 

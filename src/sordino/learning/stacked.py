@@ -55,8 +55,8 @@ class Execution:
 
     On a processor a client's result is the same to the last bit for every width from 2 up, but differs from a loop's by
     rounding: choose once for a run, and keep the choice with it. The promise holds for unfolded convolutions only:
-    PyTorch's own pick their algorithm by the number of clients where networks are large. And it needs MKL_CBWR=AUTO in
-    the environment, which importing `sordino.learning` sees to: where PyTorch has multiplied before, set it yourself.
+    PyTorch's own pick their algorithm by the number of clients where networks are large. On AMD's processors it needs
+    MKL_CBWR=AUTO in the environment, which importing `sordino.learning` sees to unless PyTorch has multiplied before.
     """
 
     width: int = 16
