@@ -188,27 +188,36 @@ def on_disk(given: Recipe, folder: Path) -> Path:
     return path
 
 
-def test_ctrl_c_and_a_kill_of_real_processes_lose_nothing(tmp_path):
-    """First Ctrl-C, which a terminal sends to the whole group, then SIGKILL, then the rest."""
-    budget = {"limit": 650.0 * 37, "basis": "claimed"}
-    given = recipe(BUDGETS, **{"rounds.count": 40, "training.epochs": 10, "clients.budget": budget})  # takes seconds
-    folder = tmp_path / "run"
-    process = start(on_disk(given, tmp_path), "--out", folder, "--workers", 2)
+def _interrupted_twice(path, folder):
+    """Whether a run was stopped by Ctrl-C, and killed after it went on, before it was over."""
+    process = start(path, "--out", folder, "--workers", 2)
     wait_for_round(folder, 1, process)
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
+    if process.returncode == 0:
+        return False
     assert process.returncode == 130, err
     assert out == "" and f"sordino run --resume {folder}" in err and "Traceback" not in err
     assert (folder / "checkpoint/state.safetensors").exists()
     done = (folder / "metrics.jsonl").read_bytes().count(b"\n")
-    assert 1 <= done < 33
+    assert done >= 1
+    if done >= 33:
+        return False
 
     process = start("--resume", folder)
     wait_for_round(folder, done + 5, process)
     process.kill()
     process.communicate()
-    assert not (folder / "result.json").exists()
+    return not (folder / "result.json").exists()
 
+
+def test_ctrl_c_and_a_kill_of_real_processes_lose_nothing(tmp_path):
+    """First Ctrl-C, which a terminal sends to the whole group, then SIGKILL, then the rest."""
+    budget = {"limit": 650.0 * 37, "basis": "claimed"}
+    given = recipe(BUDGETS, **{"rounds.count": 40, "training.epochs": 10, "clients.budget": budget})  # takes seconds
+    turns = (tmp_path / f"run-{turn}" for turn in range(3))  # a machine that stands still may come too late
+    folder = next((own for own in turns if _interrupted_twice(on_disk(given, tmp_path), own)), None)
+    assert folder is not None, "the run was over before it was interrupted, three times"
     sordino.run(given, folder=folder, resume=True)
     sordino.run(given, folder=tmp_path / "peace")
     assert left(folder) == left(tmp_path / "peace")
@@ -218,10 +227,15 @@ def test_ctrl_c_and_a_kill_of_real_processes_lose_nothing(tmp_path):
 def test_a_run_that_is_running_is_nobody_elses_until_its_process_is_gone(tmp_path):
     """Two processes in one folder would write over each other; one that was killed keeps nobody out."""
     given = recipe(BUDGETS, **{"rounds.count": 30, "training.epochs": 10, "clients.budget": {"limit": 1e6}})
-    folder = tmp_path / "run"
-    first = start(on_disk(given, tmp_path), "--out", folder, "--workers", 1)
-    wait_for_round(folder, 1, first)
-    first.send_signal(signal.SIGSTOP)  # so that it is not done too early
+    for turn in range(3):
+        folder = tmp_path / f"run-{turn}"
+        first = start(on_disk(given, tmp_path), "--out", folder, "--workers", 1)
+        wait_for_round(folder, 1, first)
+        first.send_signal(signal.SIGSTOP)  # so that it is not done too early
+        if not (folder / "result.json").exists():
+            break  # else this process stood still meanwhile
+        first.kill()
+        first.communicate()
     try:
         for arguments in (("--resume", folder), (tmp_path / "long.toml", "--out", folder)):
             second = start(*arguments)
