@@ -116,33 +116,35 @@ def remembered(folder: str | Path) -> dict[str, Any] | None:
 
     There is no name and no note in one that was killed before it could write them down.
     """
-    found = RunFolder.open(folder)
-    if found.environment.get("device") != REAL:
+    if RunFolder.open(folder).environment.get("device") != REAL:
         return None
-    if not exists(found.checkpoint):
-        return {"federation": None}
-    with journal(found.checkpoint) as book:
-        about = book.about()
+    with _journal_of(folder) as book:
+        about = {} if book is None else book.about()
     return {**json.loads(about.get("notes", "{}")), "federation": about.get("federation")}
 
 
 def recorded(folder: str | Path) -> list[Round]:
     """The rounds that are over, as the journal has them; metrics.jsonl can lack the last one after a crash."""
-    found = RunFolder.open(folder)
-    if not exists(found.checkpoint):
-        return []
-    with journal(found.checkpoint) as book:
-        return [_round_of(line) for line in book.records()]
+    with _journal_of(folder) as book:
+        return [] if book is None else [_round_of(line) for line in book.records()]
 
 
 def reached(folder: str | Path) -> State | None:
     """The state after the last round that is over; None before the first."""
-    found = RunFolder.open(folder)
-    if not exists(found.checkpoint):
-        return None
-    with journal(found.checkpoint) as book:
-        saved = book.saved()
+    with _journal_of(folder) as book:
+        saved = None if book is None else book.saved()
     return None if saved is None else saved.state
+
+
+@contextmanager
+def _journal_of(folder: str | Path) -> Iterator[Journal | None]:
+    """The journal of the run in a folder; None in one that was killed before it had any."""
+    found = RunFolder.open(folder)
+    if exists(found.checkpoint):
+        with journal(found.checkpoint) as book:
+            yield book
+    else:
+        yield None
 
 
 def _round_of(line: str) -> Round:

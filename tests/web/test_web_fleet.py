@@ -36,10 +36,11 @@ class Asking:
         messages = dict.fromkeys(clients, PLAN.encode())
         self.thread = threading.Thread(target=self._run, args=(fleet, messages, deadline), daemon=True)
         self.thread.start()
-        while fleet._open is None and self.thread.is_alive():
+        while self.thread.is_alive():
+            with fleet._changed:  # who opens an exchange hands out its plans before it lets go of this
+                if fleet._open is not None:
+                    break
             time.sleep(0.001)
-        with fleet._changed:
-            pass  # who opens an exchange hands out its plans before it lets go of this
 
     def _run(self, fleet, messages, deadline):
         try:

@@ -153,7 +153,7 @@ def _is_of_another(folder: Path, recipe: Recipe) -> bool:
 def record(experiment: Experiment, seed: int, quick: bool, recipe: Recipe, outcome: Outcome, device: str) -> Record:
     """What is kept of a run."""
     result = outcome.result
-    curve = tuple((r.round, r.accuracy) for r in outcome.rounds if r.accuracy is not None)
+    curve = [(r.round, r.accuracy) for r in outcome.rounds if r.accuracy is not None]
     reports = sum(r.reported for r in outcome.rounds)
     return Record(
         experiment.id,
@@ -165,7 +165,7 @@ def record(experiment: Experiment, seed: int, quick: bool, recipe: Recipe, outco
         rounds=result.rounds,
         seconds_per_round=round(result.seconds / max(1, result.rounds), 3),
         bytes_per_client=round(result.bytes_up / max(1, reports), 1),
-        curve=curve,
+        curve=tuple((number, round(accuracy, 6)) for number, accuracy in curve),
         privacy=stated(outcome.statement),
         device=_device(device),
         versions=f"sordino {_version('sordino')}, torch {_version('torch')}",

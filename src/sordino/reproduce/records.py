@@ -42,7 +42,7 @@ class Record:
     rounds: int
     seconds_per_round: float
     bytes_per_client: float  #: sent by a client in a round
-    curve: tuple[tuple[int, float], ...]  #: accuracy by round
+    curve: tuple[tuple[int, float], ...]  #: accuracy by round, to six digits
     privacy: tuple[Stated, ...]
     device: str
     versions: str
