@@ -51,7 +51,7 @@ def device_for(name: str) -> torch.device:
 
 
 def workers_for(asked: int | None, device: torch.device, effort: float, clients: int) -> int:
-    """How many processes: as asked, else one per core where the work repays their start."""
+    """How many processes: as asked, else one on a GPU, or one per core where the work repays their start."""
     check_workers(asked)
     if asked is not None:
         return asked

@@ -2,17 +2,23 @@
 
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
+import sordino
 from sordino import Box, TwoPoint
 from sordino.channels.direct import Direct
 from sordino.coordinator import Coordinator, Rules
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.simulated import WorkerLost
+from sordino.learning.stacked import Execution
 from sordino.messages import Plan
+from sordino.methods.interface import Bench
 from tests.engine.federations import fleet, work
+from tests.engine.tiny import recipe
 
 
 # Epsilon makes a closure that no process can be sent: the method is pickled, so its builder must be importable.
@@ -152,3 +158,26 @@ def test_memory_does_not_grow_with_the_clients_vectors():
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert (peaks[1] - peaks[0]) / 500 < 1500
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+def test_workers_may_share_a_gpu():
+    given = recipe({"split.clients": 8})
+    one = sordino.run(given, device="cuda", workers=1)
+    three = sordino.run(given, device="cuda", workers=3)
+    np.testing.assert_allclose(three.parameters, one.parameters, rtol=1e-4, atol=1e-6)
+    here = sordino.run(given)
+    np.testing.assert_allclose(three.parameters, here.parameters, rtol=1e-3, atol=1e-5)
+
+
+def test_workers_divide_the_width_of_a_gpu_between_them():
+    many = work_by_name(sizes=[4] * 250, epsilons=[1.0] * 250)
+    there = replace(many, bench=Bench(Execution(128), torch.device("cuda")))
+    for workers, width in ((1, 64), (8, 16)):  # a task has 64 clients at most
+        own = fleet(there, workers=workers)
+        try:
+            pieces = own._pieces(range(250))
+        finally:
+            own.close()
+        assert {len(piece) for piece in pieces[:-1]} == {width}
+        assert sorted(client for piece in pieces for client in piece) == list(range(250))

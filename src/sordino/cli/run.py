@@ -42,7 +42,12 @@ Overrides = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. training.epochs=5; as often as needed."),
 ]
 WorkerCount = Annotated[
-    int | None, typer.Option("--workers", help="Processes; one per core if left out. Results do not depend on it.")
+    int | None,
+    typer.Option(
+        "--workers",
+        help="Processes; one per core if left out, or one on a GPU, which several may share. Results do not depend "
+        "on it (on a GPU: but for rounding).",
+    ),
 ]
 Device = Annotated[str, typer.Option("--device", help="cpu, or cuda for a GPU.")]
 SameDevice = Annotated[

@@ -1,8 +1,9 @@
 """The simulated fleet: N clients on one machine, a few at a time, in one process or in one process per core.
 
-What a client sends depends on its own data and its own stream of the seed alone, so results are the same to the last
-bit for any number of workers. Clients decline as real ones do: a ledger in memory asks before any data is touched.
-Workers are plain child processes that are handed tasks over a socket; data lie in files that all of them map.
+What a client sends depends on its own data and its own stream of the seed alone, so results are the same for any
+number of workers: to the last bit on a processor, to rounding where workers share a GPU. Clients decline as real ones
+do: a ledger in memory asks before any data is touched. Workers are plain child processes that are handed tasks over a
+socket; data lie in files that all of them map.
 """
 
 from __future__ import annotations
@@ -445,8 +446,6 @@ class SimulatedFleet:
         members: Members | None = None,
         prepared: MutableMapping[int, ClientState] | None = None,
     ) -> None:
-        if workers > 1 and work.bench.device.type != "cpu":
-            raise InvalidInput(f"{workers} workers cannot share one GPU: take --workers 1 with --device cuda")
         self._ledger = ledger
         self._report_bytes = report_bytes
         self._members = members  # the clients' side of secure sums, where reports travel in these
@@ -589,10 +588,13 @@ class SimulatedFleet:
     def _pieces(self, clients: Sequence[int]) -> list[tuple[int, ...]]:
         """Clients of like sizes together, the largest first, in pieces that keep all workers busy and memory small."""
         population, width = self._work.population, self._work.bench.execution.width
+        on_gpu = self._work.bench.device.type != "cpu"
+        if on_gpu:
+            width = max(1, width // self.workers)  # they share it, so that its width is in work at any time
         order = sorted(clients, key=lambda client: (-population.size(client), client))
         share = -(-len(order) // (self.workers * TASKS_PER_WORKER))
         fair = -(-len(order) // self.workers)
-        room = TASK_BYTES if self._work.bench.device.type == "cpu" else GPU_TASK_BYTES
+        room = GPU_TASK_BYTES if on_gpu else TASK_BYTES
         most = min(TASK_CLIENTS, room // max(1, self._report_bytes))
         size = max(2, min(-(-share // width) * width, fair, most))
         return [tuple(order[first : first + size]) for first in range(0, len(order), size)]
