@@ -35,6 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENTS = ROOT / "build" / "rivals"
 RESULTS = Path(__file__).parent / "results" / "simulation.json"
 GPU_RESULTS = RESULTS.with_name("simulation-gpu.json")
+STEPS_RESULTS = RESULTS.with_name("steps-gpu.json")
 PAGE = ROOT / "docs" / "performance.md"
 TORCH = "torch==2.13.0"  # exactly: anything else pulls gigabytes of GPU libraries
 PATIENCE = 1800.0  #: seconds after which a candidate is given up
@@ -348,6 +349,7 @@ def tables(plan: Plan) -> dict[str, Rows]:
         "networks": _networks(plan),
         "scale": _scale(plan),
         "gpu": gpu_table(json.loads(GPU_RESULTS.read_text(encoding="utf-8"))),
+        "steps": steps_table(json.loads(STEPS_RESULTS.read_text(encoding="utf-8"))),
         "goals": [
             ["goal", "measured", "wanted", ""],
             *([g.name, f"{g.measured:.2f}", f">= {g.wanted:g}", g.verdict] for g in goals(plan)),
@@ -419,6 +421,12 @@ def gpu_table(kept: dict[str, Any]) -> Rows:
     return rows
 
 
+def steps_table(kept: dict[str, Any]) -> Rows:
+    """What `benchmarks.steps_gpu` measured."""
+    heads = list(kept["jobs"][0])
+    return [heads, *([f"{job[head]:g}" if head != "network" else job[head] for head in heads] for job in kept["jobs"])]
+
+
 def show(console: Console, name: str, rows: Rows) -> None:
     table = Table(title=name)
     for number, head in enumerate(rows[0]):
@@ -462,8 +470,9 @@ def main() -> None:
     parser.add_argument("--passes", type=int, help="how often each candidate runs (default: 3, or 1 with --quick)")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="of each candidate")
     parser.add_argument(
-        "--only", action="append", choices=["start", "speed", "networks", "scale"],
-        help="measure this part again and keep the recorded figures of the others; may be repeated",
+        "--only", action="append", choices=["start", "speed", "networks", "scale", "gpu"],
+        help="measure this part again and keep the recorded figures of the others; may be repeated (gpu: measure "
+        "nothing, show what benchmarks.simulation_gpu and benchmarks.steps_gpu have recorded)",
     )  # fmt: skip
     options = parser.parse_args()
     console, plan = Console(), Plan.of(options.processes, options.quick)
@@ -477,7 +486,9 @@ def main() -> None:
     found = tables(plan)
     for name, rows in found.items():
         show(console, name, rows)
-    if not options.quick:
+    if options.only == ["gpu"]:
+        insert(PAGE, {name: found[name] for name in ("gpu", "steps")})
+    elif not options.quick:
         figures = [figure.to_json() for section in plan.sections() for figure in section.figures.values()]
         kept = {"machine": machine(options.processes), "figures": figures, "goals": [asdict(g) for g in goals(plan)]}
         RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")

@@ -15,16 +15,18 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from benchmarks.rivals.job import PARAMETERS, SHAPE, tensors
 from sordino.learning import models
 from sordino.learning.cohort import ClientData, CohortTrainer, LocalTraining, train_cohort
 from sordino.learning.optimizers import SGD
-from sordino.learning.stacked import Execution
+from sordino.learning.stacked import LOOP, Execution
 from sordino.randomness import Keystream
 
 CLIENTS, GOAL = 100, 500_000
@@ -71,19 +73,33 @@ def rates(name: str, sizes: list[int], execution: Execution | None = None) -> di
     return {what: sum(sizes) / best(call) for what, call in calls.items()}
 
 
-def difference(name: str) -> float:
-    """The largest relative distance of a client's parameters from those that the processor computes."""
-    model, cohort, draw = network(name), clients([60] * 20, "cpu"), stream(20)
-    here = train_cohort(model, flat(model), cohort, TRAINING, draw).parameters
-    there = train_cohort(model, flat(model), cohort, TRAINING, draw, device="cuda").parameters.cpu()
-    return float(((there - here).norm(dim=1) / here.norm(dim=1)).max())
+def distances(name: str, count: int, one: dict[str, Any], other: dict[str, Any]) -> NDArray[np.float32]:
+    """Relative distances of clients' parameters, computed in two ways, in ascending order."""
+    model, cohort = network(name), clients([60] * count, "cpu")
+    start, draw = flat(model), stream(count)
+    here, there = (train_cohort(model, start, cohort, TRAINING, draw, **way).parameters.cpu() for way in (one, other))
+    return np.sort(((there - here).norm(dim=1) / here.norm(dim=1)).numpy())
+
+
+def on_the_processor() -> None:
+    """How far two ways to compute are apart where no GPU is involved."""
+    for name in ("cnn-mnist", "lenet"):
+        found = distances(name, 400, {"execution": LOOP}, {"execution": Execution(16)})
+        largest = ", ".join(f"{value:.0e}" for value in found[-3:])
+        print(f"{name}, 400 clients, a loop and 16 at a time: median {np.median(found):.0e}, largest {largest}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--on-the-processor", action="store_true", help="how far a loop and stacked clients are apart")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.on_the_processor:
+        on_the_processor()
+        return
+    if not torch.cuda.is_available():
+        parser.error("PyTorch finds no GPU here")
     jobs = []
     for name in PARAMETERS:
         for records in (60, 600):
@@ -95,7 +111,7 @@ def main() -> None:
     for width in (128, 256, 512):
         found = {"network": "cnn-mnist", "records": 60, "clients": 1000, "width": width}
         jobs.append(found | rates("cnn-mnist", [60] * 1000, Execution(width)))
-    apart = {name: difference(name) for name in PARAMETERS}
+    apart = {name: float(distances(name, 20, {}, {"device": "cuda"})[-1]) for name in PARAMETERS}
     result = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "jobs": jobs, "apart": apart}
     print(json.dumps(result), flush=True)
     if options.json:
