@@ -600,3 +600,14 @@ def test_what_was_not_said_is_not_held_against_a_switch():
     """A recipe made with defaults can become one of silo-dp: nobody asked for epochs."""
     made = recipe().override(["method.name=silo-dp", "method.noise_multiplier=1.1"])
     assert made.method.name == "silo-dp"
+
+
+def test_the_summary_of_a_shipped_recipe_says_when_its_settings_were_changed():
+    shipped_one = Recipe.load("quickstart")
+    assert shipped_one.described == shipped_one.summary
+    assert Recipe.load("quickstart", ["seed=5"]).described == shipped_one.summary
+    changed = Recipe.load("quickstart", ['method={ name = "fedavg" }', "clients.budget=", "rounds.count=2"]).described
+    assert changed == f"{shipped_one.summary} (as shipped; changed here: clients, method, rounds.count, training)"
+    assert Recipe.load("quickstart", ["rounds.count=2"]).described.endswith("changed here: rounds.count)")
+    own = shipped_one.with_({"summary": "mine", "rounds.count": 2})
+    assert own.described == "mine"

@@ -20,6 +20,7 @@ from sordino.privacy import history
 from sordino.privacy.history import Spent
 from sordino.privacy.ledger import terms
 from sordino.privacy.statement import Statement
+from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
 from sordino.report.records import ClientBudget, Result, Round
 from sordino.wiring import Federation
@@ -72,6 +73,28 @@ def came_to(folder: Path) -> Result | None:
     """What the run in a folder came to; none while it is not over and its page, the last of its files, not written."""
     found = RunFolder.open(folder)
     return found.result() if (found.path / "report.html").exists() else None
+
+
+def stated(federation: Federation, spent: Sequence[Spent], rounds: int) -> Statement:
+    """The privacy statement of a run of so many rounds, without any audit."""
+    title = f"Privacy statement of {federation.recipe.name}"
+    found = history.statement(spent, federation.clients, delta=federation.delta, title=title)
+    return replace(found, caveats=_caveats(federation.recipe, rounds))
+
+
+def _caveats(recipe: Recipe, held: int) -> tuple[str, ...]:
+    """What a statement must say of a number of rounds that was not fixed in advance."""
+    rounds = recipe.rounds
+    if not (rounds.patience or rounds.target_accuracy):
+        return ()
+    fixed = f"The figures are those of {held} {'round' if held == 1 else 'rounds'} fixed in advance"
+    if rounds.stop_on == "validation":
+        return (
+            "When to stop was decided by examples that clients set aside, which is a release of its own, without noise "
+            f"and in none of these figures: of what it tells, nothing is proven. {fixed}.",
+        )
+    every = f"proven, whatever ends the run, is what all {rounds.count} rounds come to, which the pre-flight has"
+    return (f"When to stop was decided by what the model scored. {fixed}; {every}.",) if held < rounds.count else ()
 
 
 @dataclass
@@ -170,7 +193,8 @@ class Course:
             return None
         return (
             f"after round {state.round}, {left} of {clients} clients have budget left, fewer than the quorum of "
-            f"{quorum}. Raise clients.budget, ask for a smaller epsilon, or run fewer rounds"
+            f"{quorum}. Raise clients.budget (real clients: each owner its own limit, in client.toml), ask for a "
+            "smaller epsilon, or run fewer rounds"
         )
 
     def finish(
@@ -187,9 +211,7 @@ class Course:
         view = federation.method.view(state)
         if self._scores is None or not self.records or self.records[-1].accuracy is None:
             self._scores = self._scored(state, "test")
-        statement = history.statement(
-            spent, federation.clients, delta=federation.delta, title=f"Privacy statement of {recipe.name}"
-        )
+        statement = stated(federation, spent, state.round)
         result = Result(
             recipe.name,
             recipe.seed,
@@ -259,4 +281,6 @@ def _finite(value: float) -> float | None:
     return value if np.isfinite(value) else None
 
 
-__all__ = ["LOST_ROUNDS", "REAL", "Course", "Memory", "Outcome", "came_to", "client_budgets", "figures", "written"]
+__all__ = [
+    "LOST_ROUNDS", "REAL", "Course", "Memory", "Outcome", "came_to", "client_budgets", "figures", "stated", "written",
+]  # fmt: skip

@@ -344,6 +344,7 @@ class Preflight:
     uneven: bool = False  #: whether rounds differ in what they cost
     unknown: str = ""  #: why the noise is not known, where it is not
     batch_norm: str = ""  #: what becomes of its statistics, where the model has any and something is to be known
+    stopping: str = ""  #: what stopping early tells, where it may tell something
 
     @property
     def ratio(self) -> float | None:
@@ -373,7 +374,7 @@ class Preflight:
             *self._loss_words(),
             *self.ranges,
             self._bytes_words(),
-            *([self.batch_norm] if self.batch_norm else []),
+            *(words for words in (self.batch_norm, self.stopping) if words),
         ]
         return tuple(f"{_capital(words)}." for words in said)
 
@@ -505,6 +506,7 @@ def preflight(
     sizes: Sequence[tuple[int, int]] | None = None,
     report: str = "a report",
     batch_norm: str = "",
+    stopping: str = "",
 ) -> Preflight:
     """Look ahead: noise beside the size of an update, budgets, what a report loses and weighs.
 
@@ -512,7 +514,7 @@ def preflight(
     client's update as measured on a few simulated clients; `largest_value` the largest distance of its values from the
     centre of their range. `allow_unproven` names releases that leave without counting, by the owner's consent. `sizes`
     are the values and bytes of every kind of report, where they are not the senders' own; `report` is its name.
-    `batch_norm` is a sentence about what becomes of its statistics.
+    `batch_norm` is a sentence about what becomes of its statistics, `stopping` one about what stopping early tells.
     """
     check_count("values", values)
     check_count("rounds", rounds)
@@ -551,6 +553,7 @@ def preflight(
         uneven=any(group.schedule is not None for group in groups),
         unknown=next((group.sender.unknown for group in groups if group.sender.noise(values) is None), ""),
         batch_norm=batch_norm,
+        stopping=stopping,
     )
 
 
@@ -584,6 +587,18 @@ def of_federation(
         sizes=[size for plan in _unlike(plans, schedules) for size in _sizes(federation, plan)],
         report=MASKED if _summed(recipe) else "a report",
         batch_norm=_batch_norm(federation, _noise(groups, upload.values, asked)),
+        stopping=_stopping(recipe),
+    )
+
+
+def _stopping(recipe: Recipe) -> str:
+    """What looking at private examples to decide when to stop tells: nothing that any figure has in it."""
+    rounds = recipe.rounds
+    if not (rounds.patience or rounds.target_accuracy) or rounds.stop_on == "test":
+        return ""
+    return (
+        "when to stop is decided by examples that clients set aside: a release of its own, without noise, of which "
+        'nothing is proven (rounds.stop_on = "test" with a public test set tells nothing)'
     )
 
 

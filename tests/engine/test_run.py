@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import sordino
+from sordino.audits.finished import Finished
 from sordino.errors import InvalidInput
 from sordino.mechanisms import (
     Box,
@@ -566,3 +567,23 @@ def test_a_run_stops_at_its_target_or_out_of_patience():
     assert f"round {len(accuracies)}" in reached.result.stopped
     still = sordino.run(recipe(base, **{"rounds.patience": 3, "training.optimizer": {"name": "sgd", "lr": 1e-12}}))
     assert still.result.rounds == 4 and "3 evaluations" in still.result.stopped
+
+
+def test_a_number_of_rounds_that_was_not_fixed_in_advance_is_a_caveat_of_the_statement(tmp_path):
+    base = {"data": {"source": "digits", "train_limit": 200, "test_limit": 30, "validation": 0.2}, **TWO_POINT}
+    assert not sordino.run(recipe(base)).statement.caveats
+
+    private = sordino.run(recipe(base, **{"rounds.patience": 30}), folder=tmp_path / "private")
+    (said,) = private.statement.caveats
+    assert "clients set aside" in said and "nothing is proven" in said and "3 rounds" in said
+    assert private.statement.sentences[0] == said and "with a caveat" in private.statement.to_text()
+    assert any("clients set aside" in sentence for sentence in private.result.preflight)
+    kept = json.loads((tmp_path / "private/statement.json").read_text())
+    assert kept["caveats"] == [said] and said in (tmp_path / "private/report.html").read_text()
+    assert Finished.open(tmp_path / "private").statement == private.statement
+
+    public = {"rounds.stop_on": "test", "rounds.target_accuracy": 1e-9}
+    (said,) = sordino.run(recipe(base, **public)).statement.caveats
+    assert "1 round fixed in advance" in said and "all 3 rounds" in said
+    never = {"rounds.stop_on": "test", "rounds.target_accuracy": 1.0}
+    assert not sordino.run(recipe(base, **never)).statement.caveats  # all rounds were held, as planned

@@ -9,6 +9,7 @@ from pathlib import Path
 from shlex import quote
 
 import sordino
+from sordino.course import came_to, stated
 from sordino.durable import whole_lines
 from sordino.errors import InvalidInput
 from sordino.privacy import history
@@ -17,7 +18,6 @@ from sordino.privacy.history import Group, Spent
 from sordino.privacy.statement import Clients, Counted, Row, Statement
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
-from sordino.runs import came_to
 from sordino.wiring import Federation, wire
 
 View = tuple[Adversary, Adjacency]
@@ -77,8 +77,7 @@ class Finished:
     @cached_property
     def statement(self) -> Statement:
         """What the run's statement says without any audit."""
-        title = f"Privacy statement of {self.recipe.name}"
-        return history.statement(self.spent, self.clients, delta=self.federation.delta, title=title)
+        return stated(self.federation, self.spent, self.rounds)
 
     def who(self, group: Group) -> Clients:
         """How the statement names a group."""

@@ -142,7 +142,8 @@ def _exceeded(standing: Standing, release: Release, asked: float, together: floa
         f"{release.what!r} asks for epsilon {asked:.6g}; {standing.spent:.6g} of "
         f"{budget.limit:.6g} is spent and {standing.left:.6g} is left; with it {together:.6g} would be spent "
         f"({terms(budget)}). Nothing was recorded and nothing may leave. Ask the federation for a smaller epsilon or "
-        "fewer rounds, or raise the budget: sordino ledger budget PATH DATASET --epsilon E"
+        "fewer rounds, or raise the budget: of a client in its client.toml, of any other ledger with sordino ledger "
+        "budget PATH DATASET --epsilon E"
     )
 
 

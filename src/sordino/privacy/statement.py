@@ -345,6 +345,7 @@ class Statement:
     delta: float
     title: str = "Privacy statement"
     silent: Clients | None = None  #: those who released nothing, where there are such
+    caveats: tuple[str, ...] = ()  #: what the figures leave out: the first that is said
 
     @classmethod
     def of(
@@ -402,7 +403,7 @@ class Statement:
         """Everything the statement says in words: one sentence for each onlooker and change, not for each client."""
         if not self.rows:
             return ("Nothing was released: no report left any client, so nothing was lost.",)
-        said = [*self.trust, *self._view_sentences()]
+        said = [*self.caveats, *self.trust, *self._view_sentences()]
         adjacencies = dict.fromkeys(row.adjacency for row in self.rows)
         if Adjacency.CLIENT not in adjacencies:
             covered, all_sent = _listed([_CHANGES[a] for a in adjacencies]), _CHANGES[Adjacency.CLIENT]
@@ -448,6 +449,7 @@ class Statement:
             "delta": self.delta,
             "rows": [_packed(row) for row in self.rows],
             "silent": None if self.silent is None else _packed_clients(self.silent),
+            "caveats": list(self.caveats),
             "sentences": list(self.sentences),
         }
         json.dumps(packed, allow_nan=False)
@@ -480,8 +482,9 @@ class Statement:
 
     def _cells(self) -> list[tuple[str, ...]]:
         """The table with its header; a column that nobody fills is left out."""
-        head = ("clients", "what may change", "who is looking", "claimed", f"proven (delta {figure(self.delta)})",
-                "proven (pure)", "audited", "verdict")  # fmt: skip
+        mark = ", with a caveat" if self.caveats else ""
+        head = ("clients", "what may change", "who is looking", "claimed",
+                f"proven (delta {figure(self.delta)}){mark}", "proven (pure)", "audited", "verdict")  # fmt: skip
         numbers = {basis: number for number, basis in enumerate(self._bases(), 1)}
         rows: list[tuple[str, ...]] = [head]
         for view in self.views:

@@ -227,6 +227,22 @@ class Recipe(Sections):
         limits = resolved(rule.limit, self.number_of_clients, self.seed, LIMITS)
         return [Budget(limit, rule.delta, rule.basis, adjacency, adversary) for limit in limits]
 
+    @property
+    def described(self) -> str:
+        """The summary; where it is that of a shipped recipe whose settings were changed, that they were."""
+        if not self.summary or self.name not in shipped():
+            return self.summary
+        original = Recipe.load(self.name)
+        mine, theirs = self.settings(), original.settings()
+        changed = [key for key in {**theirs, **mine} if key != "seed" and mine.get(key) != theirs.get(key)]
+        if not changed or self.summary != original.summary:
+            return self.summary
+        tables: dict[str, list[str]] = {}
+        for key in changed:
+            tables.setdefault(key.partition(".")[0], []).append(key)
+        named = (table if len(keys) > 1 else keys[0] for table, keys in tables.items())
+        return f"{self.summary} (as shipped; changed here: {', '.join(named)})"
+
 
 # --- files ------------------------------------------------------------------------------------------------------------
 

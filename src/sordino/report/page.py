@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sordino.errors import InvalidInput
+from sordino.recipe import Recipe
 from sordino.report import matrices, plots, scales
 from sordino.report.folder import RunFolder
 from sordino.report.markup import Markup, element, join
@@ -39,6 +41,14 @@ class _Run:
     def words(self, key: str) -> str:
         value = self.recipe.get(key, "")
         return value if isinstance(value, str) else ""
+
+    @property
+    def summary(self) -> str:
+        """In the recipe's words, and whether they still fit."""
+        try:
+            return Recipe.from_dict(self.recipe).described
+        except InvalidInput:  # of another version, or with data or code that are not here
+            return self.words("summary")
 
     @property
     def accuracy(self) -> float | None:
@@ -104,7 +114,7 @@ def _header(run: _Run) -> Markup:
         "header",
         element("p", "Federated run", class_="kicker"),
         element("h1", run.name),
-        element("p", run.words("summary"), class_="summary") if run.words("summary") else None,
+        element("p", run.summary, class_="summary") if run.summary else None,
         element("p", f"Setting of: {paper}", class_="quiet") if paper else None,
     )
 

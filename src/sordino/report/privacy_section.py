@@ -27,6 +27,7 @@ def privacy_section(stated: Stated | None) -> Markup:
         inner = [
             element("h2", stated.title),
             element("p", "What left the clients, what is proven about it, and what was only claimed.", class_="quiet"),
+            *(element("p", caveat, class_="notice") for caveat in stated.caveats),
             element("div", *(_view(view) for view in stated.views), class_="views"),
             _statement_table(stated),
             _statement_words(stated),

@@ -212,13 +212,14 @@ class Stated:
     title: str
     rows: tuple[StatedRow, ...]
     sentences: tuple[str, ...]
+    caveats: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, packed: Mapping[str, Any]) -> Stated:
         """The statement that `Statement.to_json` wrote."""
         try:
             rows = tuple(StatedRow.of(row) for row in packed["rows"])
-            return cls(str(packed["title"]), rows, tuple(packed["sentences"]))
+            return cls(str(packed["title"]), rows, tuple(packed["sentences"]), tuple(packed.get("caveats", ())))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidInput(f"statement.json is damaged or of another version: {error!r}") from None
 

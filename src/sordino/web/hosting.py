@@ -330,7 +330,7 @@ class Hosted(Observer):
             "name": self.name,
             "federation": self.federation,
             "title": content["title"],
-            "summary": self.recipe.summary,
+            "summary": content["summary"],
             "operator": self.operator,
             "method": self.recipe.method.name,
             "clients": self.parts.clients,

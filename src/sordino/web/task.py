@@ -306,7 +306,7 @@ class _Compiler:
             "federation": self._name,
             "recipe_digest": recipe.fingerprint,
             "title": recipe.name,
-            "summary": recipe.summary,
+            "summary": recipe.described,
             "paper": recipe.paper,
             "method": recipe.method.name,
             "clients": self._federation.clients,
