@@ -60,8 +60,8 @@ class NobodyLeft(SordinoError):
 
 
 _WHY_DECLINED = (
-    "their budgets allow no more. Raise clients.budget, ask for a smaller epsilon, or run fewer rounds; what has no "
-    "proof leaves only if clients.allow_unproven names it"
+    "their budgets allow no more. Raise clients.budget (real clients: each owner its own limit, in client.toml), ask "
+    "for a smaller epsilon, or run fewer rounds; what has no proof leaves only if clients.allow_unproven names it"
 )
 
 

@@ -196,7 +196,8 @@ def _expected(parts: Federation, name: str) -> tuple[str, ...]:
         return preflight.of_preparation(parts, preparation)
     if not any(parts.method.releases(parts.method.plan(parts.method.init(), name))):
         return ("Clients send nothing.",)
-    return tuple(preflight.of_federation(parts).sentences)
+    own = ("Budgets are those of the recipe: each owner's own limit (client.toml) decides, and may be smaller.",)
+    return (*preflight.of_federation(parts).sentences, *(own if parts.budgets else ()))
 
 
 def _invited(parts: Federation, fleet: Fleet, name: str, book: Journal) -> dict[int, str]:
@@ -210,7 +211,9 @@ def _invited(parts: Federation, fleet: Fleet, name: str, book: Journal) -> dict[
         raise TooFewClients(
             f"{parts.clients - len(absent)} of {parts.clients} clients take part in {name}, and the quorum is {quorum} "
             f"({reasons}). An owner who has not agreed yet finds the invitation in the client's folder: sordino client "
-            "join FOLDER FOLDER/invitations/NAME.invitation. Then start again"
+            "join FOLDER FOLDER/invitations/NAME.invitation. Who agreed to other terms under this name needs another "
+            "(--federation NAME); a limit or a consent that is in the way is its owner's to change, in client.toml. "
+            "Then start again"
         )
     return absent
 

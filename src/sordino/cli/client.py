@@ -39,8 +39,8 @@ def init(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A federation that may be joined, and that is without a question when it invites; several may be "
-            "given. Any, each after a question, if left out.",
+            help="A federation that may be joined: without a question where this is its very name, after one where it "
+            "fits a pattern (ward*); several may be given. Any, each after a question, if left out.",
         ),
     ] = None,
     unproven: Annotated[

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from sordino.coordinator import Channel
     from sordino.recipe import Recipe
-    from sordino.report.compare import Comparison
+    from sordino.report.compare import Comparison, Group
     from sordino.report.records import Round
     from sordino.runs import Outcome
     from sordino.sweep import Point
@@ -560,6 +560,16 @@ def _comparison_as_json(comparison: Comparison, page: Path, table: Path) -> dict
     }
 
 
+def _proven(group: Group) -> str:
+    """What the first view of a group's statements has, never without what may change and who is looking."""
+    from sordino.report.stated import span
+
+    if not group.views:
+        return "no statement"
+    view = group.views[0]
+    return f"{span(view.proven)} ({view.adjacency}, {view.adversary})"
+
+
 def _print_comparison(comparison: Comparison) -> None:
     from rich.table import Table
 
@@ -567,7 +577,7 @@ def _print_comparison(comparison: Comparison) -> None:
 
     table = Table(title="Comparison", title_justify="left")
     table.add_column("setting", overflow="fold")
-    for column in ("accuracy", "runs", "rounds"):
+    for column in ("accuracy", "runs", "rounds", "proven epsilon"):
         table.add_column(column, justify="right")
     for group in comparison.groups:
         spread = group.accuracy
@@ -578,7 +588,8 @@ def _print_comparison(comparison: Comparison) -> None:
         )
         rounds = [run.result.rounds for run in group.runs]
         spread_of_rounds = dict.fromkeys((min(rounds), max(rounds)))
-        table.add_row(comparison.label(group), accuracy, str(len(group.runs)), "-".join(map(str, spread_of_rounds)))
+        told = "-".join(map(str, spread_of_rounds))
+        table.add_row(comparison.label(group), accuracy, str(len(group.runs)), told, _proven(group))
     print_tables(table)
     for note in comparison.notes:
         typer.echo(note)

@@ -307,7 +307,8 @@ class Client:
             raise Refused(
                 Reason.NOT_AGREED,
                 f"{invitation.federation} is none of the federations that consents.federations in client.toml allows "
-                f"({', '.join(self.settings.consents.federations) or 'none'})",
+                f"({', '.join(self.settings.consents.federations) or 'none'}): if you agree, add its name there, "
+                "restart the client if it runs, and join again",
             )
         membership = self._membership(invitation.terms)
         if membership.posts:

@@ -289,7 +289,7 @@ def _read(invitation: Invitation, settings: Settings) -> Recipe:
         raise Refused(
             Reason.CONSENT,
             f"{federation} counts claimed epsilons, which nothing proves, and you have not agreed to that: set "
-            "consents.claimed = true in client.toml if you do",
+            'consents.claimed = true and budget.basis = "claimed" in client.toml if you do',
         )
     try:
         check_real(recipe)

@@ -39,10 +39,16 @@ class NoPrivacy(Mechanism):
     def _clip(self, w: Floats) -> Float64s:
         return np.clip(w.astype(np.float64), -_LARGEST, _LARGEST)
 
+    def _clips(self, w: Floats) -> bool:
+        """Whether any values may be clipped: 32-bit ones are finite, and are sent as they are."""
+        return w.dtype != np.float32
+
     def randomize(self, values: ArrayLike, randomness: Randomness | None = None, *, tensor: int = 0) -> Randomized:
         w = as_matrix(values)
-        clipped = self._clip(w)
-        share = np.mean(~np.isclose(clipped, w, rtol=1e-6, atol=0), axis=1)
+        share, clipped = np.zeros(len(w)), w
+        if self._clips(w):
+            clipped = self._clip(w)
+            share = np.mean(np.abs(clipped - w) > 1e-6 * np.abs(w), axis=1)
         output = RealOutput(clipped.astype(np.float32), np.full(len(w), _LARGEST))
         return Randomized(output, Diagnostics(share, np.zeros(len(w))))
 
@@ -72,6 +78,9 @@ class ClipOnly(NoPrivacy):
 
     def __init__(self, domain: Box | L1Ball | L2Ball | None = None) -> None:
         self.domain = domain or Box()
+
+    def _clips(self, w: Floats) -> bool:
+        return True
 
     def _clip(self, w: Floats) -> Float64s:
         x = w.astype(np.float64)

@@ -1250,7 +1250,7 @@ Method = Annotated[
 class Rounds(Part):
     """How long the federation runs, and when a round counts."""
 
-    count: Count = Field(default=10, description="number of rounds, at most")
+    count: Annotated[int, Ge(1), Le(100_000)] = Field(default=10, description="number of rounds, at most")
     target_accuracy: Annotated[float, Ge(0), Le(1)] = Field(default=0.0, description="stop once reached (0: never)")
     patience: Natural = Field(default=0, description="stop after so many evaluations without improvement (0: never)")
     stop_on: Literal["validation", "test"] = Field(
