@@ -21,7 +21,7 @@ from sordino.learning.layers import ClientKernels
 from sordino.recipe import Recipe
 from sordino.reproduce import experiments as listing
 from sordino.reproduce.carry_out import Tidings, Turn, turns
-from sordino.reproduce.experiments import PAPERS, Experiment, chosen, experiments
+from sordino.reproduce.experiments import PAPERS, Experiment, Gain, chosen, experiments
 from sordino.reproduce.pages import Row, gain_rows, privacy_cells, rows, table, write_overview, write_paper
 from sordino.reproduce.papers import personalized
 from sordino.reproduce.plots import plot
@@ -145,8 +145,48 @@ def test_a_record_added_is_never_shown_without_a_record_exchanged():
     claimed, proven = privacy_cells(Row(Experiment("a", "a", "r"), (record("a", 1, 0.6, privacy=stated),)))
     assert claimed == "none"
     assert proven == (
-        "0.425 at delta 1e-05 (record (add/remove), server); 0.856 at delta 1e-05 (record (replace), server)"
+        "0.425 at delta 1e-05 (record (add/remove), server); 0.856 at delta 1e-05 (record (replace), server); "
+        "0.1 at delta 1e-05 (record (replace), summed(3))"
     )
+
+
+def test_what_a_paper_says_otherwise_than_by_a_number_is_shown_so():
+    (line,) = table(
+        [Row(Experiment("a", "a", "r", figure=10.0, said="below 10"), (record("a", 1, 0.6),))]
+    ).splitlines()[2:]
+    assert "| below 10 | 60.00 | +50.00 |" in line
+
+
+def test_a_stated_loss_shows_the_epsilons_of_the_run_with_noise(monkeypatch, tmp_path):
+    noisy = Experiment("noisy", "with", "two-point-digits", TINY)
+    plain = replace(noisy, id="plain", overrides=(*TINY, "rounds.count=3"))
+    loss = Gain("loss", "lost", (("plain", "noisy"),), 1.0, private="noisy")
+    monkeypatch.setattr(
+        listing, "import_module", lambda name: SimpleNamespace(EXPERIMENTS=[noisy, plain], GAINS=(loss,))
+    )
+    records = Records(tmp_path / "ldp-fl.jsonl")
+    for experiment, accuracy, privacy in ((noisy, 0.5, None), (plain, 0.6, ())):
+        fingerprint = essence(experiment.settings(quick=False, seed=1))
+        changes = {} if privacy is None else {"privacy": privacy}
+        records.add(record(experiment.id, 1, accuracy, fingerprint=fingerprint, **changes))
+    (row,) = gain_rows("ldp-fl", records)
+    assert row.ours == pytest.approx(10.0) and privacy_cells(row)[0] == "650 (client, server)"
+
+
+def test_two_figures_of_one_run_share_its_records(monkeypatch, tmp_path):
+    first = Experiment("first", "a figure", "two-point-digits", TINY, ("rounds.count=1",), figure=90.0)
+    second = replace(first, id="second", what="the same in a table", figure=80.0, same_run="first")
+    monkeypatch.setattr(listing, "import_module", lambda name: SimpleNamespace(EXPERIMENTS=[first, second]))
+    out = str(tmp_path / "out")
+    asked = CliRunner().invoke(app, ["reproduce", "ldp-fl", "--out", out, "--only", "second", "--workers", "1"])
+    assert asked.exit_code == 0 and "ldp-fl: 1 run now" in asked.stderr, asked.output
+    both = CliRunner().invoke(app, ["reproduce", "ldp-fl", "--out", out, "--json"])
+    assert "ldp-fl: 0 run now, 2 recorded before" in both.stderr
+    assert [row["seeds"] for row in json.loads(both.stdout)["ldp-fl"]] == [1, 1]
+    there = CliRunner().invoke(
+        app, ["reproduce", "ldp-fl", "--out", f"{out}-2", "--merge", out, "--only", "second", "--json"]
+    )
+    assert "1 record taken" in there.stderr, there.output
 
 
 def test_what_was_not_run_or_not_stated_says_so():
@@ -527,6 +567,15 @@ def test_every_experiment_of_a_paper_has_a_sound_recipe(name):
         for quick in (False, True):
             recipe = experiment.settings(quick=quick, seed=1)
             assert recipe.seed == 1
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_two_figures_of_one_run_have_the_same_settings(name):
+    by_id = {experiment.id: experiment for experiment in experiments(name)}
+    for experiment in by_id.values():
+        for quick in (False, True):
+            own, other = (e.settings(quick=quick, seed=1) for e in (experiment, by_id[experiment.recorded_as]))
+            assert essence(own) == essence(other), experiment.id
 
 
 @pytest.mark.parametrize("name", PAPERS)

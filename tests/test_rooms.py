@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "sordino"
-RUNNING = {"coordinator", "wiring", "course", "journal", "serving", "runs", "audits", "flower", "web", "deploy", "cli"}
+RUNNING = {
+    "coordinator", "wiring", "course", "journal", "serving", "runs", "audits", "flower", "web", "deploy", "cli",
+    "reproduce",
+}  # fmt: skip
 ABOVE_LEARNING = {"methods", "channels", "shuffler", "client", "fleets", "report", "recipe", *RUNNING}
 FORBIDDEN = {
     "privacy": {"mechanisms", "learning", *ABOVE_LEARNING},
@@ -15,7 +18,7 @@ FORBIDDEN = {
     "methods": {"channels", "shuffler", "client", "fleets", "report", *RUNNING},
     "channels": {"shuffler", "client", "fleets", "report", *RUNNING},
     "shuffler": {"learning", "fleets", "report", "recipe", *RUNNING},
-    "client": {"fleets", "report", "reproduce", *RUNNING - {"wiring"}},
+    "client": {"fleets", "report", *RUNNING - {"wiring"}},
     "fleets": {"report", *RUNNING - {"flower"}},  # how Flower carries messages is written down beside the app
     "recipe": {"methods", "channels", "client", "fleets", "report", *RUNNING},
     "report": {"mechanisms", "learning", "methods", "channels", "client", "fleets", *RUNNING},
@@ -40,3 +43,10 @@ def test_a_room_knows_nothing_of_those_above_it(room):
     assert files
     for path in files:
         assert not imported_rooms(path) & FORBIDDEN[room], path.name
+
+
+def test_no_recipe_needs_the_reproduction():
+    """What a recipe names is loaded wherever it runs."""
+    recipes = sorted((SOURCE / "recipes").glob("*.toml"))
+    assert recipes
+    assert not [path.name for path in recipes if "sordino.reproduce" in path.read_text()]

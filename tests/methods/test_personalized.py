@@ -16,6 +16,7 @@ from sordino.coordinator import Coordinator, Round
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import SimulatedFleet
 from sordino.learning.cohort import ClientData
+from sordino.learning.unit_interval import UNIT, unit_interval
 from sordino.mechanisms import Box, Gaussian, RandomizedSign
 from sordino.methods.interface import Bench, ClientState, Cohort, State
 from sordino.methods.personalized import ANNOUNCED, ORDER, PersonalizedLdpFl, Selection, rhos
@@ -25,7 +26,6 @@ from sordino.privacy.guarantee import SERVER, Adjacency, Pure, Release
 from sordino.privacy.statement import Statement
 from sordino.randomness import Keystream
 from sordino.recipe import Recipe, RecipeInvalid, shipped
-from sordino.reproduce.papers.personalized import UNIT, unit_interval
 from sordino.runs import _work, run
 from sordino.wiring import wire
 from tests.engine.tiny import TINY, VALUES

@@ -323,7 +323,7 @@ def _quick_rows(todo: Sequence[Experiment], records: Records) -> list[Row]:
     found = []
     for experiment in todo:
         asked = essence(experiment.settings(quick=True, seed=1))
-        own = (record for record in records.of(experiment.id, quick=True) if record.fingerprint == asked)
+        own = (record for record in records.of(experiment.recorded_as, quick=True) if record.fingerprint == asked)
         found.append(Row(experiment, tuple(own)))
     return found
 

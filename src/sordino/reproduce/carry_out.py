@@ -33,7 +33,7 @@ class Turn:
     @property
     def name(self) -> str:
         """Of its folder."""
-        return f"{self.experiment.id}{'-quick' if self.quick else ''}-{self.seed}"
+        return f"{self.experiment.recorded_as}{'-quick' if self.quick else ''}-{self.seed}"
 
     def settings(self) -> Recipe:
         """Its recipe."""
@@ -115,7 +115,7 @@ def _carried_out(
 ) -> Tidings:
     recipe = turn.settings()
     end = Tidings(turn, "done")
-    if records.has(turn.experiment.id, turn.seed, turn.quick, essence(recipe)):
+    if records.has(turn.experiment.recorded_as, turn.seed, turn.quick, essence(recipe)):
         end = Tidings(turn, "recorded before")
     elif (why := absent.why(recipe)) is not None:
         end = Tidings(turn, "skipped", why)
@@ -156,7 +156,7 @@ def record(experiment: Experiment, seed: int, quick: bool, recipe: Recipe, outco
     curve = [(r.round, r.accuracy) for r in outcome.rounds if r.accuracy is not None]
     reports = sum(r.reported for r in outcome.rounds)
     return Record(
-        experiment.id,
+        experiment.recorded_as,
         seed,
         quick,
         essence(recipe),

@@ -48,6 +48,13 @@ class Experiment:
     instead: tuple[str, str] = ("", "")  #: of another reading: the experiment that it stands beside, and its name
     curves: str = ""  #: experiments that share it make one plot, over rounds
     line: str = ""  #: its name there; `what` if left out
+    said: str = ""  #: how the paper puts its figure, where it is no plain number
+    same_run: str = ""  #: the experiment whose run it is too: the same settings, of which the paper states two figures
+
+    @property
+    def recorded_as(self) -> str:
+        """The name that its runs have in the records."""
+        return self.same_run or self.id
 
     def settings(self, *, quick: bool, seed: int) -> Recipe:
         """The recipe of one run."""
@@ -59,7 +66,9 @@ class Experiment:
 
     def _after(self, round: int, figure: float) -> Experiment:
         what = f"{self.what}, after round {round}"
-        return replace(self, what=what, figure=figure, at=round, earlier=(), group="", x=None, also=(), note="")
+        return replace(
+            self, what=what, figure=figure, said="", at=round, earlier=(), group="", x=None, also=(), note=""
+        )
 
 
 @dataclass(frozen=True)
@@ -72,6 +81,7 @@ class Gain:
     figure: float
     where: str = ""
     fitted: bool = False  #: as of an experiment
+    private: str = ""  #: the experiment whose epsilons it shows; the first of its pairs if left out
 
 
 def gains(paper: str) -> tuple[Gain, ...]:

@@ -32,7 +32,7 @@ def merge(source: Records, into: Records, asked: Sequence[Experiment], *, quick:
     """Take over the records of these experiments, each once; what was recorded with other settings is refused."""
     if not source.path.read_bytes().endswith(b"\n"):
         raise InvalidInput(f"{source.path}: the last line is not whole. Copy the file again")
-    asked_for = {experiment.id: essence(experiment.settings(quick=quick, seed=1)) for experiment in asked}
+    asked_for = {experiment.recorded_as: essence(experiment.settings(quick=quick, seed=1)) for experiment in asked}
     every = list(source.lines())
     own = [record for record in every if record.quick == quick]
     refusals = [(record, _unfit(record, asked_for.get(record.experiment))) for record in own]

@@ -127,6 +127,7 @@ EXPERIMENTS = (
         f"{RECIPE}-basic",
         quick=(*QUICK, "rounds.count=10"),
         figure=10.0,
+        said="below 10",
         where="section 4.1, Figure 3",
         seeds=3,
         priority=1,
