@@ -612,3 +612,9 @@ def test_the_table_of_gains_counts_runs_with_the_settings_of_today_alone(tmp_pat
     assert "| digits, IID: {1, 1, 10} | 25.0 |" in personalized.more(records)
     records.add(record(name, 1, 0.75, fingerprint="of other settings"))
     assert "| digits, IID: {1, 1, 10} | not run |" in personalized.more(records)
+
+
+def test_the_table_over_beta_has_the_recipes_own_in_its_place():
+    for case in personalized.CASES:
+        if case.id in personalized.BY_BETA:
+            assert Recipe.load(case.recipe).settings()["split.beta"] == personalized.RECIPES_BETA

@@ -85,7 +85,7 @@ def stated(federation: Federation, spent: Sequence[Spent], rounds: int) -> State
 def _caveats(recipe: Recipe, held: int) -> tuple[str, ...]:
     """What a statement must say of a number of rounds that was not fixed in advance."""
     rounds = recipe.rounds
-    if not (rounds.patience or rounds.target_accuracy):
+    if not rounds.may_stop_early:
         return ()
     fixed = f"The figures are those of {held} {'round' if held == 1 else 'rounds'} fixed in advance"
     if rounds.stop_on == "validation":

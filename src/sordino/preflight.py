@@ -593,12 +593,11 @@ def of_federation(
 
 def _stopping(recipe: Recipe) -> str:
     """What looking at private examples to decide when to stop tells: nothing that any figure has in it."""
-    rounds = recipe.rounds
-    if not (rounds.patience or rounds.target_accuracy) or rounds.stop_on == "test":
+    if not recipe.rounds.may_stop_early or recipe.rounds.stop_on == "test":
         return ""
     return (
         "when to stop is decided by examples that clients set aside: a release of its own, without noise, of which "
-        'nothing is proven (rounds.stop_on = "test" with a public test set tells nothing)'
+        'nothing is proven (rounds.stop_on = "test" looks at none of them)'
     )
 
 

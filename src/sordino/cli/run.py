@@ -561,13 +561,10 @@ def _comparison_as_json(comparison: Comparison, page: Path, table: Path) -> dict
 
 
 def _proven(group: Group) -> str:
-    """What the first view of a group's statements has, never without what may change and who is looking."""
+    """What the first view of a group's statements has, never without its terms."""
     from sordino.report.stated import span
 
-    if not group.views:
-        return "no statement"
-    view = group.views[0]
-    return f"{span(view.proven)} ({view.adjacency}, {view.adversary})"
+    return f"{span(group.views[0].proven)} ({group.views[0].terms})" if group.views else "no statement"
 
 
 def _print_comparison(comparison: Comparison) -> None:
@@ -577,8 +574,9 @@ def _print_comparison(comparison: Comparison) -> None:
 
     table = Table(title="Comparison", title_justify="left")
     table.add_column("setting", overflow="fold")
-    for column in ("accuracy", "runs", "rounds", "proven epsilon"):
+    for column in ("accuracy", "runs", "rounds"):
         table.add_column(column, justify="right")
+    table.add_column("proven epsilon", overflow="fold")
     for group in comparison.groups:
         spread = group.accuracy
         accuracy = (

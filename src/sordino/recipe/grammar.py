@@ -1261,6 +1261,11 @@ class Rounds(Part):
         default=0.0, description="seconds a round, or each step of a secure sum, may wait (0: no limit)"
     )
 
+    @property
+    def may_stop_early(self) -> bool:
+        """Whether what a model scores may end the run."""
+        return bool(self.patience or self.target_accuracy)
+
 
 class Evaluation(Part):
     """When the model is evaluated."""

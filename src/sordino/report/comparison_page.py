@@ -79,7 +79,7 @@ def _spread_words(comparison: Comparison) -> Markup:
 
 def _main_table(comparison: Comparison) -> Markup:
     keys = _key_columns(comparison)
-    terms = {_terms(group.views[0]) for group in comparison.groups if group.views}
+    terms = {group.views[0].terms for group in comparison.groups if group.views}
     common = f" ({next(iter(terms))})" if len(terms) == 1 else ""
     named = [comparison.short(key) for key in keys] or ["setting"]
     head = [*named, "accuracy", "runs", "rounds", "a round", "up", "down", f"proven epsilon{common}", "claimed epsilon"]
@@ -116,17 +116,12 @@ def _mean(spread: Spread | None, words: Callable[[float], str]) -> str:
     return "" if spread is None else words(spread.mean)
 
 
-def _terms(view: View) -> str:
-    """The words without which the figures of a view mean nothing."""
-    return f"adjacency {view.adjacency}, against {view.adversary}, {deltas(view.deltas)}"
-
-
 def _leading_figures(group: Group, common: bool) -> list[object]:
     """Proven and claimed epsilon of the first view, whose terms stand in the head of the table or beside the figure."""
     if not group.views:
         return ["no statement", ""]
     view = group.views[0]
-    beside = None if common else element("span", f" ({_terms(view)})", class_="quiet")
+    beside = None if common else element("span", f" ({view.terms})", class_="quiet")
     if view.claimed is None:
         return [join([span(view.proven), beside]), "no claim"]
     claim = element("span", f" ({_claim_terms(view)})", class_="quiet")
@@ -229,7 +224,7 @@ def _number(value: Any) -> float | None:
 
 def _accuracy_by_proof(comparison: Comparison) -> Markup | None:
     """What privacy costs: accuracy against the proven epsilon of the view that all statements begin with."""
-    terms = {_terms(group.views[0]) for group in comparison.groups if group.views}
+    terms = {group.views[0].terms for group in comparison.groups if group.views}
     if len(terms) != 1:
         return None
 

@@ -200,6 +200,11 @@ class View:
         return tuple(dict.fromkeys(row.verdict for row in self.rows))
 
     @property
+    def terms(self) -> str:
+        """The words without which its proven figures mean nothing."""
+        return f"adjacency {self.adjacency}, against {self.adversary}, {deltas(self.deltas)}"
+
+    @property
     def meaningless(self) -> bool:
         """Whether some client's proven epsilon protects it from nothing worth speaking of."""
         return self.proven[1] > NO_MEANINGFUL_PROTECTION
