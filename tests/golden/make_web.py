@@ -309,6 +309,8 @@ def accounts() -> list[dict[str, Any]]:
         (Budget(4.0, 1e-4, "proven", added), [(added, sampled)], None),
         (Budget(4.0, 1e-4, "proven", exchanged), [(exchanged, sampled)], None),
         (Budget(3.0, 1e-5, "proven", added), [(added, PoissonGaussian(1.0, 5.0, 2))], None),
+        (Budget(4.0, 1e-4, "proven", added), [(added, PoissonGaussian(0.2, 1.7, 5, 0.05, 3e-6))], None),
+        (Budget(3.0, 1e-5, "proven", added), [(added, PoissonGaussian(1.0, 5.0, 2, 1e-3, 2e-7))], None),
         (Budget(3.0, 1e-5, "proven", client), [(added, sampled)], None),
         (Budget(1.0, 0.0, "proven", client), [(client, Pure(0.1))], None),
         (Budget(8.0, 1e-5, "proven", client), [(client, Pure(0.01, 30))], None),

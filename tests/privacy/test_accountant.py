@@ -315,6 +315,19 @@ def test_sampling_everything_is_a_plain_gaussian() -> None:
     assert epsilon(whole, 1e-5) == pytest.approx(epsilon(Gaussian(1.5), 1e-5))
 
 
+@pytest.mark.parametrize("q", [0.1, 1.0])
+def test_the_slack_of_sampled_noise_counts_as_that_of_a_gaussian(q: float) -> None:
+    ideal, slack = PoissonGaussian(q, 2.0, 10), PoissonGaussian(q, 2.0, 10, eta=0.01, tau=2e-6)
+    plain = compose([ideal] * 3, adjacency=ADD_REMOVE)
+    loose = compose([slack] * 3, adjacency=ADD_REMOVE)
+    assert loose.epsilon(1e-5) == pytest.approx(plain.epsilon(1e-5 - 6e-6) + 0.03, rel=1e-9)
+    assert loose.delta(2.0) == pytest.approx(plain.delta(1.97) + 6e-6, rel=1e-9)
+    assert loose.epsilon(6e-6) == math.inf
+    mixed = [slack, Gaussian(0.5, eta=0.02, tau=1e-6), Pure(0.1, 5)]
+    bare = [ideal, Gaussian(0.5), Pure(0.1, 5)]
+    assert compose(mixed).epsilon(1e-5) == pytest.approx(compose(bare).epsilon(1e-5 - 3e-6) + 0.03, rel=1e-9)
+
+
 def test_mixtures_lie_between_their_parts_and_their_sum() -> None:
     mixed = compose([Pure(0.1)] * 50 + [Gaussian(0.5), PoissonGaussian(0.02, 2.0, 100)], adjacency=ADD_REMOVE)
     pure, noisy = compose([Pure(0.1)] * 50).epsilon(1e-5), epsilon(Gaussian(0.5), 1e-5)
@@ -467,6 +480,25 @@ def test_sampled_gaussian_is_enforced_by_the_renyi_filter() -> None:
     assert state.after(release(PoissonGaussian(0.01, 1.1, 10**6), adjacency=ADD_REMOVE)).permits is False
 
 
+@pytest.mark.parametrize("q", [0.01, 1.0])
+def test_the_slack_of_sampled_noise_is_enforced(q: float) -> None:
+    budget = Budget(8.0, delta=1e-5, adjacency=ADD_REMOVE)
+
+    def spent(*losses: Loss) -> float:
+        state = Account.opening(budget)
+        for loss in losses:
+            state = state.after(release(loss, adjacency=ADD_REMOVE))
+        return state.spent
+
+    bare, eta = PoissonGaussian(q, 20.0, 10), PoissonGaussian(q, 20.0, 10, eta=0.01)
+    assert spent(bare) + 0.003 < spent(eta) < spent(bare) + 0.06
+    assert spent(eta, eta) > spent(bare, bare) + 0.006
+    if q < 1:
+        assert spent(eta, eta) == pytest.approx(spent(bare, bare) + 0.02, rel=1e-9)
+    assert spent(PoissonGaussian(q, 20.0, 10, tau=0.5e-6), Gaussian(0.01, tau=0.5e-6)) < 8
+    assert spent(PoissonGaussian(q, 20.0, 10, tau=0.6e-6), Gaussian(0.01, tau=0.5e-6)) == math.inf
+
+
 def test_taus_have_their_own_share_of_delta() -> None:
     budget = Budget(1.0, delta=1e-5)
     assert account(budget, Gaussian(0.01, tau=1e-6)).permits
@@ -601,7 +633,7 @@ extreme_losses = st.one_of(
     st.builds(Gaussian, extreme, extreme, st.floats(0, 2)),
     st.builds(RandomizedBit, st.integers(1, 2**31), st.integers(1, 10**12)),
     st.builds(PoissonGaussian, st.sampled_from([1e-300, 0.5, 1.0]), st.sampled_from([1e-300, 1e-3, 1e300]),
-              st.sampled_from([1, 10**15])),
+              st.sampled_from([1, 10**15]), st.just(0.0) | extreme, st.floats(0, 2)),
 )  # fmt: skip
 
 

@@ -40,9 +40,10 @@ losses = st.one_of(
     st.builds(Metric, nonnegative, nonnegative, st.integers(1, 10**9)),
     st.builds(RandomizedBit, st.integers(1, 2**31), st.integers(1, 10**9)),
     st.builds(Gaussian, nonnegative, nonnegative, nonnegative),
-    st.builds(PoissonGaussian, st.floats(1e-9, 1), st.floats(1e-9, 1e9), st.integers(1, 10**6)),
+    st.builds(PoissonGaussian, st.floats(1e-9, 1), st.floats(1e-9, 1e9), st.integers(1, 10**6),
+              nonnegative, nonnegative),
     st.builds(Infinite, st.text(min_size=1)),
-)
+)  # fmt: skip
 adversaries = st.one_of(
     st.sampled_from([SERVER, MODEL_READER]), st.integers(1, 10**6).map(shuffled), st.integers(1, 10**6).map(summed)
 )
@@ -72,6 +73,15 @@ def test_releases_survive_json_and_equal_ones_give_equal_bytes(release: Release)
     assert json.loads(text)["type"] == "Release"
 
 
+def test_sampled_noise_written_before_it_had_slack_is_still_read() -> None:
+    loss = PoissonGaussian(0.1, 2.0, 10)
+    text = to_json(Guarantee(SERVER, Adjacency.CLIENT, loss, "b"))
+    packed = json.loads(text)
+    del packed["loss"]["eta"], packed["loss"]["tau"]
+    assert from_json(json.dumps(packed)).loss == loss
+    assert to_json(from_json(json.dumps(packed))) == text
+
+
 @given(st.builds(Budget, st.floats(1e-9, 1e9), st.floats(0, 0.99), st.sampled_from(["proven", "claimed"]),
                  st.sampled_from(Adjacency), adversaries))  # fmt: skip
 def test_budgets_survive_json(budget: Budget) -> None:
@@ -89,6 +99,7 @@ def test_descriptions_are_frozen_and_hashable() -> None:
 def test_figures_must_be_finite_and_nonnegative(bad: Any) -> None:
     for make in (lambda: Pure(bad), lambda: Metric(bad, 1.0), lambda: Metric(1.0, bad), lambda: Gaussian(bad),
                  lambda: Gaussian(1.0, bad), lambda: Gaussian(1.0, 0.0, bad), lambda: Claim(bad, 0.0, "x"),
+                 lambda: PoissonGaussian(0.5, 1.0, 1, bad), lambda: PoissonGaussian(0.5, 1.0, 1, 0.0, bad),
                  lambda: Budget(bad)):  # fmt: skip
         with pytest.raises(InvalidInput):
             make()

@@ -331,11 +331,14 @@ def compose(losses: Iterable[Loss], *, adjacency: Adjacency = Adjacency.CLIENT) 
                 mu_squared.append(mu * mu)
                 etas.append(eta)
                 taus.append(tau)
-            case PoissonGaussian(q, sigma, steps) if _samples(loss):
-                sampled[q, sigma] += steps
-            case PoissonGaussian():
-                mu = _unsampled_mu(loss, adjacency)
-                mu_squared.append(mu * mu)
+            case PoissonGaussian(q, sigma, steps, eta, tau):
+                etas.append(eta)
+                taus.append(tau)
+                if _samples(loss):
+                    sampled[q, sigma] += steps
+                else:
+                    mu = _unsampled_mu(loss, adjacency)
+                    mu_squared.append(mu * mu)
             case _:
                 raise _unknown(loss)
     return Composed(
@@ -617,8 +620,10 @@ class Account:
       mu of a randomised bit, 2 Phi^-1(e^eps / (1 + e^eps)). Sampled Gaussian steps do not.
     - C: the sum of Renyi divergences at one order stays below what meets the limit at 2/5 of delta.
 
-    B and C set aside another tenth of delta each for the taus of integer samplers; etas are folded into mu (see
-    `_absorb_slack`). A trade between mu, eta and tau decided on the way would not be a filter.
+    B and C set aside another tenth of delta each for the taus of integer samplers. Etas are folded into mu (see
+    `_absorb_slack`); those of sampled steps are added to the Renyi divergence, because its moment of order a is the
+    integral of a (a - 1) e^((a - 1) epsilon) delta(epsilon), and moving a curve by eta multiplies that by
+    e^((a - 1) eta). A trade between mu, eta and tau decided on the way would not be a filter.
 
     `spent` is the smallest of the three. Taking the smallest is sound: sums only grow, so a transcript that ends with
     filter X still permitting had X permitting all along, and there the interaction looks like one guarded by X alone.
@@ -760,11 +765,11 @@ def _loss_cost(loss: Loss, adjacency: Adjacency, order: float | None) -> Cost:
             return _pure_cost(_decimal(math.nextafter(bit_epsilon(t_min), math.inf)), count, order)
         case Gaussian(mu, eta, tau):
             return _gaussian_cost(mu, eta, tau, order)
-        case PoissonGaussian() if not _samples(loss):
-            return _gaussian_cost(_unsampled_mu(loss, adjacency), 0.0, 0.0, order)
-        case PoissonGaussian(q, sigma, steps):
+        case PoissonGaussian(_, _, _, eta, tau) if not _samples(loss):
+            return _gaussian_cost(_unsampled_mu(loss, adjacency), eta, tau, order)
+        case PoissonGaussian(q, sigma, steps, eta, tau):
             renyi = math.inf if order is None else _up(_sampled_renyi(q, sigma, order, adjacency))
-            return Cost(math.inf, math.inf, steps * renyi)
+            return Cost(math.inf, math.inf, _plus(steps * renyi, _decimal(eta)), _decimal(tau))
         case _:
             raise _unknown(loss)
 

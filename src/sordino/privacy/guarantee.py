@@ -155,11 +155,17 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class PoissonGaussian:
-    """`steps` Gaussian releases of noise multiplier sigma, each on a fresh Poisson sample with probability q."""
+    """`steps` Gaussian releases of noise multiplier sigma, each on a fresh Poisson sample with probability q.
+
+    `eta` and `tau` are the slack of an integer sampler, in all of the steps together: every event is at most as likely
+    as delta_ideal(epsilon - eta) + tau allows, for every epsilon, where ideal are all steps with real Gaussian noise.
+    """
 
     q: float
     sigma: float
     steps: int
+    eta: float = 0.0
+    tau: float = 0.0
 
     def __post_init__(self) -> None:
         if not (isinstance(self.q, (int, float)) and 0 < self.q <= 1):
@@ -167,6 +173,8 @@ class PoissonGaussian:
         if not (isinstance(self.sigma, (int, float)) and math.isfinite(self.sigma) and self.sigma > 0):
             raise InvalidInput(f"sigma must be a finite number > 0, got {self.sigma!r}")
         _positive_count("steps", self.steps)
+        _finite_nonnegative("eta", self.eta)
+        _finite_nonnegative("tau", self.tau)
 
 
 @dataclass(frozen=True)

@@ -149,12 +149,13 @@ function lossCost(loss: StatedLoss, adjacency: string, order: number | null): Co
     case "Gaussian":
       return gaussianCost(loss.mu, loss.eta, loss.tau, order);
     case "PoissonGaussian": {
+      const { eta = 0, tau = 0 } = loss; // older pages wrote none
       const [reach, divergence] = adjacencyOf(adjacency) === "record-add-remove" ? [1, addedOrRemoved] : [2, exchanged];
       if (!(loss.q >= 1e-12 && loss.q < 1 && loss.sigma >= 1e-3 && loss.sigma <= 1e6)) {
-        return gaussianCost((Math.sqrt(loss.steps) * reach) / loss.sigma, 0, 0, order);
+        return gaussianCost((Math.sqrt(loss.steps) * reach) / loss.sigma, eta, tau, order);
       }
       const renyi = order === null ? null : up(divergence(loss.q, loss.sigma, order));
-      return { ...UNPROVEN, renyi: times(renyi, loss.steps) };
+      return { ...UNPROVEN, renyi: plus(times(renyi, loss.steps), decimal(eta)), tau: decimal(tau) };
     }
     default:
       throw new Error("no accounting is known for this loss");

@@ -30,7 +30,7 @@ type Own = OwnRelease["guarantees"];
 function privately({ training }: Task, noise: number | null): Own {
   if (training.kind !== "private") throw new Error("not private training");
   const loss: StatedLoss = {
-    type: "PoissonGaussian", q: training.rate, sigma: chosenNoise(training.noise, noise), steps: training.steps,
+    type: "PoissonGaussian", q: training.rate, sigma: chosenNoise(training.noise, noise), steps: training.steps, eta: 0, tau: 0,
   };
   return ["record-add-remove", "record-replace"].map((adjacency) => ({ adversary: "server", adjacency, loss }));
 }

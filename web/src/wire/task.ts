@@ -75,7 +75,7 @@ export type StatedLoss =
   | { type: "Metric"; alpha: number; distance: number; count: number }
   | { type: "RandomizedBit"; t_min: number; count: number }
   | { type: "Gaussian"; mu: number; eta: number; tau: number }
-  | { type: "PoissonGaussian"; q: number; sigma: number; steps: number }
+  | { type: "PoissonGaussian"; q: number; sigma: number; steps: number; eta?: number; tau?: number }
   | { type: "Infinite"; why: string };
 
 export interface Guarantee {
