@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from sordino import TwoPoint
 from sordino.cli import app
-from sordino.privacy.guarantee import Budget, Release
+from sordino.privacy.guarantee import Budget, Destination, Release
 from sordino.privacy.ledger import Standing, admit
 
 TWO_POINT = ("--mechanism", "two-point", "--values", "650", "--rounds", "10", "--epsilon", "50")
@@ -30,7 +30,7 @@ def test_a_planned_parameter_is_admitted_by_the_ledger_for_exactly_that_many_rou
     guarantee = TwoPoint(row["parameter"]["value"]).guarantee(values=650)
     standing = Standing.opening(Budget(50.0, 1e-5))
     for number in range(10):
-        standing = admit(standing, Release(str(number), "data", "update", (guarantee,)))
+        standing = admit(standing, Release(str(number), "data", "update", (guarantee,)), Destination("f"))
     assert standing.spent == pytest.approx(row["all_rounds"]["ledger"])
     assert row["all_rounds"]["statement"] < row["all_rounds"]["ledger"] <= 50
 

@@ -14,7 +14,7 @@ import pytest
 from sordino.mechanisms import Box, Exponential, IntegerRange, L1Ball, Laplace, Mechanism, Piecewise
 from sordino.privacy import accountant
 from sordino.privacy.accountant import equal_bits_epsilon
-from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Guarantee, Metric, Pure, Release
+from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Destination, Guarantee, Metric, Pure, Release
 from sordino.privacy.ledger import Standing, admit
 from sordino.privacy.planning import largest
 
@@ -145,7 +145,7 @@ def upload(epsilon: float, number: int = 0) -> Release:
 def test_a_budget_without_delta_counts_the_plain_sum() -> None:
     standing = Standing.opening(Budget(200.0))
     for number in range(3):
-        standing = admit(standing, upload(0.1, number))
+        standing = admit(standing, upload(0.1, number), Destination("f"))
     assert standing.spent == pytest.approx(195, rel=1e-4)
 
 

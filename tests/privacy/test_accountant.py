@@ -40,6 +40,7 @@ from sordino.privacy.guarantee import (
     Budget,
     Claim,
     Derived,
+    Destination,
     Gaussian,
     Guarantee,
     Infinite,
@@ -662,3 +663,40 @@ def test_a_claim_for_a_whole_schedule_is_spent_once() -> None:
     assert account.permits
     other = Claim(0.5, 0.0, "another", covers="schedule")
     assert not account.after(Release("x", "data", "w", (guarantee,), other)).permits
+
+
+def test_a_claim_for_a_schedule_is_spent_again_in_another_federation() -> None:
+    claim = Claim(0.5, 0.0, "eps for all rounds", covers="schedule")
+    one = release(Pure(5.0), claimed=claim)
+    account = Account.opening(Budget(limit=1.0, basis="claimed"))
+    for federation in range(50):
+        for _ in range(10):
+            account = account.after(one, Destination(f"federation {federation}"))
+        assert account.spent == 0.5 * (federation + 1)
+        assert account.permits == (federation < 2)
+
+
+ADVERSARIES = [SERVER, MODEL_READER, *map(shuffled, (1, 99, 100)), *map(summed, (1, 7, 8))]
+
+
+@pytest.mark.parametrize("given", ADVERSARIES, ids=str)
+@pytest.mark.parametrize("wanted", ADVERSARIES, ids=str)
+def test_what_holds_against_an_adversary_pays_from_budgets_against_that_one_or_a_weaker_one(
+    given: Adversary, wanted: Adversary
+) -> None:
+    weaker = given == SERVER or (given.kind == wanted.kind and (given.parties or 0) <= (wanted.parties or 0))
+    claimed = release(Pure(5.0), claimed=Claim(0.5, 0.0, "eps", adversary=given))
+    account = Account.opening(Budget(1.0, basis="claimed", adversary=wanted)).after(claimed)
+    assert account.spent == (0.5 if weaker else math.inf)
+    for pinned in (False, True):
+        reliable = {"shuffled": False, "summed": pinned}.get(given.kind, True)
+        proven = Account.opening(Budget(1.0, adversary=wanted))
+        spent = proven.after(release(Pure(0.5), adversary=given), Destination("f", pinned)).spent
+        assert spent == (0.5 if weaker and reliable else math.inf)
+
+
+def test_a_claim_about_a_smaller_change_pays_nothing_for_a_larger_one() -> None:
+    claimed = release(Pure(5.0), claimed=Claim(0.5, 0.0, "eps", Adjacency.COORDINATE))
+    assert Account.opening(Budget(1.0, basis="claimed")).after(claimed).spent == math.inf
+    budget = Budget(1.0, basis="claimed", adjacency=Adjacency.COORDINATE)
+    assert Account.opening(budget).after(claimed).spent == 0.5

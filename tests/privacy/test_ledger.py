@@ -33,11 +33,13 @@ from sordino.privacy.guarantee import (
     Budget,
     Claim,
     Derived,
+    Destination,
     Gaussian,
     Guarantee,
     Infinite,
     Pure,
     Release,
+    shuffled,
     summed,
 )
 from sordino.privacy.ledger import (
@@ -256,6 +258,31 @@ def test_claimed_budgets_need_consent_and_count_claims(path: Path) -> None:
         ledger.withdraw_claimed("wards")
         with pytest.raises(ConsentMissing, match="claimed epsilons"):
             ledger.record(key(2), unproven("d", claimed=Claim(0.1, 0.0, "eps = 0.1")), b"3")
+
+
+def test_a_claimed_budget_is_not_bypassed_by_renaming_the_federation(path: Path) -> None:
+    claim = Claim(0.5, 0.0, "eps = 0.5 for all rounds", covers="schedule")
+    with Ledger.create(path) as ledger:
+        ledger.allow_claimed("wards")
+        ledger.set_budget("wards", Budget(limit=1.0, basis="claimed"))
+        for federation in ("a", "b"):
+            for round in range(10):
+                where = ReportKey("wards", federation, round, "ab")
+                ledger.record(where, unproven(f"{federation}{round}", claimed=claim), b"1")
+        assert ledger.standing("wards").spent == 1.0
+        with pytest.raises(BudgetExceeded):
+            ledger.record(ReportKey("wards", "c", 0, "ab"), unproven("c0", claimed=claim), b"1")
+    with Ledger.open(path) as again:  # the same from the file
+        assert again.standing("wards").spent == 1.0
+
+
+def test_a_claim_about_a_shuffler_pays_nothing_from_a_budget_against_the_server(path: Path) -> None:
+    claim = Claim(0.5, 0.0, "eps", adversary=shuffled(100))
+    with Ledger.create(path) as ledger:
+        ledger.allow_claimed("wards")
+        ledger.set_budget("wards", Budget(limit=1.0, basis="claimed"))
+        with pytest.raises(ConsentMissing):
+            ledger.record(key(0), unproven("a", claimed=claim), b"1")
 
 
 def test_decisions_of_the_owner_are_entries_of_the_chain(ledger: Ledger) -> None:
@@ -724,11 +751,11 @@ def test_entries_hold_everything_about_a_release(path: Path, ledger: Ledger) -> 
 
 def test_the_rules_are_one_function() -> None:
     standing = Standing.opening(Budget(limit=0.5))
-    assert admit(standing, pure("a", 0.5)).left == 0
+    assert admit(standing, pure("a", 0.5), Destination("f")).left == 0
     with pytest.raises(BudgetExceeded):
-        admit(standing, pure("a", 0.6))
+        admit(standing, pure("a", 0.6), Destination("f"))
     with pytest.raises(BudgetExceeded, match="no budget"):
-        admit(Standing(), pure("a", 0.1))
+        admit(Standing(), pure("a", 0.1), Destination("f"))
 
 
 def test_in_a_cohort_those_who_must_decline_come_back_and_the_others_spend() -> None:

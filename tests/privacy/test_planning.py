@@ -18,6 +18,7 @@ from sordino.privacy.guarantee import (
     Budget,
     Claim,
     Derived,
+    Destination,
     Gaussian,
     Guarantee,
     Infinite,
@@ -54,7 +55,7 @@ def admitted(budget, guarantee, most):
     standing = Standing.opening(budget)
     for number in range(most):
         try:
-            standing = admit(standing, Release(f"r{number}", "data", "update", (guarantee,)))
+            standing = admit(standing, Release(f"r{number}", "data", "update", (guarantee,)), Destination("f"))
         except BudgetExceeded:
             return number
     return most

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sordino.errors import InvalidInput
-from sordino.privacy.guarantee import Adjacency, Budget
+from sordino.privacy.guarantee import Adjacency, Budget, Destination
 from sordino.privacy.ledger import Consents, MemoryLedger, admit
 from sordino.recipe import Recipe
 from sordino.runs import run
@@ -64,7 +64,7 @@ def test_spending_is_what_a_ledger_counts():
     standing = MemoryLedger([budget], Consents()).standing(0)
     for plan, epsilon in zip(plans, told["epsilon"], strict=True):
         for release in parts.method.releases(plan)[0]:
-            standing = admit(standing, release)
+            standing = admit(standing, release, Destination("f"))
         assert epsilon == pytest.approx(standing.spent, rel=1e-12)
 
 

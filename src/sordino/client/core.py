@@ -45,7 +45,7 @@ from sordino.messages import Plan, answer_to
 from sordino.methods.interface import ClientState
 from sordino.methods.upload import Draw
 from sordino.privacy import history
-from sordino.privacy.guarantee import Derived, Release
+from sordino.privacy.guarantee import Derived, Destination, Release
 from sordino.privacy.history import Spent
 from sordino.privacy.ledger import Ledger, Released, ReportKey, Standing, admit, terms
 from sordino.privacy.statement import Statement
@@ -318,22 +318,26 @@ class Client:
     def _weighed(self, membership: Membership, agreed: bool) -> Offer:
         """The offer; refused where not even its beginning fits the owner's budget and consents."""
         schedule = [(round, self._as_recorded(membership, round, own)) for round, own in membership.schedule()]
-        fits, unprotected, refusal = self._foreseen(schedule)
+        fits, unprotected, refusal = self._foreseen(schedule, self._destination(membership))
         if refusal is not None and not fits and not agreed:
             raise refusal
         spent = tuple(Spent(round, (own,), ((0,),)) for round, own in membership.schedule())
         delta, rounds = self.settings.budget.delta or 1e-5, membership.recipe.rounds.count
         return Offer(membership.invitation, spent, delta, fits, rounds, unprotected, agreed)
 
+    def _destination(self, membership: Membership) -> Destination:
+        """Where this federation's releases go, as the ledger counts them."""
+        return Destination(membership.federation)
+
     def _foreseen(
-        self, schedule: Sequence[tuple[int, tuple[Release, ...]]]
+        self, schedule: Sequence[tuple[int, tuple[Release, ...]]], destination: Destination
     ) -> tuple[int, tuple[str, ...], SordinoError | None]:
         """How many rounds fit the budget, what of them has no proof, and what stops the first that does not fit."""
         standing, fits, kinds = self.standing, 0, dict[str, None]()
         for round, releases in schedule:
             for release in releases:
                 try:
-                    after = admit(standing, release)
+                    after = admit(standing, release, destination)
                 except (BudgetExceeded, ConsentMissing) as error:
                     return fits, tuple(kinds), error
                 if after.unprotected > standing.unprotected:
@@ -422,7 +426,7 @@ class Client:
         membership.check(step, plan)
         self._require_order(membership, plan, key)
         releases = self._as_recorded(membership, plan.round, membership.releases(plan))
-        self._require_affordable(releases)
+        self._require_affordable([(self._destination(membership), releases)])
         if plan.round == 0:
             return self._prepare(membership, plan, key, releases)
         state = self._state(membership)
@@ -487,11 +491,12 @@ class Client:
         if key.round < last:
             raise Refused(Reason.OUT_OF_ORDER, f"{_about(plan)} came after round {last} was answered")
 
-    def _require_affordable(self, releases: Sequence[Release]) -> None:
+    def _require_affordable(self, leaving: Sequence[tuple[Destination, Sequence[Release]]]) -> None:
         """Ask before any record is touched; the ledger asks again when it records."""
         standing = self.standing
-        for release in releases:
-            standing = admit(standing, release)
+        for destination, releases in leaving:
+            for release in releases:
+                standing = admit(standing, release, destination)
 
     def _note(self, key: ReportKey, releases: Sequence[Release]) -> None:
         self._answered.setdefault(key.federation, {})[key.round] = str(key.plan_hash)
@@ -610,7 +615,7 @@ class Client:
                     "from a backup. Another one beside it would show what has changed",
                 )
             self._require_order(membership, plan, key)
-            self._require_affordable(membership.releases(plan))
+            self._require_affordable([(self._destination(membership), membership.releases(plan))])
         elif known is None:
             raise Refused(
                 Reason.OUT_OF_ORDER,
@@ -753,7 +758,9 @@ class Client:
         loss = hashlib.sha256(" ".join(missing).encode()).hexdigest()
         lost = {federation: self._perhaps_lost(federation, loss) for federation in self._agreements.names()}
         try:
-            self._require_affordable([release for own in lost.values() for release in own])
+            self._require_affordable(
+                [(Destination(self._place_of_lost(name, loss).federation), own) for name, own in lost.items()]
+            )
         except (BudgetExceeded, ConsentMissing) as error:
             raise self._refused("to go on with an older ledger", error) from None
         stands_for = [*missing, *self._heads_beside(), *(head for line in self._lost_acceptances() for head in line)]

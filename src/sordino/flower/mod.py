@@ -33,7 +33,7 @@ from sordino.flower import require
 from sordino.mechanisms.influence import reach
 from sordino.mechanisms.interface import Mechanism
 from sordino.methods.upload import MAX_SAMPLES
-from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Infinite, Release, to_json
+from sordino.privacy.guarantee import SERVER, Adjacency, Destination, Guarantee, Infinite, Release, to_json
 from sordino.privacy.ledger import Ledger, ReportKey, admit
 from sordino.randomness import Keystream
 
@@ -256,7 +256,7 @@ class LocalPrivacy:
             stored = ledger.replay(key)
             if stored is not None:  # the same question gets the same answer, and nothing is computed for it
                 return Message(Parcel.decode(stored).content(), reply_to=message)
-            admit(ledger.standing(self.dataset), update)  # before any data is touched
+            admit(ledger.standing(self.dataset), update, Destination(key.federation))  # before any data is touched
         vector, told = self._answer(message, context, call_next, model)
 
         def draw() -> tuple[Sequence[Release], bytes]:

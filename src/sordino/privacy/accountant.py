@@ -29,13 +29,13 @@ from numpy.typing import NDArray
 from sordino.deferred import deferred
 from sordino.errors import InvalidInput, UnsupportedLoss
 from sordino.privacy.guarantee import (
-    MODEL_READER,
     SERVER,
     Adjacency,
     Adversary,
     Budget,
     Claim,
     Derived,
+    Destination,
     Gaussian,
     Guarantee,
     Infinite,
@@ -605,6 +605,7 @@ def _plus(a: _Amount, b: _Amount) -> _Amount:
     return math.inf if math.inf in (a, b) else a + b
 
 
+_ANYWHERE = Destination()
 _NO_COST = Cost()
 _UNPROVEN = Cost(math.inf, math.inf, math.inf)
 
@@ -641,7 +642,7 @@ class Account:
     order: float | None = None  #: of the Renyi filter, chosen from the budget alone; None where delta is 0
     cost: Cost = _NO_COST
     releases: frozenset[str] = frozenset()
-    schedules: frozenset[Claim] = frozenset()  #: claims made for whole schedules, each counted once
+    schedules: frozenset[tuple[str, Claim]] = frozenset()  #: claims for a federation's whole schedule, counted once
 
     @classmethod
     def opening(cls, budget: Budget) -> Account:
@@ -649,14 +650,15 @@ class Account:
         usable = budget.basis == "proven" and budget.delta > 0
         return cls(budget, _best_order(budget.limit, _share(budget)) if usable else None)
 
-    def after(self, release: Release) -> Account:
+    def after(self, release: Release, destination: Destination = _ANYWHERE) -> Account:
         """This account with one more release in it, whether or not the budget permits it: ask `permits`.
 
         The same id given twice is counted twice: sending the same bytes again is for the ledger to recognise.
         """
-        whole = release.claimed is not None and release.claimed.covers == "schedule"
-        schedules = self.schedules | {release.claimed} if release.claimed and whole else self.schedules
-        cost = self.cost + self._cost(release)
+        claim, schedules = release.claimed, self.schedules
+        if claim is not None and claim.covers == "schedule":
+            schedules = schedules | {(destination.federation, claim)}
+        cost = self.cost + self._cost(release, destination)
         return Account(self.budget, self.order, cost, self.releases | {release.id}, schedules)
 
     @property
@@ -697,7 +699,7 @@ class Account:
     def _taus_fit(self) -> bool:
         return self.cost.tau <= _decimal(self.budget.delta) / 10
 
-    def _cost(self, release: Release) -> Cost:
+    def _cost(self, release: Release, destination: Destination) -> Cost:
         match release.composition:
             case Derived(named):
                 if missing := sorted(set(named) - self.releases):
@@ -707,37 +709,58 @@ class Account:
                     )
                 return _NO_COST
             case Sequential() | ParallelByRecord():
-                return self._claimed_cost(release) if self.budget.basis == "claimed" else self._proven_cost(release)
+                claimed = self.budget.basis == "claimed"
+                return self._claimed_cost(release, destination) if claimed else self._proven_cost(release, destination)
             case _:
                 raise UnsupportedLoss(
                     f"release {release.id!r} composes in an unknown way, {release.composition!r}; known are "
                     "Sequential, ParallelByRecord and Derived"
                 )
 
-    def _claimed_cost(self, release: Release) -> Cost:
-        if release.claimed is None:
+    def _claimed_cost(self, release: Release, destination: Destination) -> Cost:
+        """A claim for a schedule is made once in each federation: another one's schedule is another schedule."""
+        claim = release.claimed
+        if claim is None or not _speaks_of(claim, self.budget):
             return _UNPROVEN
-        if release.claimed in self.schedules:
+        if (destination.federation, claim) in self.schedules:
             return _NO_COST
-        return Cost(pure=_decimal(release.claimed.epsilon), tau=_decimal(release.claimed.delta))
+        return Cost(pure=_decimal(claim.epsilon), tau=_decimal(claim.delta))
 
-    def _proven_cost(self, release: Release) -> Cost:
+    def _proven_cost(self, release: Release, destination: Destination) -> Cost:
         """Cheapest proof for each filter: every guarantee of a release is true, so each sum may use its best one."""
         costs = [_loss_cost(g.loss, g.adjacency, self.order) for g in release.guarantees]
-        usable = [c for c, g in zip(costs, release.guarantees, strict=True) if covers(g, self.budget)]
+        usable = [c for c, g in zip(costs, release.guarantees, strict=True) if covers(g, self.budget, destination)]
         if not usable:
             return _UNPROVEN
         approximate = min(usable, key=lambda c: (c.renyi, c.mu_squared, c.tau))
         return Cost(min(c.pure for c in usable), approximate.mu_squared, approximate.renyi, approximate.tau)
 
 
-def covers(guarantee: Guarantee, budget: Budget) -> bool:
-    """Whether a guarantee speaks of the budget's adversary and adjacency, or of stronger ones.
+def covers(guarantee: Guarantee, budget: Budget, destination: Destination = _ANYWHERE) -> bool:
+    """Whether a guarantee speaks of the budget's adversary and adjacency, or of stronger ones, and can be relied upon.
 
-    What holds against the server holds against everyone who sees less (post-processing). What holds for a shuffler or a
-    secure sum depends on others behaving well, which a client cannot check: never used for enforcement.
+    What holds behind a shuffler depends on others behaving well, which a client cannot check: never used for
+    enforcement. What holds in a secure sum is used where the keys of all others are pinned.
     """
-    return _sees_enough(guarantee.adversary, budget.adversary) and implies(guarantee.adjacency, budget.adjacency)
+    relies = {"shuffled": False, "summed": destination.pinned}.get(guarantee.adversary.kind, True)
+    against = holds_against(guarantee.adversary, budget.adversary)
+    return relies and against and implies(guarantee.adjacency, budget.adjacency)
+
+
+def _speaks_of(claim: Claim, budget: Budget) -> bool:
+    """Whether a claim is about the budget's adversary and adjacency, or about stronger ones."""
+    return holds_against(claim.adversary, budget.adversary) and implies(claim.adjacency, budget.adjacency)
+
+
+def holds_against(given: Adversary, wanted: Adversary) -> bool:
+    """Whether what holds against one adversary holds against another, who is the same or weaker.
+
+    The server sees everything, so what holds against it holds against everyone. Who knows of more clients behind the
+    shuffler, or of more honest ones in a sum, is weaker: what holds with 7 honest clients holds with 8.
+    """
+    if given in (SERVER, wanted):
+        return True
+    return given.kind == wanted.kind and (given.parties or 0) <= (wanted.parties or 0)
 
 
 def implies(given: Adjacency, wanted: Adjacency) -> bool:
@@ -745,10 +768,6 @@ def implies(given: Adjacency, wanted: Adjacency) -> bool:
     if given is wanted or given is Adjacency.CLIENT:
         return True
     return given is Adjacency.RECORD_REPLACE and wanted is Adjacency.LABEL
-
-
-def _sees_enough(given: Adversary, wanted: Adversary) -> bool:
-    return given == SERVER or (given == MODEL_READER and wanted == MODEL_READER)
 
 
 def _loss_cost(loss: Loss, adjacency: Adjacency, order: float | None) -> Cost:
@@ -849,5 +868,5 @@ def _up(value: float) -> _Amount:
 __all__ = [
     "Account", "Composed", "Cost", "Floats", "bit_epsilon", "compose", "connect_dots", "covers", "delta",
     "distribution_epsilon", "epsilon", "equal_bits_delta", "equal_bits_epsilon", "gaussian_delta", "gaussian_epsilon",
-    "gaussian_sigma", "implies", "mu_for", "on_grid", "renyi_epsilon", "two_point_distribution",
+    "gaussian_sigma", "holds_against", "implies", "mu_for", "on_grid", "renyi_epsilon", "two_point_distribution",
 ]  # fmt: skip

@@ -208,7 +208,8 @@ class Guarantee:
 class Claim:
     """A published formula, verbatim, with the figure it gives; never to be taken for a proof.
 
-    `covers` says whether the figure is for one release (and claims add up) or for a whole schedule (and is made once).
+    `covers` says whether the figure is for one release (and claims add up) or for a whole schedule (and is made once
+    for each federation).
     """
 
     epsilon: float
@@ -277,6 +278,18 @@ class Release:
 
 
 @dataclass(frozen=True)
+class Destination:
+    """Where a release goes: to which federation, and whether its secure sums are ones that the client can rely on.
+
+    `pinned` says that the owner's settings name the signing key of every other client, so that the server cannot make
+    up the others in a sum.
+    """
+
+    federation: str = ""
+    pinned: bool = False
+
+
+@dataclass(frozen=True)
 class Budget:
     """What a ledger enforces for one data set; never the same thing as a mechanism's epsilon.
 
@@ -290,6 +303,7 @@ class Budget:
     adversary: Adversary = SERVER
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "adjacency", as_adjacency(self.adjacency))
         if not (isinstance(self.limit, (int, float)) and math.isfinite(self.limit) and self.limit > 0):
             raise InvalidInput(f"a budget's limit must be a finite epsilon > 0, got {self.limit!r}")
         if not (isinstance(self.delta, (int, float)) and 0 <= self.delta < 1):
@@ -354,7 +368,7 @@ def from_json(text: str) -> Any:
 
 
 __all__ = [
-    "MODEL_READER", "SERVER", "Adjacency", "Adversary", "Budget", "Claim", "Composition", "Derived", "Gaussian",
-    "Guarantee", "Infinite", "Loss", "Metric", "ParallelByRecord", "PoissonGaussian", "Pure", "RandomizedBit",
-    "Release", "Sequential", "from_json", "shuffled", "summed", "to_json",
+    "MODEL_READER", "SERVER", "Adjacency", "Adversary", "Budget", "Claim", "Composition", "Derived",
+    "Destination", "Gaussian", "Guarantee", "Infinite", "Loss", "Metric", "ParallelByRecord", "PoissonGaussian", "Pure",
+    "RandomizedBit", "Release", "Sequential", "from_json", "shuffled", "summed", "to_json",
 ]  # fmt: skip

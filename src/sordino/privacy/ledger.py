@@ -35,7 +35,9 @@ from sordino.errors import (
     SordinoError,
 )
 from sordino.privacy.accountant import Account
-from sordino.privacy.guarantee import Budget, Derived, Release, from_json, to_json
+from sordino.privacy.guarantee import Budget, Derived, Destination, Release, from_json, to_json
+
+_ANYWHERE = Destination()
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The rules: may this be released?
@@ -80,19 +82,19 @@ def terms(budget: Budget) -> str:
     return f"{budget.basis}, against {budget.adversary}, adjacency {budget.adjacency}, delta {budget.delta:g}"
 
 
-def cost(budget: Budget, release: Release) -> float:
+def cost(budget: Budget, release: Release, destination: Destination = _ANYWHERE) -> float:
     """The epsilon of this release by itself in the terms of `budget`; infinite where nothing proves one."""
     if isinstance(release.composition, Derived):
         return 0.0
-    return _count(Account.opening(budget), release).spent
+    return _count(Account.opening(budget), release, destination).spent
 
 
-def _count(account: Account, release: Release) -> Account:
+def _count(account: Account, release: Release, destination: Destination) -> Account:
     """The account with this release in it, and without its id: the ledger knows ids, and equal histories stay equal."""
-    return account.after(replace(release, id="any"))
+    return account.after(replace(release, id="any"), destination)
 
 
-def admit(standing: Standing, release: Release) -> Standing:
+def admit(standing: Standing, release: Release, destination: Destination) -> Standing:
     """The standing after `release`, if it may leave; else `BudgetExceeded` or `ConsentMissing` with the remedy.
 
     This is the one place that decides. What is computed only from earlier releases costs nothing. A release without a
@@ -105,11 +107,11 @@ def admit(standing: Standing, release: Release) -> Standing:
     if isinstance(release.composition, Derived):
         return replace(standing, releases=standing.releases + 1)
     _require_consent_to_claims(standing.budget, standing.consents)
-    asked = cost(standing.budget, release)
+    asked = cost(standing.budget, release, destination)
     if math.isinf(asked):
         _require_consent_to_unproven(standing, release)
         return replace(standing, releases=standing.releases + 1, unprotected=standing.unprotected + 1)
-    after = _count(standing.account, release)
+    after = _count(standing.account, release, destination)
     if not after.permits:
         raise _exceeded(standing, release, asked, after.spent)
     return replace(standing, account=after, releases=standing.releases + 1)
@@ -331,7 +333,8 @@ class _Book:
     sequence: int = 0
     head: str = _GENESIS
     standings: dict[str, Standing] = field(default_factory=dict)
-    history: dict[str, list[tuple[Release, bool]]] = field(default_factory=dict)  # data set -> (release, unprotected)
+    #: data set -> (release, where it went, whether it was unprotected)
+    history: dict[str, list[tuple[Release, Destination, bool]]] = field(default_factory=dict)
     reports: dict[ReportKey, Entry] = field(default_factory=dict)
     release_ids: set[str] = field(default_factory=set)
 
@@ -347,30 +350,31 @@ class _Book:
                 self.standings[dataset] = _with_consent(self.standing(dataset), what, granted)
             case Released(key, releases, unprotected, _):
                 self.reports[key] = entry
+                destination = Destination(key.federation)
                 for release in releases:
-                    self._fold_release(key.dataset, release, release.id in unprotected)
+                    self._fold_release(key.dataset, release, destination, release.id in unprotected)
 
-    def _fold_release(self, dataset: str, release: Release, unprotected: bool) -> None:
+    def _fold_release(self, dataset: str, release: Release, destination: Destination, unprotected: bool) -> None:
         self.release_ids.add(release.id)
-        self.history.setdefault(dataset, []).append((release, unprotected))
-        self.standings[dataset] = _absorb(self.standing(dataset), release, unprotected)
+        self.history.setdefault(dataset, []).append((release, destination, unprotected))
+        self.standings[dataset] = _absorb(self.standing(dataset), release, destination, unprotected)
 
     def under(self, dataset: str, budget: Budget) -> Standing:
         """Where the data set stands when all its releases so far are counted in the terms of `budget`."""
         standing = Standing.opening(budget, self.standing(dataset).consents)
-        for release, _ in self.history.get(dataset, []):
-            standing = _absorb(standing, release, math.isinf(cost(budget, release)))
+        for release, destination, _ in self.history.get(dataset, []):
+            standing = _absorb(standing, release, destination, math.isinf(cost(budget, release, destination)))
         return standing
 
 
-def _absorb(standing: Standing, release: Release, unprotected: bool) -> Standing:
+def _absorb(standing: Standing, release: Release, destination: Destination, unprotected: bool) -> Standing:
     """Count what has left already: no rule can call it back."""
     standing = replace(standing, releases=standing.releases + 1)
     if unprotected:
         return replace(standing, unprotected=standing.unprotected + 1)
     if standing.account is None or isinstance(release.composition, Derived):
         return standing
-    return replace(standing, account=_count(standing.account, release))
+    return replace(standing, account=_count(standing.account, release, destination))
 
 
 def _with_consent(standing: Standing, what: str | None, granted: bool) -> Standing:
@@ -602,8 +606,8 @@ class Ledger:
     def _require_countable(self, dataset: str, budget: Budget) -> None:
         standing = replace(self._book.standing(dataset), budget=budget)
         _require_consent_to_claims(budget, standing.consents)
-        for release, unprotected in self._book.history.get(dataset, []):
-            if not unprotected and math.isinf(cost(budget, release)):
+        for release, destination, unprotected in self._book.history.get(dataset, []):
+            if not unprotected and math.isinf(cost(budget, release, destination)):
                 _require_consent_to_unproven(standing, release)
 
     def allow_unproven(self, dataset: str, what: str) -> Entry:
@@ -681,10 +685,11 @@ class Ledger:
         releases = _as_tuple(releases)
         self._require_report(key, releases, report)
         standing, unprotected, new_ids = self._book.standing(key.dataset), [], set[str]()
+        destination = Destination(key.federation)
         with _about(key.dataset):
             for release in releases:
                 _require_identity(release, lambda name: name in self._book.release_ids or name in new_ids)
-                after = admit(standing, release)
+                after = admit(standing, release, destination)
                 if after.unprotected > standing.unprotected:
                     unprotected.append(release.id)
                 standing = after
@@ -975,7 +980,7 @@ class _Admissions:
     @staticmethod
     def _ask(standing: Standing, release: Release) -> Standing | SordinoError:
         try:
-            return admit(standing, release)
+            return admit(standing, release, _ANYWHERE)  # all of a simulation is one federation
         except SordinoError as error:
             return error
 

@@ -45,7 +45,7 @@ describe("the page's own accounting", () => {
       const sampled = guarantees[0].loss.type === "PoissonGaussian"; // of which Python takes a bound
       let account = Account.opening(budget);
       for (const expected of spent) {
-        account = account.after(release);
+        account = account.after(release, "a");
         if (expected === "infinite") expect(account.spent).toBe(Infinity);
         else expect(account.spent / expected).toBeLessThan(1 + 1e-8);
         if (expected !== "infinite") expect(account.spent / expected).toBeGreaterThan(1 - (sampled ? 1e-2 : 1e-8));
@@ -54,14 +54,27 @@ describe("the page's own accounting", () => {
     },
   );
 
+  test("a claim for a schedule is counted once in a federation, and again in another", () => {
+    const claimed = { epsilon: 1, delta: 0, formula: "-", adjacency: "client", adversary: "server", covers: "schedule" as const };
+    const guarantees: OwnRelease["guarantees"] = [{ adversary: "server", adjacency: "client", loss: { type: "Infinite", why: "-" } }];
+    const opening = Account.opening({ limit: 1, delta: 0, basis: "claimed", adjacency: "client" });
+    const release: OwnRelease = { what: "-", guarantees, claimed };
+    const own = opening.after(release, "a").after(release, "a");
+    expect([own.spent, own.permits]).toEqual([1, true]);
+    expect([own.after(release, "b").spent, own.after(release, "b").permits]).toEqual([2, false]);
+    for (const claim of [{ ...claimed, adversary: "shuffled(100)" }, { ...claimed, adjacency: "coordinate" }]) {
+      expect(opening.after({ ...release, claimed: claim }, "a").spent).toBe(Infinity);
+    }
+  });
+
   test("ten releases of 0.1 fit a limit of 1, and an eleventh does not", () => {
     const tenth: OwnRelease = {
       what: "-", claimed: null,
       guarantees: [{ adversary: "server", adjacency: "client", loss: { type: "Pure", epsilon: 0.1, count: 1 } }],
     };
     let account = Account.opening({ limit: 1, delta: 0, basis: "proven", adjacency: "client" });
-    for (let i = 0; i < 10; i += 1) account = account.after(tenth);
+    for (let i = 0; i < 10; i += 1) account = account.after(tenth, "a");
     expect([account.spent, account.permits]).toEqual([1, true]);
-    expect(account.after(tenth).permits).toBe(false);
+    expect(account.after(tenth, "a").permits).toBe(false);
   });
 });

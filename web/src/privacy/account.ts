@@ -56,11 +56,15 @@ export class Account {
     return new Account(budget, usable ? bestOrder(budget.limit, 0.4 * budget.delta) : null, FREE, new Set());
   }
 
-  /** This account with one more release in it, whether or not the budget permits it: ask `permits`. */
-  after(release: OwnRelease): Account {
+  /**
+   * This account with one more release to a federation in it, whether or not the budget permits it: ask `permits`.
+   * A claim for a whole schedule is counted once in each federation.
+   */
+  after(release: OwnRelease, federation: string): Account {
     const schedules = new Set(this.#schedules);
-    const cost = this.budget.basis === "claimed" ? this.#claimedCost(release.claimed) : this.#provenCost(release);
-    if (release.claimed?.covers === "schedule") schedules.add(JSON.stringify(release.claimed));
+    const schedule = JSON.stringify([federation, release.claimed]);
+    const cost = this.budget.basis === "claimed" ? this.#claimedCost(release.claimed, schedule) : this.#provenCost(release);
+    if (release.claimed?.covers === "schedule") schedules.add(schedule);
     if (Object.values(cost).some((amount: Amount) => amount !== null && amount.n < 0n)) {
       throw new Refused(`the server's figures for "${release.what.slice(0, 60)}" are below zero: nothing gives back what was spent`);
     }
@@ -102,9 +106,10 @@ export class Account {
     return atMost(this.#cost.tau, rational(delta.n, delta.d * 10n));
   }
 
-  #claimedCost(claim: Claim | null): Cost {
-    if (claim === null) return UNPROVEN;
-    if (this.#schedules.has(JSON.stringify(claim))) return FREE;
+  /** A page's budget is one against the server: a claim about anybody who sees less pays nothing. */
+  #claimedCost(claim: Claim | null, schedule: string): Cost {
+    if (claim === null || claim.adversary !== "server" || !implies(claim.adjacency, this.budget.adjacency)) return UNPROVEN;
+    if (this.#schedules.has(schedule)) return FREE;
     return { ...FREE, pure: decimal(claim.epsilon), tau: decimal(claim.delta) };
   }
 

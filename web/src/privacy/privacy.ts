@@ -82,7 +82,7 @@ export class PrivacyRoom {
       for (const round of new Set(strength.releases.map(({ rounds }) => rounds[0]))) {
         const releases = await ownReleases(task, strength, round, choice.noise ?? null);
         checkConsent(releases, choice);
-        releases.reduce((sum, release) => sum.after(release), Account.opening(choice.budget)); // refuses what cannot be counted
+        releases.reduce((sum, release) => sum.after(release, task.federation), Account.opening(choice.budget)); // refuses what cannot be counted
       }
     }
     this.#open = { task, choice, dataset: own ? "own" : `sample of ${task.federation}`, strength: null };
@@ -134,7 +134,7 @@ export class PrivacyRoom {
     const last = await this.#ledger.last(task.federation);
     if (last && last.round > round) throw new Refused(`round ${round} came after round ${last.round} was answered`);
     const releases = await ownReleases(task, strength, round, choice.noise ?? null, plan);
-    const account = releases.reduce((sum, release) => sum.after(release), await this.#account());
+    const account = releases.reduce((sum, release) => sum.after(release, task.federation), await this.#account());
     if (!account.permits && !(choice.acceptUnbounded && releases.every(unbounded))) {
       const reason = "your budget does not allow another report";
       return { kind: "declined", round, answer: writeAnswer(plan, null), reason };
@@ -180,7 +180,7 @@ export class PrivacyRoom {
     let afterNext: number | null = null;
     if (strength && next <= task.rounds.count) {
       const releases = await ownReleases(task, strength, next, choice.noise ?? null);
-      afterNext = releases.reduce((sum, release) => sum.after(release), account).spent;
+      afterNext = releases.reduce((sum, release) => sum.after(release, task.federation), account).spent;
     }
     const releases = (await this.#entries()).reduce((sum, entry) => sum + entry.releases.length, 0);
     return { spent: account.spent, limit, delta, basis, adjacency, adversary: "server", afterNext, releases };
@@ -190,7 +190,7 @@ export class PrivacyRoom {
     const { choice, dataset } = this.#opened;
     let account = Account.opening(choice.budget);
     return (await this.#ledger.entries()).map((entry) => {
-      if (entry.dataset === dataset) account = entry.releases.reduce((sum, release) => sum.after(release), account);
+      if (entry.dataset === dataset) account = entry.releases.reduce((sum, release) => sum.after(release, entry.federation), account);
       const { index, federation, round, bytes, time, sent, head, releases } = entry;
       return { index, federation, round, bytes, time, sent, head, what: releases.map(({ what }) => what), spentAfter: account.spent };
     });
@@ -206,7 +206,9 @@ export class PrivacyRoom {
     const perRound: number[] = [];
     let rounds = 0;
     for (let round = 1; round <= task.rounds.count; round += 1) {
-      for (const release of await ownReleases(task, strength, round, opening.choice.noise ?? null)) account = account.after(release);
+      for (const release of await ownReleases(task, strength, round, opening.choice.noise ?? null)) {
+        account = account.after(release, task.federation);
+      }
       perRound.push(account.spent);
       if (account.permits) rounds = round;
     }
@@ -225,7 +227,10 @@ export class PrivacyRoom {
   async #account(given?: { choice: Choice; dataset: string }): Promise<Account> {
     const { choice, dataset } = given ?? this.#opened;
     const entries = (await this.#ledger.entries()).filter((entry) => entry.dataset === dataset);
-    return entries.flatMap(({ releases }) => releases).reduce((sum, release) => sum.after(release), Account.opening(choice.budget));
+    return entries.reduce(
+      (sum, { federation, releases }) => releases.reduce((all, release) => all.after(release, federation), sum),
+      Account.opening(choice.budget),
+    );
   }
 }
 
