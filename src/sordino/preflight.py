@@ -345,6 +345,7 @@ class Preflight:
     unknown: str = ""  #: why the noise is not known, where it is not
     batch_norm: str = ""  #: what becomes of its statistics, where the model has any and something is to be known
     stopping: str = ""  #: what stopping early tells, where it may tell something
+    left_out: str = ""  #: rows that the recipe deals and that nobody gets
 
     @property
     def ratio(self) -> float | None:
@@ -374,7 +375,7 @@ class Preflight:
             *self._loss_words(),
             *self.ranges,
             self._bytes_words(),
-            *(words for words in (self.batch_norm, self.stopping) if words),
+            *(words for words in (self.batch_norm, self.stopping, self.left_out) if words),
         ]
         return tuple(f"{_capital(words)}." for words in said)
 
@@ -507,6 +508,7 @@ def preflight(
     report: str = "a report",
     batch_norm: str = "",
     stopping: str = "",
+    left_out: str = "",
 ) -> Preflight:
     """Look ahead: noise beside the size of an update, budgets, what a report loses and weighs.
 
@@ -514,7 +516,8 @@ def preflight(
     client's update as measured on a few simulated clients; `largest_value` the largest distance of its values from the
     centre of their range. `allow_unproven` names releases that leave without counting, by the owner's consent. `sizes`
     are the values and bytes of every kind of report, where they are not the senders' own; `report` is its name.
-    `batch_norm` is a sentence about what becomes of its statistics, `stopping` one about what stopping early tells.
+    `batch_norm` is a sentence about what becomes of its statistics, `stopping` one about what stopping early tells,
+    `left_out` one about rows that nobody gets.
     """
     check_count("values", values)
     check_count("rounds", rounds)
@@ -554,6 +557,7 @@ def preflight(
         unknown=next((group.sender.unknown for group in groups if group.sender.noise(values) is None), ""),
         batch_norm=batch_norm,
         stopping=stopping,
+        left_out=left_out,
     )
 
 
@@ -588,7 +592,19 @@ def of_federation(
         report=MASKED if _summed(recipe) else "a report",
         batch_norm=_batch_norm(federation, _noise(groups, upload.values, asked)),
         stopping=_stopping(recipe),
+        left_out=_left_out(federation),
     )
+
+
+def _left_out(federation: Federation) -> str:
+    """How many of the rows that a split's files name are test examples, which no client gets."""
+    from sordino.learning.partition import rows_in
+
+    split: Any = federation.recipe.split
+    if split.kind != "files" or not (held_out := federation.dataset.held_out).size:
+        return ""
+    rows = sum(int(np.isin(part, held_out).sum()) for part in rows_in(split.files))
+    return f"{_count(rows, 'row')} of split.files, held out as test examples, go to no client" if rows else ""
 
 
 def _stopping(recipe: Recipe) -> str:

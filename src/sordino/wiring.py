@@ -181,7 +181,7 @@ def split(recipe: Recipe, dataset: Dataset) -> list[NDArray[np.int64]]:
         case "shards":
             return partition.shards(dataset.train.y, given.clients, given.labels_per_client, seed)
         case "files":
-            return partition.from_files(given.files, n, at_least=given.at_least)
+            return partition.from_files(given.files, n, held_out=dataset.held_out, at_least=given.at_least)
     raise InvalidInput(f"unknown split {given.kind!r}")
 
 

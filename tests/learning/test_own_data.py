@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 from sordino.errors import InvalidInput
 from sordino.learning.examples import Dataset, Normalisation
 from sordino.learning.own_data import from_csv, from_function, from_images, from_npz
+from sordino.preflight import of_federation
+from sordino.recipe import Recipe
+from sordino.wiring import wire
 
 AS_IT_IS = Normalisation()
 
@@ -115,6 +118,36 @@ def write(path: Path, text: str) -> Path:
 def csv_set(train: Path, test: str | Path | float, **options: Any) -> Dataset:
     chosen: dict[str, Any] = {"label": "outcome", "classes": ["well", "ill"], "normalisation": AS_IT_IS} | options
     return from_csv(train, test=test, **chosen)
+
+
+def test_the_files_of_a_split_name_rows_of_the_table_though_some_are_held_out(tmp_path: Path) -> None:
+    ages = "".join(f"{row},{'ill' if row % 2 else 'well'}\n" for row in range(50))
+    write(tmp_path / "wards.csv", f"age,outcome\n{ages}")
+    write(tmp_path / "north.txt", "\n".join(map(str, range(20))))
+    write(tmp_path / "south.txt", "\n".join(map(str, range(20, 50))))
+    recipe = Recipe.from_dict(
+        {
+            "name": "wards",
+            "data": {
+                "source": str(tmp_path / "wards.csv"),
+                "test": 0.2,
+                "label": "outcome",
+                "classes": ["well", "ill"],
+                "mean": [0],
+                "std": [1],
+            },
+            "split": {"kind": "files", "files": [str(tmp_path / "north.txt"), str(tmp_path / "south.txt")]},
+            "model": {"name": "logistic"},
+            "method": {"name": "silo-dp", "noise_multiplier": 1.0, "announced_size": 20},
+        }
+    )
+    found = wire(recipe)
+    held_out = found.dataset.test.x[:, 0].astype(int).tolist()
+    north, south = ([int(found.dataset.train.x[i, 0]) for i in part] for part in found.parts)
+    assert len(held_out) == 10 and found.dataset.held_out.tolist() == held_out
+    assert north == [row for row in range(20) if row not in held_out]
+    assert south == [row for row in range(20, 50) if row not in held_out]
+    assert of_federation(found).left_out.startswith("10 rows of split.files")
 
 
 def test_a_table_with_a_header(tmp_path: Path) -> None:

@@ -262,6 +262,24 @@ def test_splits_are_read_from_text_and_npy(tmp_path: Path) -> None:
     assert as_lists(from_files([tmp_path / "a.npy", tmp_path / "b.txt"], 5)) == [[2, 4], [0, 3]]
 
 
+@given(st.lists(st.sampled_from(["held out", 0, 1, 2]), min_size=1, max_size=40))
+def test_indices_in_files_are_rows_of_the_source(
+    tmp_path_factory: pytest.TempPathFactory, places: list[str | int]
+) -> None:
+    folder = tmp_path_factory.mktemp("split")
+    held_out = np.array([row for row, place in enumerate(places) if place == "held out"], np.int64)
+    kept = np.array([row for row, place in enumerate(places) if place != "held out"], np.int64)
+    for client in range(3):  # the first lists the rows held out too
+        rows = [row for row, place in enumerate(places) if place == client or (client == 0 and place == "held out")]
+        np.save(folder / f"{client}.npy", np.array(rows, np.int64))
+    parts = from_files([folder / f"{k}.npy" for k in range(3)], len(kept), held_out=held_out, at_least=0)
+    wanted = [[row for row, place in enumerate(places) if place == client] for client in range(3)]
+    assert [kept[part].tolist() for part in parts] == wanted
+    with pytest.raises(InvalidInput, match=f"there is no example {len(places)}"):
+        np.save(folder / "more.npy", np.array([len(places)]))
+        from_files([folder / "more.npy"], len(kept), held_out=held_out)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

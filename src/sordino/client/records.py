@@ -40,7 +40,9 @@ class Records:
         if data.train_limit:
             train = train.take(np.arange(min(data.train_limit, len(train))))
         if data.rows is not None:
-            train = train.take(_rows(data.rows, len(train)))
+            named = _rows(data.rows, len(train) + dataset.held_out.size)
+            rows = named[~np.isin(named, dataset.held_out)]
+            train = train.take(rows - np.searchsorted(dataset.held_out, rows))
         return cls(train, tuple(dataset.shape), tuple(dataset.classes))
 
     def __len__(self) -> int:

@@ -34,7 +34,7 @@ class OwnData(Data):
     """Which records this client holds: a source as in recipes, and which of its training examples."""
 
     name: str = Field(default="records", description="what the ledger calls this data; it keeps its name when it grows")
-    rows: str | None = Field(default=None, description='which training examples, such as "0-598"; all if left out')
+    rows: str | None = Field(default=None, description='which rows of the source, such as "0-598"; all if left out')
 
 
 class OwnBudget(Part):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -88,7 +88,11 @@ class Normalisation:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Training and test examples with what is public about them; labels are positions in `classes`."""
+    """Training and test examples with what is public about them; labels are positions in `classes`.
+
+    `held_out` are the rows of the source, in rising order, that were held out as test examples: the training examples
+    are the other rows, in order. It is empty where test examples come from elsewhere.
+    """
 
     name: str
     train: Examples
@@ -97,6 +101,7 @@ class Dataset:
     normalisation: Normalisation
     source: str
     licence: str
+    held_out: Labels = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __post_init__(self) -> None:
         check_classes(self.classes)

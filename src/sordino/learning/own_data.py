@@ -49,13 +49,23 @@ def from_npz(path: str | Path, *, classes: Sequence[str], normalisation: Normali
     return _own(file, train, test, classes, normalisation)
 
 
+_NO_ROWS: Labels = np.zeros(0, np.int64)
+
+
 def _none_of(examples: Examples) -> Examples:
     """The test part of records that are never tested on."""
     return examples.take(np.arange(0))
 
 
-def _own(path: Path, train: Examples, test: Examples, classes: Sequence[str], normalisation: Normalisation) -> Dataset:
-    return Dataset(path.stem, train, test, tuple(classes), normalisation, str(path), OWN_LICENCE)
+def _own(
+    path: Path,
+    train: Examples,
+    test: Examples,
+    classes: Sequence[str],
+    normalisation: Normalisation,
+    held_out: Labels = _NO_ROWS,
+) -> Dataset:
+    return Dataset(path.stem, train, test, tuple(classes), normalisation, str(path), OWN_LICENCE, held_out)
 
 
 #: what an .npz file may hold: its parts, as the names of their x and y end
@@ -129,19 +139,19 @@ def from_csv(
     def read(path: Path) -> Examples:
         return read_csv(path, label=label, classes=classes, features=features, delimiter=delimiter)
 
-    first, rest = _train_and_test(read, Path(train), test, seed)
-    return _own(Path(train), first, rest, classes, normalisation)
+    first, rest, held_out = _train_and_test(read, Path(train), test, seed)
+    return _own(Path(train), first, rest, classes, normalisation, held_out)
 
 
 def _train_and_test(
     read: Callable[[Path], Examples], train: Path, test: str | Path | float | None, seed: int
-) -> tuple[Examples, Examples]:
-    """Two places, or one of which a fraction or nothing is held out."""
+) -> tuple[Examples, Examples, Labels]:
+    """Two places, or one of which a fraction or nothing is held out; and the rows that are held out of the first."""
     if test is None:
         examples = read(train)
-        return examples, _none_of(examples)
+        return examples, _none_of(examples), _NO_ROWS
     if isinstance(test, str | Path):
-        return read(train), read(Path(test))
+        return read(train), read(Path(test)), _NO_ROWS
     if not 0 < test < 1:
         raise InvalidInput(f"test must be a file or folder, or a fraction between 0 and 1; got {test!r}")
     examples = read(train)
@@ -150,7 +160,7 @@ def _train_and_test(
         raise InvalidInput(
             f"{train}: {len(examples)} examples, of which {test:g} hold out none: give a larger fraction"
         )
-    return examples.take(kept), examples.take(held_out)
+    return examples.take(kept), examples.take(held_out), held_out
 
 
 def read_csv(
@@ -292,8 +302,8 @@ def from_images(
     def read(folder: Path) -> Examples:
         return read_images(folder, classes=classes, channels=channels)
 
-    first, rest = _train_and_test(read, Path(train), test, seed)
-    return _own(Path(train), first, rest, classes, normalisation)
+    first, rest, held_out = _train_and_test(read, Path(train), test, seed)
+    return _own(Path(train), first, rest, classes, normalisation, held_out)
 
 
 def read_images(folder: Path, *, classes: Sequence[str], channels: Literal[1, 3]) -> Examples:

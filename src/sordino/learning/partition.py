@@ -28,6 +28,7 @@ Labels = NDArray[np.integer[Any]]
 MAX_CLIENTS = 10**7
 BETA_RANGE = (1e-6, 1e6)
 BETA_DENOMINATOR = 10**6
+_NO_ROWS: Indices = np.zeros(0, np.int64)
 UNUSED = -1  # the owner of an example that no client holds
 
 
@@ -198,11 +199,25 @@ def explicit(parts: Iterable[Sequence[int] | Indices], examples: int, *, at_leas
     return _disjoint(checked, [f"client {k}" for k in range(len(checked))], examples, at_least)
 
 
-def from_files(paths: Sequence[str | Path], examples: int, *, at_least: int = 1) -> list[Indices]:
-    """A split from one file per client: a `.npy` array of indices, or text with one index (from 0) per line."""
-    _whole("examples", examples)
-    checked = [_checked_part(_read_indices(Path(path)), str(path), examples) for path in paths]
-    return _disjoint(checked, [str(path) for path in paths], examples, at_least)
+def from_files(
+    paths: Sequence[str | Path], examples: int, *, held_out: Indices = _NO_ROWS, at_least: int = 1
+) -> list[Indices]:
+    """A split from one file per client: a `.npy` array of indices, or text with one index (from 0) per line.
+
+    Indices are rows of the source. Where some of its rows are held out as test examples, these are dealt to nobody,
+    and `examples` counts the others: what comes back are positions among those.
+    """
+    last = _whole("examples", examples) + held_out.size
+    names = [str(path) for path in paths]
+    rows = [_checked_part(part, name, last) for part, name in zip(rows_in(paths), names, strict=True)]
+    _disjoint(rows, names, last, 0)
+    kept = [part[~np.isin(part, held_out)] for part in rows]
+    return _disjoint([part - np.searchsorted(held_out, part) for part in kept], names, examples, at_least)
+
+
+def rows_in(paths: Sequence[str | Path]) -> list[NDArray[Any]]:
+    """The rows that files name, as they are written there."""
+    return [_read_indices(Path(path)) for path in paths]
 
 
 # --- tuning and reporting ---------------------------------------------------------------------------------------------

@@ -297,7 +297,7 @@ class FilesSplit(Part):
 
     kind: Literal["files"] = Field(default="files", description="as written down, one file per client")
     files: Annotated[tuple[str, ...], BeforeValidator(_as_tuple), MinLen(1)] = Field(
-        description="one file per client: a .npy array of indices, or text with one index (from 0) per line"
+        description="one file per client: rows of the source, from 0, as a .npy array or as text with one a line"
     )
     at_least: AtLeast = 1
 

@@ -432,7 +432,7 @@ class _Compiler:
         return proven + [Budget(8.0, claim.delta, "claimed", claim.adjacency) for claim in claims[:1]]
 
     def _choices(self) -> list[Json]:
-        """For silos: more noise than the recipe asks for, which a page may take without telling anyone."""
+        """For silos: more noise than the recipe asks for, which a page may take; its reports show that it did."""
         training, budget = self._method.training, self._own_budget()
         if not isinstance(training, PrivateTraining) or budget is None or not budget.delta or budget.basis != "proven":
             return []

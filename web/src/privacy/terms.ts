@@ -3,7 +3,7 @@
 /** What the person decided. `limit` is the budget that the page's ledger enforces: never exceeded, in all rounds together. */
 export interface Choice {
   budget: Budget;
-  /** for tasks with `choices`: a larger noise multiplier than the task's own; nobody is told */
+  /** for tasks with `choices`: a larger noise multiplier than the task's own; public, since one report's spread shows it */
   noise?: number;
   /** the person has read that a claimed figure is proven by nothing, and wants it counted nevertheless */
   acceptClaimed?: boolean;

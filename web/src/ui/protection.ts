@@ -10,6 +10,7 @@ import {
   inHundred,
   meaning,
   NO_MEANINGFUL_PROTECTION,
+  ownNoise,
   percent,
   spentBefore,
   strength,
@@ -182,11 +183,7 @@ export class Protection {
 
   private noiseWords(stop: Stop): string {
     const own = this.task.choices[0]?.noise;
-    if (stop.noise === null || own === undefined) return "";
-    const times = stop.noise / own;
-    return times > 1.001
-      ? `Your page adds ${times.toFixed(1)} times the usual noise; nobody is told.`
-      : "Your page adds the usual noise of this federation.";
+    return stop.noise === null || own === undefined ? "" : ownNoise(stop.noise / own);
   }
 
   private proofWords(stop: Stop): string {

@@ -7,12 +7,21 @@ import {
   inHundred,
   listed,
   meaning,
+  ownNoise,
   percent,
   size,
   spentBefore,
   strength,
   surest,
 } from "./words.ts";
+
+describe("the choice of noise", () => {
+  it("is public where it differs from the usual one", () => {
+    expect(ownNoise(2)).toMatch(/2\.0 times .* public/);
+    expect(ownNoise(2)).not.toMatch(/nobody/i);
+    expect(ownNoise(1)).not.toMatch(/times|nobody/i);
+  });
+});
 
 describe("figures", () => {
   it("says how often a guess can be right: e^eps / (1 + e^eps), and delta on top", () => {

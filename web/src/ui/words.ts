@@ -32,6 +32,12 @@ export function duration(seconds: number): string {
   return hours < 48 ? counted(hours, "hour") : counted(Math.round(hours / 24), "day");
 }
 
+/** How much noise the page adds, in multiples of what the federation asks for. What can be read off a report is public. */
+export function ownNoise(times: number): string {
+  if (times <= 1.001) return "Your page adds the usual noise of this federation.";
+  return `Your page adds ${times.toFixed(1)} times the usual noise. This choice is public: the server can read it off one report.`;
+}
+
 /** An epsilon as it is printed everywhere: few digits, and a word for what is not finite. */
 export function epsilon(value: number | null | undefined): string {
   if (value === null || value === undefined || !Number.isFinite(value)) return "infinite";
