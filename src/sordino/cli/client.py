@@ -27,9 +27,7 @@ def init(
     data: Annotated[str, typer.Option(help="A data set by name, an .npz or .csv file, or a folder of images.")],
     budget: Annotated[float, typer.Option(help="The largest epsilon that may ever be spent, above 0.")],
     name: Annotated[str, typer.Option(help="The client's name; the folder's if left out.")] = "",
-    rows: Annotated[
-        str | None, typer.Option(help='Rows of the source, such as "0-598"; all if left out.')
-    ] = None,
+    rows: Annotated[str | None, typer.Option(help='Rows of the source, such as "0-598"; all if left out.')] = None,
     label: Annotated[str | None, typer.Option(help="The label's column of a .csv file.")] = None,
     classes: Annotated[str | None, typer.Option(help="The names of all classes of own data, with commas.")] = None,
     delta: Annotated[float, typer.Option(help="The delta at which epsilon is counted.")] = 0.0,
