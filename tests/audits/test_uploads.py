@@ -68,6 +68,8 @@ def case(mechanism, sampler, adjacency=Adjacency.CLIENT, values=VALUES):
     guarantee = mechanism.guarantee(adjacency, values=values)
     delta = 1e-5 if isinstance(guarantee.loss, GaussianLoss) else 0.0
     proven = accountant.epsilon(guarantee.loss, delta)
+    if isinstance(mechanism, PrivUnitG):  # what is claimed of real numbers is looked at as if it were proven
+        proven = mechanism.claim().epsilon
     points = curve(accountant.compose([guarantee.loss]), proven) if delta else ()
     return audit.Case("x", "upload", adjacency, SERVER, None, proven, delta, "proof", "ends", sampler, curve=points)
 

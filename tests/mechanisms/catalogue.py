@@ -95,6 +95,37 @@ REALS = [e for e in ENTRIES if e.takes == "reals"]
 WHOLE = [e for e in ENTRIES if e.takes != "reals"]
 
 
+def law(mechanism: Mechanism, value: float) -> np.ndarray:
+    """The probability of every output for one value, from the whole numbers that the sampler compares with."""
+    given = np.full((1, 1), value, np.float32)
+    match mechanism:
+        case TwoPoint():
+            z, _ = mechanism.domain.normalise(given, slice(0, 1))
+            t = int(np.trunc(z * mechanism._scale[0])[0, 0])
+            return np.array([2**31 - t, 2**31 + t]) / 2.0**32
+        case RandomizedSign():
+            mean = float(mechanism.mean(given)[0, 0])
+            return np.array([1 - mean, 1 + mean]) / 2
+        case Piecewise():
+            piece = mechanism.pieces[0]
+            weights = np.full(2**16, float(piece.base))
+            left = 2**15 + int(mechanism.on_grid(given)[0, 0]) - piece.near // 2
+            weights[left : left + piece.near] += float(piece.threshold) * piece.counts()
+            return weights / 2.0**64
+        case Laplace():
+            grid = mechanism.grid(1)
+            z, _ = mechanism.domain.normalise(given, slice(0, 1))
+            v = int(np.rint(z[0, 0] * np.float32(grid.steps)))
+            noise = np.arange(-grid.noise.reach, grid.noise.reach + 1)
+            p = np.array([float(grid.noise.probability(int(k))) for k in noise])
+            return np.bincount(np.clip(v + noise, -grid.limit, grid.limit) + grid.limit, p, 2 * grid.limit + 1)
+        case Exponential():
+            bound, v = mechanism.domain.bound, int(mechanism._coded(given)[0][0, 0])
+            kept = np.array([float(mechanism._noise[0].probability(y - v)) for y in range(-bound, bound + 1)])
+            return kept / kept.sum()
+    raise TypeError(mechanism)
+
+
 def each(entries: list[Entry]) -> pytest.MarkDecorator:
     """Parametrise a test over entries of the catalogue."""
     return pytest.mark.parametrize("entry", entries, ids=lambda e: e.name)

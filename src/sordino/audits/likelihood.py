@@ -33,7 +33,7 @@ from sordino.mechanisms import (
     TwoPoint,
 )
 from sordino.mechanisms.integers import ONE
-from sordino.mechanisms.output import BitOutput, Output
+from sordino.mechanisms.output import BitOutput, IntegerOutput, Output
 from sordino.mechanisms.privunit import best_cap
 
 Float64s = NDArray[np.float64]
@@ -141,13 +141,12 @@ def _linear(mechanism: Mechanism, first: Vector, second: Vector) -> Ratio:
 
 def _pieces(mechanism: Piecewise, first: Vector, second: Vector) -> Ratio:
     """Whether an output is near the one input or near the other."""
-    centre, radius = (x.astype(np.float64) for x in mechanism.domain.columns(slice(0, len(first))))
-    c = 1 / np.tanh(float(mechanism.epsilon[0]) / 4)
-    lefts = [(c + 1) / 2 * np.clip((v - centre) / radius, -1, 1) - (c - 1) / 2 for v in (first, second)]
+    half = mechanism.pieces[0].near // 2
+    middles = [mechanism.on_grid(v[None])[0] for v in (first, second)]
 
     def score(output: Output) -> Float64s:
-        y = (mechanism.estimate(output).astype(np.float64) - centre) / radius
-        near = [(y >= left) & (y <= left + c - 1) for left in lefts]
+        assert isinstance(output, IntegerOutput)
+        near = [np.abs(output.array + 0.5 - t) < half for t in middles]
         return np.asarray(near[0].astype(np.float64) - near[1])
 
     return score

@@ -18,7 +18,7 @@ from sordino.audits.asked import Asked, Found, Question, answers
 from sordino.audits.finished import Finished, figures, once
 from sordino.audits.likelihood import Ratio, ratio
 from sordino.mechanisms import BitString, PrivUnitG, Sphere
-from sordino.mechanisms.output import BitOutput, RealOutput
+from sordino.mechanisms.output import BitOutput, IntegerOutput
 from sordino.methods.fedavg import DATASET
 from sordino.methods.ldpfl import Ldpfl
 from sordino.methods.randomised_records import RECORDS, JointRecords, RandomisedRecords, randomizer
@@ -129,8 +129,8 @@ def _joint_score(
     assert epsilon is not None
     mechanism = PrivUnitG(epsilon, Sphere(math.sqrt(1 - 1 / classes)))
     direction = records.directions(features, np.zeros(1, np.int64))[0]
-    in_caps = ratio(mechanism, direction, -direction)
-    return lambda array: in_caps(RealOutput(array, np.full(len(array), np.inf)))[:, 0]
+    in_caps, limits = ratio(mechanism, direction, -direction), mechanism.limits(direction.size, 1)
+    return lambda array: in_caps(IntegerOutput(np.rint(array / mechanism.step()).astype(np.int64), *limits))[:, 0]
 
 
 __all__ = ["audit"]

@@ -257,7 +257,7 @@ def _privunit(epsilon: float) -> Iterator[Case]:
     north = np.eye(8)[0]
     yield _case(
         mechanism, "upload of 8 values", _rows(mechanism, north, -north, north), mechanism.guarantee(values=8),
-        attack="opposite directions", most_trials=40_000,
+        attack="opposite directions", claim=mechanism.claim(values=8), most_trials=40_000,
     )  # fmt: skip
 
 

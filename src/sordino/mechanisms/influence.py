@@ -23,7 +23,7 @@ from sordino.mechanisms.label import RandomizedLabel
 from sordino.mechanisms.output import BitOutput, IntegerOutput, Output, RealOutput, integer_dtype
 from sordino.mechanisms.piecewise import Piecewise
 from sordino.mechanisms.plain import ClipOnly, NoPrivacy
-from sordino.mechanisms.privunit import PrivUnitG
+from sordino.mechanisms.privunit import PrivUnitG, longest
 from sordino.mechanisms.sign import RandomizedSign
 from sordino.mechanisms.two_point import TwoPoint
 from sordino.privacy.guarantee import check_count
@@ -56,9 +56,14 @@ def reach(mechanism: Mechanism, values: int, *, limit: float | None = None) -> R
         case RandomizedLabel():
             return _of_labels(mechanism, values)
         case ClipOnly() if not isinstance(mechanism.domain, Box):
-            return _of_ball(mechanism, values, mechanism.domain.radius, "vectors are clipped to the ball")
+            edge = _float32_within(mechanism.domain.radius)
+            first = np.eye(1, values)[0] * edge
+            return _of_ball(mechanism, values, edge, (_real(-first), _real(first)), "vectors are clipped to the ball")
         case PrivUnitG():
-            return _of_ball(mechanism, values, mechanism.longest(values), "the reach of the normal draws")
+            steps = longest(values)
+            limits, far = mechanism.limits(values, 1), steps * np.eye(1, values, dtype=np.int64)
+            outputs = IntegerOutput(-far, *limits), IntegerOutput(far, *limits)
+            return _of_ball(mechanism, values, steps * mechanism.step(), outputs, "the reach of the normal draws")
     ends, bound = _ends(mechanism, values, limit)
     lowest, highest = (np.asarray(mechanism.estimate(end)[0], np.float64) for end in ends)
     length = float(np.linalg.norm(highest - lowest))
@@ -80,7 +85,9 @@ def _ends(mechanism: Mechanism, values: int, limit: float | None) -> tuple[tuple
             most = mechanism.domain.bound
             return (_whole(-most, values, most), _whole(most, values, most)), "outputs lie in the clipping range"
         case Piecewise():
-            return _reals(float(mechanism._bound(1)[0]), values), "outputs lie in [-C, C] of the mechanism"
+            limits = mechanism.limits(1)
+            ends = tuple(IntegerOutput(np.full((1, values), end[0], np.int64), *limits) for end in limits)
+            return (ends[0], ends[1]), "outputs lie in [-C, C] of the mechanism"
         case ClipOnly():
             assert isinstance(mechanism.domain, Box)
             c, r = (
@@ -88,9 +95,9 @@ def _ends(mechanism: Mechanism, values: int, limit: float | None) -> tuple[tuple
             )
             return (_real(c - r), _real(c + r)), "values are clipped to the box"
         case NoPrivacy():
-            ends = _reals(float(np.finfo(np.float32).max) if limit is None else limit, values)
+            far = np.full(values, _float32_within(float(np.finfo(np.float32).max) if limit is None else limit))
             words = "the range of float32: no bound in practice" if limit is None else "the server's own limit"
-            return ends, words
+            return (_real(-far), _real(far)), words
     raise InvalidInput(
         f"nothing is known of what a {type(mechanism).__name__} puts out: what a malicious client can do is unbounded"
     )
@@ -107,13 +114,10 @@ def _of_labels(mechanism: RandomizedLabel, values: int) -> Reach:
     return Reach(low.min() * spread, low.max() * spread, length, reports, "a label is one of the set")
 
 
-def _of_ball(mechanism: Mechanism, values: int, radius: float, bound: str) -> Reach:
+def _of_ball(mechanism: Mechanism, values: int, radius: float, ends: tuple[Output, Output], bound: str) -> Reach:
     """Any vector of the ball: its first value alone can be as large as the radius, which is the furthest there is."""
-    edge = np.zeros(values)
-    edge[0] = _float32_within(radius)
-    ends = (mechanism.encode(_real(-edge))[0], mechanism.encode(_real(edge))[0])
-    width = np.full(values, edge[0])
-    return Reach(-width, width, 2 * float(edge[0]), ends, bound)
+    width = np.full(values, radius)
+    return Reach(-width, width, 2 * radius, (mechanism.encode(ends[0])[0], mechanism.encode(ends[1])[0]), bound)
 
 
 def _limits(low: int, high: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -130,11 +134,6 @@ def _whole(value: int, values: int, most: int) -> IntegerOutput:
 
 def _real(row: Float64s) -> RealOutput:
     return RealOutput(row[None, :].astype(np.float32), np.array([math.inf]))
-
-
-def _reals(most: float, values: int) -> tuple[Output, Output]:
-    edge = _float32_within(most)
-    return _real(np.full(values, -edge)), _real(np.full(values, edge))
 
 
 def _float32_within(most: float) -> float:

@@ -1,20 +1,26 @@
-"""The piecewise mechanism (Wang et al. 2019): values in [-1, 1] reported near themselves with high probability.
+"""The piecewise mechanism (Wang et al. 2019) on whole numbers: values reported near themselves with high probability.
 
-With C = (e^(eps/2) + 1)/(e^(eps/2) - 1), l(x) = (C + 1) x/2 - (C - 1)/2 and r(x) = l(x) + C - 1: uniform on [l, r]
-with probability e^(eps/2)/(e^(eps/2) + 1), else uniform on the rest of [-C, C]. Unbiased, and less variance than the
-two-point mechanism from eps = 1.29 up. Proven in real arithmetic; the output here is a 32-bit float.
+A value is rounded to the grid point t/m of [-1, 1], t in -m .. m, and the output is one of 2^16 whole numbers. With
+probability T/2^32 it is uniform on the W outputs around t, else uniform on all of them; W : 2m = 1 : e^(eps/2), as in
+the paper. Of 2^64 pairs of words, (2^32 - T) 2^16 lead to an output that is not near t, and at most T ceil(2^32/W) more
+to one that is. T is the largest with which the ratio of the two stays within e^eps: the guarantee is a count. Every
+output is possible for every value, and the mean output is exactly (T/2^32) t.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from sordino.mechanisms.domain import Box
-from sordino.mechanisms.integers import MAX_EPSILON, MIN_EPSILON, cap_note
+from sordino.mechanisms.integers import MAX_EPSILON, MIN_EPSILON, ONE, cap_note, check_epsilon, exp_bounds
 from sordino.mechanisms.interface import (
     Diagnostics,
     Float64s,
@@ -32,13 +38,53 @@ from sordino.mechanisms.interface import (
     tiles,
     values_affected,
 )
-from sordino.mechanisms.output import Output, RealOutput, decode_reals
+from sordino.mechanisms.output import IntegerOutput, Output, decode_integers
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure
 from sordino.randomness import Purpose, Randomness, Words
 
+OUTPUTS = 2**16  #: whole numbers from -2^15 to 2^15 - 1, which stand for themselves plus 1/2
+_HALF = OUTPUTS // 2
+_BITS = 192
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The whole numbers that make one epsilon's mechanism: W outputs around an input, and T of 2^32 draws for them."""
+
+    near: int  #: W, an even number
+    threshold: int  #: T
+
+    @property
+    def m(self) -> int:
+        """Inputs are -m .. m: for each of them the W outputs around it lie within the range."""
+        return (OUTPUTS - self.near) // 2
+
+    @property
+    def base(self) -> int:
+        """The weight, out of 2^64, of an output that is not near the input."""
+        return (ONE - self.threshold) * (ONE // OUTPUTS)
+
+    @property
+    def peak(self) -> int:
+        """The largest weight of one that is."""
+        return self.base + self.threshold * -(-ONE // self.near)
+
+    @property
+    def slope(self) -> float:
+        """The mean output for a value at the end of the range."""
+        return self.threshold / ONE * self.m
+
+    def counts(self) -> NDArray[np.int64]:
+        """How many of 2^32 words lead to each of the W outputs around the input: they differ by one at most."""
+        edges = [-(-(j * 2 * ONE - self.near) // (2 * self.near)) for j in range(self.near + 1)]
+        return np.array(edges[1:], np.int64) - np.array(edges[:-1], np.int64)
+
 
 class Piecewise(Mechanism):
-    """Values in a box, each reported as a real number; `epsilon` is per value: a scalar, or one per client."""
+    """Values in a box, each reported as one of 2^16 whole numbers; `epsilon` is per value: a scalar, or one per client.
+
+    The input grid has at least 2^15 steps: a value is rounded to the nearest point, which `bias` takes into account.
+    """
 
     name: ClassVar[str] = "piecewise"
 
@@ -46,78 +92,125 @@ class Piecewise(Mechanism):
         self._asked = per_client("epsilon", epsilon, low=MIN_EPSILON * (1 - 1e-9), high=np.inf)
         self.epsilon = np.minimum(self._asked, MAX_EPSILON)
         self.domain: Box = domain or Box()
+        self.pieces = tuple(pieces(float(e)) for e in self.epsilon)
 
     @property
     def clients(self) -> int | None:
         return None if self.epsilon.size == 1 else int(self.epsilon.size)
 
-    def _constants(self, rows: int) -> tuple[Float64s, Float64s]:
-        """C and the probability of the near piece, `[K, 1]`."""
-        half = row_parameters(self.epsilon, rows)[:, None] / 2
-        return 1 / np.tanh(half / 2), 1 / (1 + np.exp(-half))
+    def _each(self, what: str, rows: int) -> Float64s:
+        """One number of every client's pieces, `[K, 1]`."""
+        return np.asarray(row_parameters(np.array([getattr(p, what) for p in self.pieces], np.float64), rows)[:, None])
 
     def randomize(self, values: ArrayLike, randomness: Randomness, *, tensor: int = 0) -> Randomized:
         w = as_shaped(values)
         clients, d = w.shape
         self.domain.check_values(d)
         check_cohort(self, clients, randomness)
-        c, near = self._constants(clients)
-        out = np.empty((clients, d), np.float32)
+        which = row_parameters(np.arange(self.epsilon.size), clients)
+        out = np.empty((clients, d), np.int16)
         clipped = np.zeros(clients)
-        for rows, cols in tiles(np.zeros(clients), d):
+        for rows, cols in tiles(which, d, 2):
+            chosen = self.pieces[which[rows[0]]]
             z, outside = self.domain.normalise(tile_of(w, rows, cols), cols)
             clipped[rows] += outside / d
             words = randomness.words(rows, Purpose.NOISE, tensor, 2 * cols.start, 2 * z.shape[1])
-            store_tile(out, rows, cols, self._draw(z.astype(np.float64), words, c[rows], near[rows]))
-        bound = self._bound(clients)
+            store_tile(out, rows, cols, _draw(_on_grid(z, chosen.m), words, chosen))
         radius = float(np.mean(self.domain.radius, dtype=np.float64))
         scale = radius * np.sqrt(self._unit_variance(np.zeros((clients, 1))))[:, 0]
-        return Randomized(RealOutput(out, bound), Diagnostics(clipped, scale))
+        return Randomized(IntegerOutput(out, *self.limits(clients)), Diagnostics(clipped, scale))
 
     @staticmethod
-    def _draw(z: Float64s, words: Words, c: Float64s, near: Float64s) -> Float64s:
-        choose, u = ((words[:, i::2] + 0.5) * 2.0**-32 for i in (0, 1))
-        left = (c + 1) / 2 * z - (c - 1) / 2
-        inside = left + (c - 1) * u
-        rest = (c + 1) * u - c  # uniform on [-C, 1]; beyond l it jumps over the near piece
-        return np.where(choose < near, inside, np.where(rest < left, rest, rest + (c - 1)))
-
-    def _bound(self, rows: int) -> Float64s:
-        return np.asarray(self._constants(rows)[0][:, 0] * (1 + 1e-6))
+    def limits(rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return np.full(rows, -_HALF, np.int64), np.full(rows, _HALF - 1, np.int64)
 
     def estimate(self, output: Output) -> Floats:
-        if not isinstance(output, RealOutput):
-            raise TypeError(f"the piecewise mechanism puts out reals, not {type(output).__name__}")
+        if not isinstance(output, IntegerOutput):
+            raise TypeError(f"the piecewise mechanism puts out whole numbers, not {type(output).__name__}")
         check_cohort(self, len(output.array))
         self.domain.check_values(output.values)
-        return self.domain.centre + self.domain.radius * output.array
+        unit = (output.array + 0.5) / self._each("slope", len(output.array))
+        return np.asarray(self.domain.centre + self.domain.radius * unit.astype(np.float32))
 
-    def bias(self, values: ArrayLike) -> Float64s:
-        """None inside the box."""
-        w = as_matrix(values).astype(np.float64)
-        self.domain.check_values(w.shape[1])
-        c, r = (a.astype(np.float64) for a in self.domain.columns(slice(0, w.shape[1])))
-        return np.clip(w, c - r, c + r) - w
-
-    def variance(self, values: ArrayLike) -> Float64s:
+    def on_grid(self, values: ArrayLike) -> Float64s:
+        """t, the whole numbers in -m .. m that values are rounded to: W outputs lie around each of them."""
         w = as_matrix(values)
         check_cohort(self, len(w))
         self.domain.check_values(w.shape[1])
         z, _ = self.domain.normalise(w, slice(0, w.shape[1]))
-        unit = self._unit_variance(z.astype(np.float64))
-        return np.asarray(self.domain.columns(slice(0, w.shape[1]))[1].astype(np.float64) ** 2 * unit)
+        return _on_grid(z, self._each("m", len(w)).astype(np.float32)).astype(np.float64)
+
+    def bias(self, values: ArrayLike) -> Float64s:
+        """The rounding to the grid, at most 2^-15 of the radius; beyond the box also the clipping."""
+        t, w = self.on_grid(values), as_matrix(values).astype(np.float64)
+        c, r = (a.astype(np.float64) for a in self.domain.columns(slice(0, w.shape[1])))
+        return np.asarray(c + r * t / self._each("m", len(t)) - w)
+
+    def variance(self, values: ArrayLike) -> Float64s:
+        t = self.on_grid(values)
+        z = t / self._each("m", len(t))
+        r = self.domain.columns(slice(0, z.shape[1]))[1].astype(np.float64)
+        return np.asarray(r**2 * self._unit_variance(z))
 
     def _unit_variance(self, z: Float64s) -> Float64s:
-        """Of the output for values z in [-1, 1]."""
-        less = np.expm1(row_parameters(self.epsilon, len(z))[:, None] / 2)
-        return np.asarray(z**2 / less + (less + 4) / (3 * less**2))
+        """Of the output for values z in [-1, 1] on the grid: E[y^2] - E[y]^2, in units of the slope."""
+        rows = len(z)
+        p, m, slope = self._each("threshold", rows) / ONE, self._each("m", rows), self._each("slope", rows)
+        around = np.array([_spread(piece) for piece in self.pieces])
+        everywhere = (OUTPUTS**2 - 1) / 12
+        square = (1 - p) * everywhere + p * ((m * z) ** 2 + row_parameters(around, rows)[:, None])
+        return np.asarray(square / slope**2 - z**2)
 
     def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
         row = client_index(self.epsilon.size, client)
-        count = values_affected(adjacency, values)
-        basis = f"Wang et al. 2019, in real arithmetic only{cap_note(self._asked[row])}"
-        return Guarantee(SERVER, adjacency, Pure(float(self.epsilon[row]), count), basis)
+        piece = self.pieces[row]
+        basis = (
+            f"weights from {piece.base} to {piece.peak} out of 2^64 for each of 2^16 outputs, by enumeration"
+            f"{cap_note(self._asked[row])}"
+        )
+        return Guarantee(SERVER, adjacency, Pure(float(self.epsilon[row]), values_affected(adjacency, values)), basis)
 
     def decode(self, reports: Sequence[bytes], values: int) -> Output:
         check_cohort(self, len(reports))
-        return decode_reals(reports, values, self._bound(len(reports)))
+        return decode_integers(reports, values, *self.limits(len(reports)))
+
+
+def _on_grid(z: NDArray[np.float32], m: int | NDArray[np.float32]) -> NDArray[np.float32]:
+    """t, the nearest whole number to m z: m is at most 2^15, so that |t| <= m also in float32."""
+    return np.rint(np.multiply(z, m, dtype=np.float32))
+
+
+def _draw(t: NDArray[np.float32], words: Words, piece: Pieces) -> NDArray[np.int16]:
+    """One word says whether the output is near t, the other which of the outputs it is.
+
+    floor((2u + 1) W / 2^33) takes every value below W for as many words as any other, or one more, symmetrically.
+    """
+    choose, u = words[:, ::2], words[:, 1::2]
+    near = u.astype(np.uint64)
+    near *= np.uint64(2 * piece.near)
+    near += np.uint64(piece.near)
+    near >>= np.uint64(33)
+    around = near.astype(np.int32)
+    around += t.astype(np.int32)
+    around -= piece.near // 2
+    anywhere = (u >> np.uint32(16)).astype(np.int32)
+    anywhere -= _HALF
+    return np.where(choose < np.uint32(piece.threshold), around, anywhere).astype(np.int16)
+
+
+@lru_cache(maxsize=4096)
+def pieces(epsilon: float) -> Pieces:
+    """W as in the paper or one or two more; and the largest T with T ceil(2^32/W) <= (e^eps - 1) (2^32 - T) 2^16."""
+    exact = Fraction(check_epsilon(epsilon))
+    share = Fraction(1 << _BITS, exp_bounds(exact / 2)[0] + (1 << _BITS))  # 1/(1 + e^(eps/2))
+    near = 2 * math.ceil(OUTPUTS * share / 2)
+    gain = exp_bounds(exact)[0] - (1 << _BITS)  # e^eps - 1, rounded down
+    each = -(-ONE // near) << _BITS
+    return Pieces(near, gain * ONE * (ONE // OUTPUTS) // (each + gain * (ONE // OUTPUTS)))
+
+
+@lru_cache(maxsize=4096)
+def _spread(piece: Pieces) -> float:
+    """The variance of an output near the input."""
+    places = np.arange(piece.near) - (piece.near - 1) / 2
+    return float((places**2 * piece.counts()).sum() / ONE)

@@ -2,7 +2,11 @@
 
 The unit vector v becomes (a v + V)/m: a is a Gaussian of variance 1/d, at least gamma with probability p and below it
 otherwise; V is a Gaussian vector of the same variance orthogonal to v. With q = Phi(gamma sqrt(d)),
-eps = ln(p/(1-p)) + ln(q/(1-q)), and p is chosen for the least variance. Proven in real arithmetic.
+eps = ln(p/(1-p)) + ln(q/(1-q)), and p is chosen for the least variance.
+
+That is a proof for real numbers. The program computes with floats, so nothing is proven of it, and epsilon is claimed
+only: it serves simulations. What is put out are whole numbers of public steps of 2^-12 standard deviations, to which
+64-bit noise is rounded at the very end, so that no output tells by its last digits which values were zero.
 """
 
 from __future__ import annotations
@@ -32,10 +36,11 @@ from sordino.mechanisms.interface import (
     client_index,
     per_client,
     row_parameters,
+    unproven,
     values_affected,
 )
-from sordino.mechanisms.output import Output, RealOutput, decode_reals
-from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure, check_count
+from sordino.mechanisms.output import IntegerOutput, Output, decode_integers, integer_dtype
+from sordino.privacy.guarantee import Adjacency, Claim, Guarantee, check_count
 from sordino.randomness import Purpose, Randomness
 
 if TYPE_CHECKING:
@@ -44,7 +49,13 @@ else:
     optimize, special = deferred("scipy.optimize"), deferred("scipy.special")
 
 _MAX_EPSILON = 60.0
+_WHY = (
+    "PrivUnitG is proven for real numbers and computed with floats, so it is for simulations only; gaussian with norm "
+    "l2 and laplace with norm l1 are proven as they run"
+)
+STEPS = 2**12  #: outputs are whole numbers of so many steps in a standard deviation of V
 _REACH = 16.0  # standard deviations that no draw exceeds: 9 by a 53-bit uniform, a few more within the rarest cap
+_ROUNDING = 1 / (12 * STEPS**2)  # the variance of rounding to a step, in units of that of V
 
 
 @dataclass(frozen=True)
@@ -80,19 +91,20 @@ class PrivUnitG(Mechanism):
         if d < 2:
             raise InvalidInput("PrivUnitG needs vectors of at least 2 values")
         check_cohort(self, clients, randomness)
-        out = np.empty((clients, d), np.float32)
+        low, high = self.limits(d, clients)
+        out = np.empty((clients, d), integer_dtype(int(low.min()), int(high.max())))
         for k, epsilon in enumerate(row_parameters(self.epsilon, clients)):
             out[k] = self._draw(w[k], best_cap(float(epsilon)), randomness, k, tensor)
         scale = np.sqrt([self.mean_square_error(d, k) / d for k in range(self.epsilon.size)])
         local = Diagnostics(np.zeros(clients), np.array(row_parameters(scale, clients)))
-        return Randomized(RealOutput(out, self._bound(clients, d)), local)
+        return Randomized(IntegerOutput(out, low, high), local)
 
-    def _draw(self, w: Floats, cap: Cap, randomness: Randomness, row: int, tensor: int) -> NDArray[np.float32]:
-        """(a v + V)/m: lanes 0 and 1 of the stream choose a, the next d are V; a zero vector takes no direction."""
+    def _draw(self, w: Floats, cap: Cap, randomness: Randomness, row: int, tensor: int) -> Float64s:
+        """a v + V in whole steps: lanes 0 and 1 of the stream choose a, the next d are V; zeros have no direction."""
         direction = _direction(w)
         uniforms = self._uniforms(randomness, row, tensor, w.size)
         _, (choose, level) = next(uniforms)
-        out, along = np.empty(w.size, np.float32), 0.0
+        out, along = np.empty(w.size, np.float64), 0.0
         for start, u in uniforms:
             noise = special.ndtri(u)
             out[start : start + u.size] = noise
@@ -100,11 +112,11 @@ class PrivUnitG(Mechanism):
                 along += float(noise @ (w[start : start + u.size].astype(np.float64) / direction[0])) / direction[1]
         wanted = -special.ndtri(cap.tail * level) if choose < cap.p else special.ndtri(cap.q * level)
         for start in range(0, w.size, TILE):
-            part = slice(start, start + TILE)
-            piece = out[part].astype(np.float64)
+            piece = out[start : start + TILE]
             if direction is not None:
-                piece += (float(wanted) - along) / direction[1] * (w[part].astype(np.float64) / direction[0])
-            out[part] = piece * (self.domain.radius / cap.m)
+                part = w[start : start + TILE].astype(np.float64) / direction[0]
+                piece += (float(wanted) - along) / direction[1] * part
+            np.rint(np.multiply(piece, STEPS, out=piece), out=piece)
         return out
 
     @staticmethod
@@ -121,16 +133,23 @@ class PrivUnitG(Mechanism):
             else:
                 yield start, u
 
-    def _bound(self, rows: int, d: int) -> Float64s:
+    @staticmethod
+    def limits(d: int, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """No coordinate can exceed the reach of its own noise plus that along the vector."""
-        m = np.array([best_cap(float(e)).m for e in row_parameters(self.epsilon, rows)])
-        return np.asarray(self.domain.radius * _REACH * (2 + math.sqrt(d)) / m)
+        most = math.ceil(STEPS * _REACH * (2 + math.sqrt(d)))
+        return np.full(rows, -most, np.int64), np.full(rows, most, np.int64)
+
+    def step(self, client: int = 0) -> float:
+        """What one step of a client's output stands for."""
+        cap = best_cap(float(self.epsilon[client_index(self.epsilon.size, client)]))
+        return self.domain.radius / cap.m / STEPS
 
     def estimate(self, output: Output) -> Floats:
-        if not isinstance(output, RealOutput):
-            raise TypeError(f"PrivUnitG puts out reals, not {type(output).__name__}")
+        if not isinstance(output, IntegerOutput):
+            raise TypeError(f"PrivUnitG puts out whole numbers, not {type(output).__name__}")
         check_cohort(self, len(output.array))
-        return output.array
+        steps = np.array([self.step(k) for k in range(self.epsilon.size)])
+        return np.asarray(output.array * row_parameters(steps, len(output.array))[:, None], np.float32)
 
     def bias(self, values: ArrayLike) -> Float64s:
         """None on the sphere; elsewhere the rescaling to it."""
@@ -139,7 +158,7 @@ class PrivUnitG(Mechanism):
         return np.array([-row if u is None else self.domain.radius * u - row for row, u in zip(w, units, strict=True)])
 
     def variance(self, values: ArrayLike) -> Float64s:
-        """Per coordinate: 1/m^2 across the vector, and the variance of a/m along it."""
+        """Per coordinate: 1/m^2 across the vector, the variance of a/m along it, and a twelfth of a square step."""
         w = as_matrix(values).astype(np.float64)
         check_cohort(self, len(w))
         rows = []
@@ -147,32 +166,38 @@ class PrivUnitG(Mechanism):
             cap, unit = best_cap(float(epsilon)), _unit(row)
             along = 0.0 if unit is None else _second_moment(cap) - cap.m**2
             square = np.zeros_like(row) if unit is None else unit**2
-            rows.append(self.domain.radius**2 / cap.m**2 * ((1 - square) + square * along))
+            rows.append(self.domain.radius**2 / cap.m**2 * ((1 - square) + square * along + _ROUNDING))
         return np.array(rows)
 
     def mean_square_error(self, d: int, client: int = 0) -> float:
         """E |estimate - v|^2 of one client."""
         cap = best_cap(float(self.epsilon[client_index(self.epsilon.size, client)]))
-        return self.domain.radius**2 * ((d - 1 + _second_moment(cap)) / cap.m**2 - 1)
+        return self.domain.radius**2 * ((d * (1 + _ROUNDING) - 1 + _second_moment(cap)) / cap.m**2 - 1)
 
     def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
         values_affected(adjacency, values)
+        client_index(self.epsilon.size, client)
+        return unproven(adjacency, _WHY)
+
+    def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
         epsilon = float(self.epsilon[client_index(self.epsilon.size, client)])
-        return Guarantee(SERVER, adjacency, Pure(epsilon), "Asi, Feldman, Talwar 2022, in real arithmetic only")
+        return Claim(epsilon, 0.0, "eps for the whole vector (Asi, Feldman, Talwar 2022), in real arithmetic")
 
     def decode(self, reports: Sequence[bytes], values: int) -> Output:
         check_cohort(self, len(reports))
         check_count("values", values)
-        output = decode_reals(reports, values, self._bound(len(reports), values))
-        longest = [self.longest(values, k) for k in range(self.epsilon.size)]
-        if not (np.linalg.norm(output.array.astype(np.float64), axis=1) <= longest).all():
+        output = decode_integers(reports, values, *self.limits(values, len(reports)))
+        if not (np.linalg.norm(output.array.astype(np.float64), axis=1) <= longest(values)).all():
             raise InvalidInput("a report is longer than any of its mechanism's outputs: it was damaged or forged")
         return output
 
-    def longest(self, values: int, client: int = 0) -> float:
-        """The L2 norm that no output exceeds: V of d normal draws, none beyond 9, and the part along the vector."""
-        cap = best_cap(float(self.epsilon[client_index(self.epsilon.size, client)]))
-        return self.domain.radius * (9 * math.sqrt(values) + _REACH) / cap.m
+
+def longest(values: int) -> int:
+    """The L2 norm, in steps, that no output exceeds: V of d normal draws, none beyond 9, and the part along the vector.
+
+    Rounding adds half a step to every value at most, of which no draw comes near 9.
+    """
+    return math.ceil(STEPS * (9 * math.sqrt(values) + _REACH))
 
 
 def _direction(w: Floats) -> tuple[float, float] | None:

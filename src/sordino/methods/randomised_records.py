@@ -2,7 +2,7 @@
 
 * `BitRecords`: LDPFL's own. Features in fixed point (Eq. 10), all bits of a record joined, each randomised; labels as
   they are. Kept bit by bit, eight to a byte.
-* `JointRecords`: features and label as one direction, through PrivUnitG: epsilon for the whole record, proven.
+* `JointRecords`: features and label as one direction, through PrivUnitG: epsilon for the whole record, claimed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sordino.learning.cohort import ClientData
 from sordino.learning.models import Loss, cross_entropy
 from sordino.mechanisms import BitRandomizer, BitString, FixedPoint, PrivUnitG, Sphere
 from sordino.mechanisms.integers import exp_bounds, probability_threshold
-from sordino.mechanisms.output import BitOutput, RealOutput
+from sordino.mechanisms.output import BitOutput
 from sordino.methods.interface import ClientState
 from sordino.privacy.guarantee import (
     SERVER,
@@ -249,9 +249,8 @@ class BitRecords(RandomisedRecords):
 
 def for_group(alone: Guarantee, group: int) -> Guarantee:
     """What holds for one record, where another one changes so many randomised records: group privacy."""
-    if group == 1:
+    if group == 1 or not isinstance(alone.loss, Pure):
         return alone
-    assert isinstance(alone.loss, Pure)
     each = figure(alone.loss.epsilon)
     basis = f"{alone.basis}: {each} a record, times {group:,} records, as the extractor was trained on all of them"
     return replace(alone, loss=Pure(alone.loss.epsilon * group), basis=basis)
@@ -320,9 +319,7 @@ class JointRecords(RandomisedRecords):
             rows = slice(first, first + AT_ONCE)
             z = self.directions(features[rows], labels[rows])
             streams = RecordStreams(randomness, np.arange(first, first + len(z)), 2 * (values + 2))
-            output = mechanism.randomize(z, streams, tensor=TRAINING).output
-            assert isinstance(output, RealOutput)
-            made.append(output.array)
+            made.append(mechanism.estimate(mechanism.randomize(z, streams, tensor=TRAINING).output))
         return {RECORDS: np.concatenate(made)}
 
     def examined(
@@ -347,8 +344,13 @@ class JointRecords(RandomisedRecords):
         return network
 
     def releases(self, name: str, dataset: str, client: int, group: int) -> tuple[Release, ...]:
-        whole = for_group(self._mechanism(client).guarantee(Adjacency.RECORD_REPLACE), group)
-        return (Release(f"{name}/{JOINT}", dataset, JOINT, (whole,), None, composition(group)),)
+        mechanism = self._mechanism(client)
+        claim = mechanism.claim()
+        assert claim is not None
+        # for a record and all that is made of it; where the extractor was trained on all of them, by group privacy
+        claim = replace(claim, epsilon=group * claim.epsilon, adjacency=Adjacency.RECORD_REPLACE, covers="schedule")
+        whole = for_group(mechanism.guarantee(Adjacency.RECORD_REPLACE), group)
+        return (Release(f"{name}/{JOINT}", dataset, JOINT, (whole,), claim, composition(group)),)
 
 
 def unit(features: Features) -> Features:
