@@ -80,14 +80,14 @@ def test_all_mechanisms_are_compared_if_none_is_named():
     ]
     assert names == [
         "two-point", "sign", "laplace (box)", "laplace (l1)", "piecewise", "exponential", "gaussian (box)",
-        "gaussian (l2)", "privunit",
+        "gaussian (l2)",
     ]  # fmt: skip
     without = planned("--values", "20", "--rounds", "2", "--epsilon", "8")
     assert [row["mechanism"] for row in without] == [name for name in names if "gaussian" not in name]
 
 
 def test_the_other_way_round_it_counts_rounds():
-    asked = ("--mechanism", "privunit", "--values", "650", "--epsilon", "50", "--parameter", "4")
+    asked = ("--mechanism", "laplace", "--norm", "l1", "--values", "650", "--epsilon", "50", "--parameter", "4")
     assert planned(*asked)[0]["rounds"] == 12
     words = run(*asked).stdout
     assert "a budget of epsilon 50 (proven, against server, adjacency client, delta 0) allows 12 rounds" in words
@@ -102,8 +102,21 @@ def test_a_recipe_is_planned_with_its_own_model_clients_and_rounds():
     (row,) = planned("--recipe", "two-point-digits", *settings, "--epsilon", "50")
     assert (row["values"], row["rounds"], row["average"]["clients"]) == (650, 10, 20)
     assert row["parameter"] == {"name": "clients.epsilon", "value": 0.0076923}
-    (other,) = planned("--recipe", "two-point-digits", *settings, "--epsilon", "50", "--mechanism", "privunit")
+    (other,) = planned(
+        "--recipe", "two-point-digits", *settings, "--epsilon", "50", "--mechanism", "laplace", "--norm", "l1"
+    )
     assert other["parameter"] == {"name": "epsilon per upload", "value": 5.0}
+
+
+def test_a_recipe_of_what_is_only_claimed_is_planned_by_claims_and_refused_a_proven_budget():
+    pytest.importorskip("torch")
+    settings = ("--set", "rounds.count=20", "--set", "data.source=digits", "--set", "model.name=logistic")
+    (row,) = planned("--recipe", "ldp-fl-mnist-privunit", *settings)
+    assert row["budget"]["basis"] == "claimed"
+    assert row["parameter"] == {"name": "clients.epsilon", "value": 25.0}
+    assert row["all_rounds"]["statement"] in ("infinite", "infinity")
+    refused = run("--recipe", "ldp-fl-mnist-privunit", *settings, "--epsilon", "500")
+    assert refused.exit_code == 1 and "gaussian with norm l2" in " ".join(refused.stderr.split())
 
 
 def test_a_recipes_own_budgets_are_planned_one_by_one():
@@ -180,7 +193,7 @@ def test_bad_arguments_are_refused_with_a_remedy_and_no_traceback(arguments, rem
 def test_the_table_of_the_guide_is_what_its_command_prints():
     page = (Path(__file__).parent.parent / "docs" / "planning.md").read_text()
     (command,) = re.findall(r"\$ sordino plan (--values .*)", page)
-    told = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.split(command)[1].splitlines()[5:14]]
+    told = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.split(command)[1].splitlines()[5:13]]
     shown = [
         [cell.strip() for cell in line.strip("│").split("│")]
         for line in run(*command.split()).stdout.splitlines()

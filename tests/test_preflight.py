@@ -473,7 +473,7 @@ def test_many_kinds_of_clients_are_told_by_their_extremes():
         (two_point(), 82),
         (Randomised(sordino.NoPrivacy()), 2600),
         (silo(), 2600),
-        (Randomised(sordino.PrivUnitG(4.0)), 2600),
+        (Randomised(sordino.PrivUnitG(4.0)), 1950),
     ],
     ids=["bits", "floats", "silo", "privunit"],
 )

@@ -220,7 +220,7 @@ def test_every_method_answers_as_its_simulation_does(tmp_path, name):
     given = people.method_recipe(name)
     federation = people.wire(given)
     adjacency = "record-replace" if "ldpfl" in name else "client"
-    own = {"limit": 1e12, "unproven": ["labels"], "budget": {"adjacency": adjacency}}
+    own = {"limit": 1e12, "unproven": ["labels", "randomised records"], "budget": {"adjacency": adjacency}}
     fleet = people.DirectFleet(people.members(tmp_path, federation, injected=True, **own))
     coordinator = people.coordinator(federation, fleet)
     if federation.method.preparation(NAME) is not None:
@@ -237,7 +237,9 @@ def test_fresh_randomness_serves_every_method(tmp_path):
     for name in people.METHODS:
         given = people.method_recipe(name)
         adjacency = {"silo-dp": "record-add-remove"}.get(name, "record-replace" if "ldpfl" in name else "client")
-        own = settings(limit=1e12, unproven=["labels"], budget={"adjacency": adjacency, "delta": 1e-5})
+        own = settings(
+            limit=1e12, unproven=["labels", "randomised records"], budget={"adjacency": adjacency, "delta": 1e-5}
+        )
         with joined(tmp_path / name, given, own) as client:
             of = plans(given)
             if client._member(NAME).prepares:

@@ -124,7 +124,7 @@ def test_every_mechanism_runs_and_states_its_own_guarantee_composed_over_the_rou
     assert np.isfinite(outcome.parameters).all()
     (client,), (coordinate,) = figures(outcome, "client"), figures(outcome, "coordinate")
     mechanism = MECHANISMS[name][3]
-    if mechanism is None:
+    if mechanism is None or isinstance(mechanism, PrivUnitG):
         assert client["epsilon"] == coordinate["epsilon"] == "infinity" and client["unproven"]
         return
     guarantees = [mechanism.guarantee(Adjacency.CLIENT, values=VALUES)] * ROUNDS
@@ -132,6 +132,13 @@ def test_every_mechanism_runs_and_states_its_own_guarantee_composed_over_the_rou
     one_value = mechanism.guarantee(Adjacency.COORDINATE, values=VALUES)
     assert coordinate["epsilon"] == pytest.approx(epsilon_of(one_value.loss, DELTA), rel=1e-6)
     assert client["unproven"] == []
+
+
+def test_what_is_claimed_of_real_numbers_stands_beside_an_infinite_proven_figure():
+    rows = sordino.run(with_mechanism("privunit")).statement.to_json()["rows"]
+    (row,) = [row for row in rows if row["adjacency"] == "client"]
+    assert row["proven"]["epsilon"] == "infinity"
+    assert row["claimed"]["epsilon"] == ROUNDS * 2.0 and "real arithmetic" in row["claimed"]["formula"]
 
 
 def test_figures_that_follow_from_a_closed_form():

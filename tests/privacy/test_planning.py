@@ -38,7 +38,6 @@ FAMILIES = {
     "laplace-box": (planning.largest, (1e-5, 22.18), lambda e: sordino.Laplace(e, BOX)),
     "laplace-l1": (planning.largest, (1e-6, 22.18), lambda e: sordino.Laplace(e, sordino.L1Ball(1.0))),
     "piecewise": (planning.largest, (1e-6, 22.18), lambda e: sordino.Piecewise(e, BOX)),
-    "privunit": (planning.largest, (1e-6, 59.0), lambda e: sordino.PrivUnitG(e)),
     "exponential": (planning.largest, (1.1e-6 / RANGE.bound, 1.0), lambda a: sordino.Exponential(a, RANGE)),
     "gaussian-box": (planning.least, (0.1 / 500, 0.1 * 2**16), lambda s: sordino.Gaussian(s, BOX)),
     "gaussian-l2": (planning.least, (1 / 500, 2.0**16), lambda s: sordino.Gaussian(s, sordino.L2Ball(1.0))),
@@ -76,6 +75,11 @@ def test_a_planned_mechanism_is_admitted_in_all_rounds_and_one_percent_more_is_r
     assert admitted(budget, round_of(weaker), 10) < 10
     assert planned.spent <= limit
     assert planned.each <= planned.total <= planned.spent
+
+
+def test_what_is_never_proven_is_refused_with_the_reason():
+    with pytest.raises(InvalidInput, match=r"floats.*take a mechanism that is proven"):
+        planning.largest(Budget(5.0, 1e-5), 2, lambda e: sordino.PrivUnitG(e).guarantee(values=9), between=(0.1, 9.0))
 
 
 def test_pure_epsilons_are_shared_out_by_plain_division():

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sordino.recipe import Recipe
     from sordino.wiring import Federation
 
-NAMES = ("two-point", "sign", "laplace", "piecewise", "exponential", "gaussian", "privunit", "dp-sgd")
+NAMES = ("two-point", "sign", "laplace", "piecewise", "exponential", "gaussian", "dp-sgd")
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def plan(
 
     sordino plan --mechanism dp-sgd --steps 20 --rate 0.1 --rounds 10 --epsilon 5 --delta 1e-5
 
-    sordino plan --mechanism privunit --values 650 --epsilon 50 --parameter 4
+    sordino plan --mechanism laplace --norm l1 --values 650 --epsilon 50 --parameter 4
 
     sordino plan --recipe two-point-digits --epsilon 50 --delta 1e-5
     """
@@ -246,9 +246,6 @@ def _families(name: str, values: int, options: Options) -> list[Family]:
             return [_family(name, "epsilon per value", lambda e: m.RandomizedSign.response(e, box), bits)]
         case "piecewise":
             return [_family(name, "epsilon per value", lambda e: m.Piecewise(e, box), bits)]
-        case "privunit":
-            sphere = m.Sphere(whole)
-            return [_family(name, "epsilon per upload", lambda e: m.PrivUnitG(e, sphere), (MIN_EPSILON, 59.9))]
         case "exponential":
             codes = m.IntegerRange(each, options.precision)
             alphas = (1.001 * MIN_EPSILON / codes.bound, 63.9)

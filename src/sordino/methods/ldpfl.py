@@ -18,7 +18,8 @@ cost nothing new. That is the paper's good idea, and it is kept. What one record
 * CM_i was trained on all of a client's records, so another record changes the features of all of them: the figure is
   to be multiplied by their number, unless the extractor is public.
 
-`extractor = { kind = "oriented" }` with `mechanism = { name = "record-privunit" }` mends all three, at its price.
+`extractor = { kind = "oriented" }` with `mechanism = { name = "record-privunit" }` mends all three, at its price; its
+epsilon is claimed, as it is proven for real numbers only.
 
 Test examples are seen through a client's own extractor, as the paper has it: every client has an equal share of them.
 """

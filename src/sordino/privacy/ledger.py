@@ -35,7 +35,7 @@ from sordino.errors import (
     SordinoError,
 )
 from sordino.privacy.accountant import Account
-from sordino.privacy.guarantee import Budget, Derived, Destination, Release, from_json, to_json
+from sordino.privacy.guarantee import Budget, Derived, Destination, Infinite, Release, from_json, to_json
 
 _ANYWHERE = Destination()
 
@@ -129,11 +129,13 @@ def _require_consent_to_unproven(standing: Standing, release: Release) -> None:
     if standing.budget is None or release.what in standing.consents.unproven:
         return
     needs_delta = standing.budget.delta == 0 and math.isfinite(cost(replace(standing.budget, delta=1e-5), release))
+    why = dict.fromkeys(g.loss.why for g in release.guarantees if isinstance(g.loss, Infinite))
     hint = " A budget with delta > 0 would cover it." if needs_delta else ""
+    because = f", because {'; '.join(why)}" if why else ""
     raise ConsentMissing(
         f"{release.what!r} has no finite epsilon in the budget's terms "
-        f"({terms(standing.budget)}).{hint} Nothing was recorded and nothing may leave. Leave it out, or let it go "
-        f"unprotected: sordino ledger consent PATH DATASET --unproven {release.what!r}"
+        f"({terms(standing.budget)}){because}.{hint} Nothing was recorded and nothing may leave. Leave it out, or let "
+        f"it go unprotected: sordino ledger consent PATH DATASET --unproven {release.what!r}"
     )
 
 

@@ -26,6 +26,7 @@ from sordino.privacy.guarantee import (
     Adjacency,
     Budget,
     Guarantee,
+    Infinite,
     PoissonGaussian,
     Release,
     check_count,
@@ -300,9 +301,13 @@ def _impossible(budget: Budget, rounds: int, release_of: ReleaseOf, safe: float)
         )
     spends = f"even with the most noise one round spends {alone:.4g}"
     if math.isinf(alone):
+        (release,) = _releases(release_of(safe))
+        why = [g.loss.why for g in release.guarantees if isinstance(g.loss, Infinite)]
         spends = "nothing is proven of a single round, however much noise there is"
         hint = "give the budget a delta, for example 1e-5"
-        if budget.delta > 0:
+        if why:
+            spends, hint = f"{spends} ({'; '.join(why)})", "take a mechanism that is proven"
+        elif budget.delta > 0:
             hint = "ask for an adjacency and an adversary that the mechanism's guarantee covers"
     return InvalidInput(
         f"{rounds} rounds do not fit a budget of epsilon {budget.limit:g} ({terms(budget)}): {spends}. "

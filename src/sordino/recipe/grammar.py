@@ -858,10 +858,10 @@ class PiecewiseSpec(MechanismSpec):
 
 
 class PrivUnitSpec(MechanismSpec):
-    """PrivUnitG (Asi et al. 2022): the direction of a whole vector."""
+    """PrivUnitG (Asi et al. 2022): the direction of a whole vector; claimed, for simulations."""
 
     name: Literal["privunit"] = Field(
-        default="privunit", description="the whole vector's direction; epsilon is per vector"
+        default="privunit", description="the whole vector's direction; epsilon is per vector, claimed: for simulations"
     )
 
     @property
@@ -1173,10 +1173,11 @@ class OptimisedSpec(MechanismSpec):
 
 
 class RecordPrivUnitSpec(MechanismSpec):
-    """PrivUnitG of a record's features and label together: epsilon is per record, and proven."""
+    """PrivUnitG of a record's features and label together: epsilon is per record; claimed, for simulations."""
 
     name: Literal["record-privunit"] = Field(
-        default="record-privunit", description="features and label as one direction: epsilon per record, proven"
+        default="record-privunit",
+        description="features and label as one direction: epsilon per record, claimed: for simulations",
     )
 
 
