@@ -136,6 +136,8 @@ MECHANISMS = {
     "laplace": {"mechanism": {"name": "laplace"}, "range": {"kind": "fixed", "radius": 0.1}},
     "gaussian": {"mechanism": {"name": "gaussian", "delta": 1e-6}, "range": {"kind": "fixed", "radius": 0.1}},
     "exponential": {"mechanism": {"name": "exponential"}, "range": {"kind": "fixed", "radius": 1.0}},
+    "piecewise": {"mechanism": {"name": "piecewise"}, "range": {"kind": "fixed", "radius": 1.0}},
+    "privunit": {"mechanism": {"name": "privunit"}, "range": {"kind": "fixed", "radius": 1.0}},
 }
 
 
@@ -153,11 +155,10 @@ def test_a_recipe_gives_exactly_the_same_parameters_over_either_channel(name):
     assert plain.accuracy == safe.accuracy
 
 
-@pytest.mark.parametrize("mechanism", ["none", "clip-only", "piecewise", "privunit"])
+@pytest.mark.parametrize("mechanism", ["none", "clip-only"])
 def test_reals_are_added_with_ten_decimals(mechanism):
     ranged = {} if mechanism == "none" else {"method.range": {"kind": "fixed", "radius": 1.0}}
-    strong = {"clients.epsilon": 8.0} if mechanism in ("piecewise", "privunit") else {}
-    plain, safe = both({"method.mechanism": {"name": mechanism}, **ranged, **strong})
+    plain, safe = both({"method.mechanism": {"name": mechanism}, **ranged})
     assert np.allclose(plain.parameters, safe.parameters, rtol=0, atol=1e-6)
 
 

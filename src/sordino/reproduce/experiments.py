@@ -49,6 +49,7 @@ class Experiment:
     curves: str = ""  #: experiments that share it make one plot, over rounds
     line: str = ""  #: its name there; `what` if left out
     said: str = ""  #: how the paper puts its figure, where it is no plain number
+    formerly: tuple[str, ...] = ()  #: settings of recorded runs that count no longer as proven what they stated as such
     same_run: str = ""  #: the experiment whose run it is too: the same settings, of which the paper states two figures
 
     @property
@@ -59,6 +60,10 @@ class Experiment:
     def settings(self, *, quick: bool, seed: int) -> Recipe:
         """The recipe of one run."""
         return Recipe.load(self.recipe, [*self.overrides, *(self.quick if quick else ()), f"seed={seed}"])
+
+    def former_settings(self) -> Recipe | None:
+        """The recipe of recorded runs whose proven epsilon is only claimed by now."""
+        return Recipe.load(self.recipe, [*self.overrides, *self.formerly, "seed=1"]) if self.formerly else None
 
     def stages(self) -> tuple[Experiment, ...]:
         """A row for each stated figure: one run, whose recorded curve has them all. The last round's comes first."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from sordino.durable import write_whole
 from sordino.reproduce.experiments import PAPERS, Experiment, Gain, experiments, gains, module_of
 from sordino.reproduce.plots import over_rounds, plot
-from sordino.reproduce.records import Record, Records, Stated, essence, worst
+from sordino.reproduce.records import Record, Records, Stated, essence, only_claimed, worst
 
 BEGIN, END = "<!-- figures: made by `sordino reproduce` -->", "<!-- end of figures -->"
 CLOSE = 2.0  #: points within which a figure counts as reproduced
@@ -80,8 +80,11 @@ def rows(paper: str, records: Records) -> list[Row]:
     """All experiments of a paper with what was recorded of their full runs; records of other settings do not count."""
     found: list[Row] = []
     for experiment in experiments(paper):
-        asked = essence(experiment.settings(quick=False, seed=1))
-        own = [record for record in records.of(experiment.recorded_as, quick=False) if record.fingerprint == asked]
+        asked, former = essence(experiment.settings(quick=False, seed=1)), experiment.former_settings()
+        recorded = records.of(experiment.recorded_as, quick=False)
+        own = [record for record in recorded if record.fingerprint == asked]
+        if former is not None:
+            own += [only_claimed(record) for record in recorded if record.fingerprint == essence(former)]
         found += [Row(stage, tuple(own)) for stage in experiment.stages()]
     return found
 
@@ -382,7 +385,8 @@ def _overview_words() -> str:
         "epsilons are on the paper's page).\n\n"
         "Claimed epsilons are the papers' own, added up over a client's uploads where they are of one upload (WebFed). "
         "The proven ones are what Sordino can prove for the same run, with what may change and who is looking; those "
-        "of PrivUnit, the piecewise mechanism and DP-SGD in real arithmetic ([bits](bits.md)). Of several seeds, and "
+        "of DP-SGD in real arithmetic ([bits](bits.md)). PrivUnit's are claimed: they hold for real numbers, and the "
+        "program computes with floats. Of several seeds, and "
         "of clients with epsilons of their own, the largest is shown; a run's statement has everyone's. Made by "
         "`sordino reproduce` from the records in `docs/papers/records`.\n\n"
         "`sordino reproduce PAPER --only NAME` runs a row again, `--list` names the experiments, and after an "

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from sordino.durable import append_line, whole_lines
 from sordino.errors import InvalidInput
 from sordino.privacy.statement import Statement
 from sordino.recipe import Recipe
+
+NOT_PROVEN = "claim not supported"
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,15 @@ def stated(statement: Statement) -> tuple[Stated, ...]:
     return worst(found)
 
 
+def only_claimed(record: Record) -> Record:
+    """The record of a run whose proven epsilons turned out to hold for real numbers only: they are claims."""
+    found = (
+        row if isinstance(row.proven, str) else replace(row, proven="infinite", claimed=row.proven, verdict=NOT_PROVEN)
+        for row in record.privacy
+    )
+    return replace(record, privacy=tuple(found))
+
+
 def worst(rows: Iterable[Stated]) -> tuple[Stated, ...]:
     """Of rows about the same change and the same onlooker, the one with the largest epsilon: proven, then claimed."""
     found: dict[tuple[str, str], Stated] = {}
@@ -138,4 +149,4 @@ def mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-__all__ = ["Record", "Records", "Stated", "essence", "stated", "today", "worst"]
+__all__ = ["Record", "Records", "Stated", "essence", "only_claimed", "stated", "today", "worst"]

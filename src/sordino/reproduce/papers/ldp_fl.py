@@ -317,7 +317,9 @@ EXPERIMENTS = (
         "ldp-fl-mnist-privunit",
         quick=QUICK["mnist"],
         where="section 5.2",
-        note="Neither paper states an accuracy. The epsilon is taken for a client's total, over all its reports.",
+        note="Neither paper states an accuracy. The epsilon is taken for a client's total, over all its reports. It "
+        "holds for real numbers. Run with noise of 32-bit floats, whose last digits told which values were zero.",
+        formerly=("clients.budget.basis=proven",),
     ),
     Experiment(
         "privunit-cifar-10",
@@ -325,7 +327,9 @@ EXPERIMENTS = (
         "ldp-fl-cifar-10-privunit",
         quick=QUICK["cifar-10"],
         where="section 5.2",
-        note="Neither paper states an accuracy. The epsilon is taken for a client's total, over all its reports.",
+        note="Neither paper states an accuracy. The epsilon is taken for a client's total, over all its reports. It "
+        "holds for real numbers. Run with noise of 32-bit floats, whose last digits told which values were zero.",
+        formerly=("clients.budget.basis=proven",),
     ),
     Experiment(
         "mnist-adaptive-1",
