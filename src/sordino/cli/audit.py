@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,9 +14,14 @@ from sordino.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
     from sordino.audits.whole import Audit
+    from sordino.checks.inspection import Inspected
+    from sordino.checks.subjects import Subject
     from sordino.privacy.audit import Case, Row
+
+VIOLATED = "PROVEN BOUND VIOLATED"
 
 
 def audit(
@@ -23,8 +29,8 @@ def audit(
         str | None,
         typer.Argument(
             metavar="[MECHANISM|RUN]",
-            help="two-point, laplace, gaussian, sign, exponential, bits, label, piecewise or privunit (all if left "
-            "out); or a run's folder, such as runs/quickstart.",
+            help="two-point, laplace, gaussian, sign, exponential, bits, label, piecewise, privunit, keys, secure-sum "
+            "or shuffler (all if left out); or a run's folder, such as runs/quickstart.",
         ),
     ] = None,
     epsilon: Annotated[
@@ -46,17 +52,24 @@ def audit(
         int | None, typer.Option(help="Of a run: which round's upload. Default: the client's first.")
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same table.")] = 1,
-    everything: Annotated[bool, typer.Option("--all", help="Audit every mechanism (the default).")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Audit every mechanism, channel and source of keys (the default).")
+    ] = False,
     broken: Annotated[
-        bool, typer.Option("--broken", help="Audit deliberately broken copies instead: each must be caught.")
+        bool, typer.Option("--broken", help="Check programs that were broken on purpose instead: all must be caught.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure what an adversary can really tell apart, beside what is claimed and what is proven.
+    """Measure what an adversary can really tell apart, and check every coordinate of what is drawn.
 
-    Each row is a lower bound on epsilon with 95 % confidence. The exit code is 1 if an experiment contradicts a proof
-    (or, with --broken, if a broken copy goes unnoticed). The audit of a run goes into its statement and its report; it
-    is an experiment on copies, and the run's own ledgers are left alone.
+    The first table attacks: each row is a lower bound on epsilon with 95 % confidence, beside what is claimed and
+    proven. The second table checks: do draws of the real code have the distribution that the proof is about, in every
+    coordinate, client, round and step? An unbroken program fails once in a million audits. Name a mechanism to see
+    every check, and the smallest fault that it would see. A row is only consistent if its checks passed.
+
+    The exit code is 1 if an experiment or a check contradicts a proof (or, with --broken, if a fault goes unnoticed).
+    The audit of a run goes into its statement and its report; it is an experiment on copies, and the run's own ledgers
+    are left alone.
     """
     with plain_errors():
         if what is not None and (everything or broken):
@@ -70,50 +83,121 @@ def audit(
             return
         if (canaries, client, round) != (None, None, None):
             raise InvalidInput("--canaries, --client and --round are for the audit of a run: name its folder")
-        _audit_mechanisms(what, epsilon or [1.0], 400_000 if trials is None else trials, seed, broken, as_json)
+        if broken:
+            if epsilon or trials:
+                raise InvalidInput(
+                    "planted faults have their own strengths and draws: leave --epsilon and --trials out"
+                )
+            _audit_faults(seed, as_json)
+            return
+        _audit_programs(what, epsilon or [1.0], 400_000 if trials is None else trials, seed, as_json)
 
 
-# --- mechanisms -------------------------------------------------------------------------------------------------------
+# --- mechanisms and programs ------------------------------------------------------------------------------------------
 
 
-def _audit_mechanisms(
-    name: str | None, strengths: Sequence[float], trials: int, seed: int, broken: bool, as_json: bool
-) -> None:
+def _audit_programs(name: str | None, strengths: Sequence[float], trials: int, seed: int, as_json: bool) -> None:
+    """Attacks on mechanisms and checks of everything, or of what is named."""
+    from sordino.checks import catalogue
     from sordino.mechanisms import audits
-    from sordino.privacy import audit as auditing
 
-    names = [name] if name else list(audits.CATALOGUE)
-    cases = [case for e in strengths for case in (audits.broken_cases(e) if broken else _all_cases(names, e))]
-    rows = [auditing.run(case, trials=trials, seed=seed) for case in with_progress(cases, "Auditing")]
+    attacked = [one for one in audits.CATALOGUE if name in (None, one)]
+    checked = [one for one in catalogue.NAMES if name in (None, one)]
+    if not attacked and not checked:
+        names = ", ".join(dict.fromkeys((*audits.CATALOGUE, *catalogue.NAMES)))
+        raise InvalidInput(f"no mechanism {name!r} to audit; there are {names}; or give a run's folder")
+    found = [_Audited(one, audits.cases(one, e)) for e in strengths for one in attacked]
+    once = [_Audited(one, [], catalogue.subjects(one)) for one in checked if one in catalogue.PROGRAMS]
+    for one, e in zip(found, (e for e in strengths for _ in attacked), strict=True):
+        one.subjects = catalogue.subjects(one.name, e)
+    _carry_out([*found, *once], trials, seed)
+    rows, inspected = [row for one in found for row in one.rows], [i for one in [*found, *once] for i in one.inspected]
     if as_json:
-        print_json([row.to_json() for row in rows])
+        print_json({"rows": [row.to_json() for row in rows], "checks": [one.to_json() for one in inspected]})
     else:
-        print_tables(_audit_table(rows, "Broken on purpose" if broken else "Audit"), spare=SPARE)
-        typer.echo(_audit_summary(rows, broken))
-    violated = [row.verdict == auditing.VIOLATED for row in rows]
-    if (broken and not all(violated)) or (not broken and any(violated)):
+        if rows:
+            print_tables(_audit_table(rows, "Audit"), spare=SPARE)
+        _print_checks(inspected, every=name is not None)
+        typer.echo(_audit_summary(rows, inspected))
+    if any(row.verdict == VIOLATED for row in rows) or not all(one.passed for one in inspected):
         raise typer.Exit(1)
 
 
-def _all_cases(names: list[str], epsilon: float) -> list[Case]:
-    from sordino.mechanisms import audits
+@dataclass
+class _Audited:
+    """A mechanism, or a program without an epsilon: its cases, its subjects, and what came of them."""
 
-    return [case for name in names for case in audits.cases(name, epsilon)]
+    name: str
+    cases: list[Case]
+    subjects: list[Subject] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    inspected: list[Inspected] = field(default_factory=list)
 
 
-def _audit_summary(rows: list[Row], broken: bool) -> str:
+def _carry_out(audited: Sequence[_Audited], trials: int, seed: int) -> None:
+    from sordino.checks.inspection import failures, inspect_one, level
     from sordino.privacy import audit as auditing
 
-    violated = sum(row.verdict == auditing.VIOLATED for row in rows)
-    if broken:
-        return (
-            f"{violated} of {len(rows)} broken copies were caught: their audited bound lies above what they vouch for."
-        )
-    refuted = sum(row.verdict == auditing.REFUTED for row in rows)
-    too_high = "1 PROVEN BOUND IS" if violated == 1 else f"{violated} PROVEN BOUNDS ARE"
-    proven = f"{too_high} VIOLATED" if violated else "every audited bound is below the proven one"
-    claims = "1 published claim is" if refuted == 1 else f"{refuted} published claims are"
-    return f"{_how_many(rows)}: {proven}; {claims} refuted by experiment.\n{SMALL}"
+    each = level(sum(len(one.subjects) for one in audited))
+    work: list[tuple[_Audited, Case | Subject]] = []
+    for one in audited:
+        work += [(one, case) for case in one.cases]
+        work += [(one, subject) for subject in one.subjects]
+    for one, task in with_progress(work, "Auditing"):
+        if isinstance(task, auditing.Case):
+            one.rows.append(auditing.run(task, trials=trials, seed=seed))
+        else:
+            one.inspected.append(inspect_one(task, seed, each))
+    for one in audited:
+        if one.inspected:
+            one.rows = [row.checked(failures(one.inspected)) for row in one.rows]
+
+
+def _audit_summary(rows: list[Row], inspected: list[Inspected]) -> str:
+    from sordino.privacy import audit as auditing
+
+    said = []
+    if rows:
+        violated = sum(row.verdict == VIOLATED for row in rows)
+        refuted = sum(row.verdict == auditing.REFUTED for row in rows)
+        too_high = "1 PROVEN BOUND IS" if violated == 1 else f"{violated} PROVEN BOUNDS ARE"
+        proven = f"{too_high} VIOLATED" if violated else "every audited bound is below the proven one"
+        claims = "1 published claim is" if refuted == 1 else f"{refuted} published claims are"
+        said += [f"{_how_many(rows)}: {proven}; {claims} refuted by experiment.", SMALL]
+    if inspected:
+        said.append(_checks_summary(inspected))
+    return "\n".join(said)
+
+
+# --- broken on purpose ------------------------------------------------------------------------------------------------
+
+
+def _audit_faults(seed: int, as_json: bool) -> None:
+    """Every planted fault, once."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from sordino.checks.faults import FAULTS, attempt
+
+    found = [attempt(fault, seed) for fault in with_progress(list(FAULTS), "Breaking")]
+    caught = sum(one.caught for one in found)
+    if as_json:
+        print_json([one.to_json() for one in found])
+    else:
+        table = Table(title="Broken on purpose: what the checks catch", title_justify="left", header_style="bold")
+        for column in ("fault", "in", "caught by", "where"):
+            table.add_column(column, overflow="fold")
+        table.add_column("p", justify="right")
+        table.add_column("verdict")
+        for one in found:
+            first = one.looks[0] if one.looks else None
+            cells = [one.fault, one.breaks, first.check if first else "nothing", first.where if first else ""]
+            verdict = Text("caught", style="green") if one.caught else Text("MISSED", style="bold red")
+            table.add_row(*map(Text, [*cells, _chance(first.p) if first else ""]), verdict)
+        print_tables(table, spare=("where", "p"))
+        typer.echo(f"{caught} of {len(found)} planted faults were caught, seed {seed}.")
+    if caught < len(found):
+        raise typer.Exit(1)
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -121,11 +205,12 @@ def _audit_summary(rows: list[Row], broken: bool) -> str:
 
 def _is_run(what: str) -> bool:
     """Whether a run's folder is meant: one that is there, or a path where a mechanism's name would do."""
+    from sordino.checks import catalogue
     from sordino.mechanisms import audits
 
     if (Path(what) / "recipe.toml").is_file():
         return True
-    if what in audits.CATALOGUE:
+    if what in audits.CATALOGUE or what in catalogue.PROGRAMS:
         return False
     if (Path("runs") / what / "recipe.toml").is_file():
         raise InvalidInput(f"no mechanism and no folder {what!r} here; there is a run runs/{what}: give that")
@@ -216,3 +301,55 @@ def _audit_table(rows: list[Row], title: str) -> Table:
         cells += [f"{row.audited:.3f}", f"{row.cap:.1f}", f"{row.trials:,}"]
         table.add_row(*map(Text, cells), Text(row.verdict, style=colours.get(row.verdict, "bold red")))
     return table
+
+
+def _print_checks(inspected: Sequence[Inspected], *, every: bool) -> None:
+    """One line for each subject, or for each of its checks."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title="Checks of what is drawn", title_justify="left", header_style="bold")
+    table.add_column("what", overflow="fold")
+    table.add_column("draws x values", justify="right")
+    table.add_column("check" if every else "checks", justify="left" if every else "right", overflow="fold")
+    table.add_column("smallest fault it sees", overflow="fold", min_width=30)
+    table.add_column("p" if every else "least p", justify="right")
+    table.add_column("verdict")
+    for one in inspected:
+        shape = f"{one.draws:,} x {one.values:,}"
+        if every:
+            for look in one.looks:
+                passed = look.p >= one.level
+                table.add_row(
+                    *map(Text, [one.subject, shape, look.check, look.sees, _chance(look.p)]), _mark(passed, "")
+                )
+        else:
+            first = one.failed[0] if one.failed else None
+            cells = [one.subject, shape, str(len(one.looks)), one.sees, _chance(min(look.p for look in one.looks))]
+            table.add_row(*map(Text, cells), _mark(one.passed, f": {first.check}" if first else ""))
+    print_tables(table, spare=("draws x values", "p", "least p"))
+
+
+def _mark(passed: bool, why: str) -> Text:
+    from rich.text import Text
+
+    return Text("passed", style="green") if passed else Text(f"FAILED{why}", style="bold red")
+
+
+def _chance(p: float) -> str:
+    """A p-value for a table's cell; 1 is as good as certain, and 0 as good as impossible."""
+    return "0" if p == 0 else f"{p:.2g}"
+
+
+def _checks_summary(inspected: Sequence[Inspected]) -> str:
+    from sordino.checks.inspection import failures
+    from sordino.checks.statistics import FAMILY
+
+    count = sum(len(one.looks) for one in inspected)
+    wrong = failures(inspected)
+    if wrong:
+        return "\n".join([f"{len(wrong)} of {count} checks FAILED:", *wrong])
+    return (
+        f"All {count} checks passed. Together they fail once in {1 / FAMILY:,.0f} audits of an unbroken program; the "
+        "smallest p-value of so many is small by chance."
+    )

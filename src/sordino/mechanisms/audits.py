@@ -1,4 +1,4 @@
-"""The worst pair of inputs of every mechanism, for `sordino.privacy.audit`; and broken copies, which it must catch."""
+"""The worst pair of inputs of every mechanism, for `sordino.privacy.audit`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,6 @@ def _case(
     delta: float = 0.0,
     name: str | None = None,
     most_trials: int = 10**9,
-    effort: int = 1,
 ) -> Case:
     return Case(
         mechanism=name or mechanism.name,
@@ -87,7 +86,6 @@ def _case(
         attack=attack,
         sampler=sampler,
         most_trials=most_trials,
-        effort=effort,
     )
 
 
@@ -281,25 +279,3 @@ def cases(name: str, epsilon: float = 1.0) -> list[Case]:
     if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not 0.01 <= epsilon <= 20:
         raise InvalidInput(f"an audit's epsilon lies between 0.01 and 20, got {epsilon!r}")
     return list(CATALOGUE[name](float(epsilon)))
-
-
-def broken_cases(epsilon: float = 1.0) -> list[Case]:
-    """Deliberately broken copies, which an audit must catch: each draws from a weaker mechanism than it vouches for."""
-    honest, weak = Laplace(epsilon, Box()), Laplace(2 * epsilon, Box())
-    halved = _case(
-        honest, "one value", _columns(weak, 1.0, -1.0), honest.guarantee(Adjacency.COORDINATE),
-        attack=ENDS, name="laplace, noise halved",
-    )  # fmt: skip
-    sound = Gaussian.analytic(epsilon, DELTA, Box())
-    short = Gaussian(sound.sigma / 2, Box())
-    sensitivity = _case(
-        sound, "one value", _columns(short, 1.0, -1.0), sound.guarantee(Adjacency.COORDINATE),
-        attack=ENDS, delta=DELTA, name="gaussian, sensitivity C for 2C", effort=5,
-    )  # fmt: skip
-    exact = TwoPoint(epsilon, Box())
-    loose = TwoPoint(accountant.bit_epsilon(int(exact.t_min[0] * 0.95)), Box())
-    threshold = _case(
-        exact, "one value", _columns(loose, 1.0, -1.0), exact.guarantee(Adjacency.COORDINATE),
-        attack=ENDS, name="two-point, threshold off by 5 %",
-    )  # fmt: skip
-    return [halved, sensitivity, threshold]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,6 @@ class Case:
     attack: str
     sampler: Sampler
     most_trials: int = 10**9
-    effort: int = 1  #: how many times the usual trials this case needs to show anything
     curve: Points = ()  #: what else the proof says, at other deltas
 
 
@@ -79,6 +78,12 @@ class Row:
         """The row as plain JSON values; JSON has no infinity, and an unproven epsilon is never left blank."""
         return {name: "infinite" if value == math.inf else value for name, value in asdict(self).items()}
 
+    def checked(self, failures: Sequence[str]) -> Row:
+        """The row after the checks of its mechanism: consistent where none failed; a failure is a violation."""
+        if failures:
+            return replace(self, verdict=VIOLATED, note="; ".join(filter(None, [self.note, *failures])))
+        return replace(self, verdict=CONSISTENT) if self.verdict == UNTESTED else self
+
     def evidence(self) -> Audited:
         """The lower bound in the form a statement shows: what lies above the proof by chance is not claimed."""
         attack = f"{self.attack}; at most {self.cap:.3g} could be shown; seed {self.seed}"
@@ -89,24 +94,29 @@ VIOLATED = "PROVEN BOUND VIOLATED"
 REFUTED = "claim refuted by experiment"
 UNSUPPORTED = "claim not supported"
 CONSISTENT = "consistent"
+UNTESTED = "support not tested"  #: no contradiction, and no checks of the support yet (`Row.checked`)
 
 
 def verdict(claimed: float | None, proven: float, audited: float, contradicted: bool) -> str:
-    """In this order: an all but certain contradiction of the proof is a bug; a bound above the claim refutes it."""
+    """In this order: an all but certain contradiction of the proof is a bug; a bound above the claim refutes it.
+
+    A single impossible output would refute a proof, and two worlds' rates do not show it: nothing is consistent before
+    the support was tested.
+    """
     if contradicted:
         return VIOLATED
     if claimed is not None and audited > claimed:
         return REFUTED
     if claimed is not None and proven > claimed * (1 + 1e-6):
         return UNSUPPORTED
-    return CONSISTENT
+    return UNTESTED
 
 
 def run(case: Case, *, trials: int = 400_000, seed: int = 1) -> Row:
     """Audit one case with `trials` draws from each of the two worlds (fewer where the case is costly)."""
     if isinstance(trials, bool) or not isinstance(trials, int) or not 100 <= trials <= 10**8:
         raise InvalidInput(f"an audit takes from 100 to 1e8 trials, got {trials!r}")
-    n = min(trials * case.effort, case.most_trials)
+    n = min(trials, case.most_trials)
     first, second = case.sampler(True, n, seed), case.sampler(False, n, seed)
     half = n // 2
     choosing, measuring = _Worlds.of(first[:half], second[:half]), _Worlds.of(first[half:], second[half:])
