@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 
 import sordino
 from sordino.audits.finished import Finished
+from sordino.checks import catalogue, channels, faults
+from sordino.checks.faults import FAULTS, Fault
 from sordino.cli import app
 from sordino.mechanisms import TwoPoint
 from tests.audits.runs import small
@@ -17,17 +19,26 @@ FIELDS = {"mechanism", "unit", "adjacency", "adversary", "claimed", "proven", "a
           "verdict", "seed", "attack", "basis", "delta"}  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def smaller(monkeypatch):
+    """What is checked with many values is checked with fewer: here it is about the command."""
+    monkeypatch.setattr(catalogue.mechanisms, "WIDE", (128, 3_001))
+
+
 def run(*arguments):
     return CliRunner().invoke(app, ["audit", *arguments])
 
 
-def test_json_is_a_list_of_complete_rows():
+def test_json_has_complete_rows_and_checks():
     result = run("label", "--trials", "2000", "--json")
     assert result.exit_code == 0
-    rows = json.loads(result.stdout)
+    found = json.loads(result.stdout)
+    rows, checks = found["rows"], found["checks"]
     assert len(rows) == 1
     assert set(rows[0]) >= FIELDS
     assert rows[0]["audited"] <= rows[0]["proven"]
+    assert [one["subject"] for one in checks] == ["label, 257 values", "label, 3,001 values"]
+    assert all(one["passed"] and {"check", "p", "sees", "where"} == set(one["looks"][0]) for one in checks)
 
 
 def test_the_table_names_unit_adjacency_and_adversary_beside_every_epsilon():
@@ -45,24 +56,54 @@ def test_the_verdict_can_be_read_on_any_terminal(columns, monkeypatch):
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", run("laplace", "--trials", "2000").stdout)
     cells = [line.strip("│").split("│") for line in text.splitlines() if line.startswith("│")]
     verdicts = " ".join(" ".join(row[-1].strip() for row in cells).split())
-    assert verdicts == "consistent consistent claim refuted by experiment"
-    assert ("show also:" in text and "trials" in text.rpartition("show also:")[2]) == (columns == 80)
+    assert verdicts == "consistent consistent claim refuted by experiment" + 4 * " passed"
+    assert ("show also:" in text and "trials" in text.partition("show also:")[2].partition("Checks")[0]) == (
+        columns == 80
+    )
     assert "1 published claim is refuted by experiment" in text
 
 
 def test_several_strengths_give_rows_for_each():
     result = run("label", "--trials", "2000", "--epsilon", "1", "--epsilon", "3", "--json")
-    assert [round(row["proven"], 3) for row in json.loads(result.stdout)] == [1.0, 3.0]
+    assert [round(row["proven"], 3) for row in json.loads(result.stdout)["rows"]] == [1.0, 3.0]
 
 
-def test_broken_copies_are_caught_and_that_is_a_success():
+PLANTED = FAULTS[0], Fault("none at all", "shuffler", channels.shuffler)
+
+
+def test_planted_faults_are_caught_and_that_is_a_success(monkeypatch):
+    monkeypatch.setattr(faults, "FAULTS", PLANTED[:1])
     result = run("--broken", "--json")
     assert result.exit_code == 0
-    assert [row["verdict"] for row in json.loads(result.stdout)] == ["PROVEN BOUND VIOLATED"] * 3
+    (found,) = json.loads(result.stdout)
+    assert (found["fault"], found["caught"]) == ("noise halved", True)
+    assert {one["check"] for one in found["looks"]} >= {"noise by coordinate", "noise of all"}
+    assert "1 of 1 planted faults were caught" in run("--broken").stdout
 
 
-def test_an_unnoticed_broken_copy_is_a_failure():
-    assert run("--broken", "--trials", "100").exit_code == 1
+def test_an_unnoticed_fault_is_a_failure(monkeypatch):
+    monkeypatch.setattr(faults, "FAULTS", PLANTED)
+    result = run("--broken")
+    assert result.exit_code == 1
+    assert "MISSED" in result.stdout
+
+
+def test_a_failed_check_is_a_violation_of_every_row_of_its_mechanism(monkeypatch):
+    (halved,) = PLANTED[0].build()
+    monkeypatch.setitem(catalogue.mechanisms.CATALOGUE, "sign", lambda epsilon: [halved])
+    result = run("sign", "--trials", "2000", "--json")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert {row["verdict"] for row in found["rows"]} == {"PROVEN BOUND VIOLATED"}
+    assert "noise of all" in found["rows"][0]["note"]
+    assert not found["checks"][0]["passed"]
+
+
+def test_programs_without_an_epsilon_are_checked_by_name():
+    result = run("shuffler", "--checks")
+    assert result.exit_code == 0
+    for word in ("shuffler, single values", "smallest fault it sees", "pairs of rows", "passed"):
+        assert word in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -73,6 +114,7 @@ def test_an_unnoticed_broken_copy_is_a_failure():
         (("label", "--epsilon", "0"), "0.01"),
         (("label", "--all"), "--all"),
         (("--all", "--broken"), "not both"),
+        (("--broken", "--trials", "5000"), "--trials"),
         (("label", "--client", "1"), "name its folder"),
         (("--canaries", "100"), "name its folder"),
         (("runs/none",), "not a run's folder"),
@@ -92,7 +134,7 @@ def test_the_installed_command_works_in_a_process_of_its_own():
         text=True,
         check=True,
     )
-    assert json.loads(done.stdout)[0]["mechanism"] == "label"
+    assert json.loads(done.stdout)["rows"][0]["mechanism"] == "label"
     assert done.stderr == ""
 
 

@@ -1,4 +1,4 @@
-"""Dependencies point downwards: privacy, mechanisms, learning, methods, channels, fleets, runs, audits."""
+"""Dependencies point downwards: privacy, mechanisms, learning, methods, channels, checks, fleets, runs, audits."""
 
 import ast
 from pathlib import Path
@@ -7,8 +7,8 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "sordino"
 RUNNING = {
-    "coordinator", "wiring", "course", "journal", "serving", "runs", "audits", "flower", "web", "deploy", "cli",
-    "reproduce",
+    "coordinator", "wiring", "course", "journal", "serving", "runs", "checks", "audits", "flower", "web", "deploy",
+    "cli", "reproduce",
 }  # fmt: skip
 ABOVE_LEARNING = {"methods", "channels", "shuffler", "client", "fleets", "report", "recipe", *RUNNING}
 FORBIDDEN = {
@@ -22,6 +22,7 @@ FORBIDDEN = {
     "fleets": {"report", *RUNNING - {"flower"}},  # how Flower carries messages is written down beside the app
     "recipe": {"methods", "channels", "client", "fleets", "report", *RUNNING},
     "report": {"mechanisms", "learning", "methods", "channels", "client", "fleets", *RUNNING},
+    "checks": {"client", "fleets", "report", "recipe", *RUNNING - {"checks"}},
     "audits": {"reproduce", "cli"},
 }
 

@@ -155,7 +155,7 @@ def test_gaussian_noise_is_believed_and_half_of_it_is_not(mu):
     one = game(proven, 1e-5, gaussian_curve(mu, 1e-5))
     for seed in range(2):
         honest = judge(one, *gaussian_scores(mu, 5000, seed), seed=seed)
-        assert honest.verdict == audit.CONSISTENT
+        assert honest.verdict == audit.UNTESTED
         assert 0.4 * proven < honest.audited < proven
         halved = judge(one, *gaussian_scores(2 * mu, 5000, seed), seed=seed)
         assert halved.verdict == audit.VIOLATED

@@ -17,7 +17,7 @@ from sordino.audits.whole import FILE, Audit, audit
 from sordino.errors import InvalidInput
 from sordino.learning import private_sgd
 from sordino.mechanisms import Gaussian, TwoPoint
-from sordino.privacy.audit import CONSISTENT, REFUTED, VIOLATED
+from sordino.privacy.audit import CONSISTENT, REFUTED, UNTESTED, VIOLATED
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure, Release
 from sordino.privacy.statement import Audited, Statement
 from sordino.runs import run
@@ -248,7 +248,7 @@ def test_half_of_the_noise_of_dp_sgd_is_caught_by_canaries_in_one_run_and_by_man
     """Proven is mu = 0.75: an epsilon of 3.15 at delta 1e-5. Half of the noise is mu = 1.5."""
     asked = Asked(trials=1000, canaries=8000)
     honest = audit(folders("one step"), asked)
-    assert [row.verdict for row in honest.rows] == [CONSISTENT] * 3
+    assert [row.verdict for row in honest.rows] == [UNTESTED] * 3
     assert honest.rows[0].proven == pytest.approx(3.15, abs=0.01)
     assert honest.rows[0].audited > 1.0
     halve_noise(monkeypatch)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from sordino.audits.finished import View
+from sordino.checks.inspection import Inspected, failures, inspect_one, level
+from sordino.checks.subjects import Subject
 from sordino.privacy import audit
 from sordino.privacy.audit import Case, Row
 from sordino.privacy.history import Group
@@ -47,6 +49,7 @@ class Found:
     group: Group
     findings: tuple[Finding, ...] = ()
     left_out: tuple[str, ...] = ()
+    inspected: tuple[Inspected, ...] = ()  #: the checks of what the run draws
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -62,10 +65,21 @@ class Question:
     view: View | None
 
 
+def checked(found: Found, subjects: Sequence[Subject], asked: Asked) -> Found:
+    """The same after the checks of these subjects: rows are consistent where all of them passed."""
+    each = level(len(subjects))
+    inspected = tuple(inspect_one(one, asked.seed, each) for one in asked.track(subjects, "Checking"))
+    if not inspected:
+        return found
+    wrong = failures(inspected)
+    findings = tuple(replace(finding, row=finding.row.checked(wrong)) for finding in found.findings)
+    return replace(found, findings=findings, inspected=inspected)
+
+
 def answers(questions: Iterable[Question], asked: Asked) -> tuple[Finding, ...]:
     """Carry the audits out, one after the other."""
     todo = asked.track(list(questions), "Auditing")
     return tuple(Finding(audit.run(one.case, trials=asked.trials, seed=asked.seed), one.view) for one in todo)
 
 
-__all__ = ["Asked", "Finding", "Found", "Question", "Track", "answers", "quietly"]
+__all__ = ["Asked", "Finding", "Found", "Question", "Track", "answers", "checked", "quietly"]

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.audits.asked import Asked, Found, Question, answers
+from sordino.audits import drawn
+from sordino.audits.asked import Asked, Found, Question, answers, checked
 from sordino.audits.finished import Finished, figures, once
 from sordino.audits.likelihood import Ratio, ratio
 from sordino.mechanisms import BitString, PrivUnitG, Sphere
@@ -45,7 +46,7 @@ def audit(run: Finished, asked: Asked) -> Found:
     question = _question(run, method.records, client)
     others = group.releases[1:]
     left_out = [f"{release.what}: they are used as they are, so nothing bounds what they tell" for release, _ in others]
-    return Found(group, answers([question], asked), tuple(left_out))
+    return checked(Found(group, answers([question], asked), tuple(left_out)), drawn.records(run, client), asked)
 
 
 def _question(run: Finished, records: RandomisedRecords, client: int) -> Question:

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from sordino.audits.asked import Asked, Found, Question, answers
+from sordino.audits import drawn
+from sordino.audits.asked import Asked, Found, Question, answers, checked
 from sordino.audits.finished import Finished, View, figures, once
 from sordino.audits.likelihood import ones, ratio, value_by_value, worst_pair
 from sordino.fleets.simulated import Population
@@ -188,7 +189,8 @@ def audit(run: Finished, asked: Asked) -> Found:
     client = group.clients[0] if asked.client is None else asked.client
     round, releases = run.releases(client, asked.round)
     questions, left_out = _Questions(run, client, round, releases, asked.seed).all()
-    return Found(group, answers(questions, asked), left_out)
+    found = Found(group, answers(questions, asked), left_out)
+    return checked(found, [*drawn.upload(run, client, round, releases[:1]), *drawn.channel(run)], asked)
 
 
 class _Questions:

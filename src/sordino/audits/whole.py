@@ -44,7 +44,7 @@ class Audit:
     @property
     def violated(self) -> bool:
         """Whether an experiment contradicts a proof: then something is wrong, and the statement is left as it was."""
-        return any(row.verdict == VIOLATED for row in self.rows)
+        return any(row.verdict == VIOLATED for row in self.rows) or not all(i.passed for i in self.found.inspected)
 
     @property
     def whom(self) -> str:
@@ -58,6 +58,7 @@ class Audit:
             "run": str(self.run.folder.path),
             "clients": self.whom,
             "rows": [row.to_json() for row in self.rows],
+            "checks": [inspected.to_json() for inspected in self.found.inspected],
             "not_audited": list(self.found.left_out),
             "violated": self.violated,
             "statement": self.statement.to_json(),

@@ -126,7 +126,7 @@ def _rng(noise: Int64s) -> np.random.Generator:
     return np.random.default_rng(int(abs(noise[0]).sum()))
 
 
-def _whole(noise: NDArray[np.float64], rng: np.random.Generator) -> Int64s:
+def _whole(noise: NDArray[np.floating[Any]], rng: np.random.Generator) -> Int64s:
     """Rounded up or down by chance: it leaves no lattice behind."""
     return np.asarray(np.floor(noise + rng.random(noise.shape)), np.int64)
 

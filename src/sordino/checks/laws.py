@@ -66,14 +66,10 @@ class Atoms(Law):
         return cls(np.stack([1 - ones, ones]))
 
     def interval(self, outputs: Outputs) -> tuple[Float64s, Float64s]:
-        mass, below = np.zeros(outputs.shape), np.zeros(outputs.shape)
-        total = np.zeros(self.probabilities.shape[1])
-        for value, p in enumerate(self.probabilities):
-            here = outputs == value
-            mass += here * p
-            below += here * total
-            total = total + p
-        return below, mass
+        a, d = self.probabilities.shape
+        before = np.concatenate([np.zeros((1, d)), np.cumsum(self.probabilities, axis=0)[:-1]])
+        place = np.clip(outputs, 0, a - 1).astype(np.intp) * d + np.arange(d)
+        return before.ravel().take(place), self.probabilities.ravel().take(place)
 
     def possible(self, outputs: Outputs) -> NDArray[np.bool_]:
         """An output of probability 0 for one input would exclude that input."""
@@ -162,10 +158,13 @@ class TwoSided(Whole):
         return np.asarray(np.where(up <= 0, rising, 1 - outside + falling))
 
     def interval(self, outputs: Outputs) -> tuple[Float64s, Float64s]:
-        y = outputs.astype(np.int64)
-        total = self._below(np.full(self.centre.shape, self.limit + 1))
+        y, total = outputs.astype(np.int64), self.total()
         below = self._below(y) / total
         return below, self._below(y + 1) / total - below
+
+    def total(self) -> Float64s:
+        """`[d]`: the sum over all outputs, up to the same factor."""
+        return self._below(np.full(self.centre.shape, self.limit + 1))
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ Every draw is encoded as it would be sent and decoded as the server does.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -49,6 +50,7 @@ WIDE = 128, 65_601  #: beyond every block in which values are drawn together: sh
 DELTA = 1e-5
 FAR = 1000.0  #: times the radius: an input that must be clipped
 LARGEST = 2**23  #: entries of a table
+LARGEST_EPSILON = 600.0  #: e^600 is a float; no table's weights are so far apart
 
 Streams = Callable[[int, NDArray[np.int64], int], Randomness]  #: seed, clients, round -> their randomness
 
@@ -104,12 +106,12 @@ def inputs(mechanism: Mechanism, values: int) -> NDArray[Any]:
                 np.broadcast_to(a, (values,)).astype(np.float64) for a in domain.columns(slice(0, values))
             )
             cycle = np.array([1.0, -1.0, 0.0, 0.5, FAR, -0.25, -FAR])
-            return (centre + radius * cycle[places % cycle.size]).astype(np.float32)
+            return np.asarray(centre + radius * cycle[places % cycle.size], np.float32)
         case IntegerRange():
             cycle = np.array([1.0, -1.0, 0.0, 0.5, FAR, -0.25, -FAR])
             return np.asarray(domain.clip * cycle[places % cycle.size], np.float64)
         case L1Ball() | L2Ball():
-            return (domain.radius * FAR * np.array([1.0, 0.0, -1.0, 0.0])[places % 4]).astype(np.float32)
+            return np.asarray(domain.radius * FAR * np.array([1.0, 0.0, -1.0, 0.0])[places % 4], np.float32)
         case FiniteSet():
             return np.asarray(places % domain.size)
         case BitString() if domain.one_hot:
@@ -217,23 +219,26 @@ def _excess(first: Law, second: Law, epsilon: float) -> float:
     match first, second:
         case Atoms(), Atoms():
             p, q = first.probabilities, second.probabilities
-            return float(np.maximum(p - np.exp(epsilon) * q, 0).sum(axis=0).max())
+            return float(np.maximum(p - math.exp(min(epsilon, LARGEST_EPSILON)) * q, 0).sum(axis=0).max())
         case Normal(), Normal():
             mu = float(np.abs(first.centre - second.centre).max()) / first.sigma
             tail = special.log_ndtr(-mu / 2 - epsilon / mu) + epsilon
             return float(special.ndtr(mu / 2 - epsilon / mu) - np.exp(tail))
         case Table(), Table():
             y = np.arange(-first.limit, first.limit + 1)[:, None]
-        case TwoSided(), TwoSided():
-            y = np.unique(np.linspace(-first.limit, first.limit, 100_001).astype(np.int64))[:, None]
+        case TwoSided(), TwoSided():  # the largest ratio is at one end, and all outputs beyond both centres have it
+            apart = first.rate * float(np.abs(first.centre - second.centre).max())
+            loss = apart + float(np.abs(np.log(first.total()) - np.log(second.total())).max())
+            return max(0.0, -math.expm1(epsilon * (1 + 1e-9) - loss)) / 2
         case _:
             raise InvalidInput("these two laws cannot be compared")
     column = int(np.argmax(first.centre != second.centre))
     masses = [replace(one, centre=one.centre[column : column + 1]).interval(y)[1][:, 0] for one in (first, second)]
-    return float(np.maximum(masses[0] - np.exp(epsilon) * masses[1] * (1 + 1e-9), 0).sum())
+    factor = math.exp(min(epsilon, LARGEST_EPSILON)) * (1 + 1e-9)
+    return float(np.maximum(masses[0] - factor * masses[1], 0).sum())
 
 
-def _ends(mechanism: Mechanism, values: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def ends(mechanism: Mechanism, values: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Two inputs that differ in the first value only, as far as the domain allows."""
     x = inputs(mechanism, values)
     if isinstance(mechanism.domain, L1Ball | L2Ball):
@@ -277,7 +282,7 @@ def subject(
     values = shape[1]
     enumerated: tuple[Enumerated, ...] = ()
     if guarantee is not None:
-        enumerated = (partial(keeps, honest, guarantee, _ends(honest, values), delta),)
+        enumerated = (partial(keeps, honest, guarantee, ends(honest, values), delta),)
     return Subject(name, shape, partial(_draw, mechanism, honest, shape, streams), enumerated)
 
 
@@ -379,4 +384,4 @@ def subjects(name: str, epsilon: float = 1.0) -> list[Subject]:
     return CATALOGUE[name](float(epsilon)) if name in CATALOGUE else []
 
 
-__all__ = ["CATALOGUE", "DEEP", "WIDE", "inputs", "keeps", "law", "noise_law", "numbers", "subject", "subjects"]
+__all__ = ["CATALOGUE", "DEEP", "WIDE", "ends", "inputs", "keeps", "law", "noise_law", "numbers", "subject", "subjects"]

@@ -58,14 +58,17 @@ def audit(
     broken: Annotated[
         bool, typer.Option("--broken", help="Check programs that were broken on purpose instead: all must be caught.")
     ] = False,
+    checks: Annotated[
+        bool, typer.Option("--checks", help="Show every check, and the smallest fault that it would see.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure what an adversary can really tell apart, and check every coordinate of what is drawn.
 
     The first table attacks: each row is a lower bound on epsilon with 95 % confidence, beside what is claimed and
     proven. The second table checks: do draws of the real code have the distribution that the proof is about, in every
-    coordinate, client, round and step? An unbroken program fails once in a million audits. Name a mechanism to see
-    every check, and the smallest fault that it would see. A row is only consistent if its checks passed.
+    coordinate, client, round and step? An unbroken program fails once in a million audits. A row of the first table is
+    only consistent if its checks passed.
 
     The exit code is 1 if an experiment or a check contradicts a proof (or, with --broken, if a fault goes unnoticed).
     The audit of a run goes into its statement and its report; it is an experiment on copies, and the run's own ledgers
@@ -79,7 +82,7 @@ def audit(
         if what is not None and _is_run(what):
             if epsilon:
                 raise InvalidInput("a run has its own epsilons: leave --epsilon out")
-            _audit_run(Path(what), trials, canaries, client, round, seed, as_json)
+            _audit_run(Path(what), trials, canaries, client, round, seed, checks, as_json)
             return
         if (canaries, client, round) != (None, None, None):
             raise InvalidInput("--canaries, --client and --round are for the audit of a run: name its folder")
@@ -90,13 +93,15 @@ def audit(
                 )
             _audit_faults(seed, as_json)
             return
-        _audit_programs(what, epsilon or [1.0], 400_000 if trials is None else trials, seed, as_json)
+        _audit_programs(what, epsilon or [1.0], 400_000 if trials is None else trials, seed, checks, as_json)
 
 
 # --- mechanisms and programs ------------------------------------------------------------------------------------------
 
 
-def _audit_programs(name: str | None, strengths: Sequence[float], trials: int, seed: int, as_json: bool) -> None:
+def _audit_programs(
+    name: str | None, strengths: Sequence[float], trials: int, seed: int, every: bool, as_json: bool
+) -> None:
     """Attacks on mechanisms and checks of everything, or of what is named."""
     from sordino.checks import catalogue
     from sordino.mechanisms import audits
@@ -117,7 +122,7 @@ def _audit_programs(name: str | None, strengths: Sequence[float], trials: int, s
     else:
         if rows:
             print_tables(_audit_table(rows, "Audit"), spare=SPARE)
-        _print_checks(inspected, every=name is not None)
+        _print_checks(inspected, every=every)
         typer.echo(_audit_summary(rows, inspected))
     if any(row.verdict == VIOLATED for row in rows) or not all(one.passed for one in inspected):
         raise typer.Exit(1)
@@ -224,6 +229,7 @@ def _audit_run(
     client: int | None,
     round: int | None,
     seed: int,
+    every: bool,
     as_json: bool,
 ) -> None:
     from sordino.audits.asked import Asked
@@ -244,12 +250,12 @@ def _audit_run(
     if as_json:
         print_json(found.to_json())
     else:
-        _print_run(found)
+        _print_run(found, every)
     if found.violated:
         raise typer.Exit(1)
 
 
-def _print_run(found: Audit) -> None:
+def _print_run(found: Audit, every: bool) -> None:
     rows = list(found.rows)
     folder = found.run.folder.path
     if rows:
@@ -259,6 +265,9 @@ def _print_run(found: Audit) -> None:
             "is a part of what the run released: more rounds only tell more."
         )
         typer.echo(SMALL)
+    if found.found.inspected:
+        _print_checks(found.found.inspected, every=every)
+        typer.echo(_checks_summary(found.found.inspected))
     for number, row in enumerate(rows, 1):
         typer.echo(f"Row {number}: {row.attack}.")
     for words in found.found.left_out:

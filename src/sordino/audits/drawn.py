@@ -1,0 +1,138 @@
+"""What a run draws, as subjects of `sordino.checks`: every coordinate, client and round of it, through its own code.
+
+The draws are addressed as in the run: one row for every client and round. The law is that of the run's mechanism, and
+the law in turn is held against the guarantees in the run's own history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.audits.finished import Finished
+from sordino.checks import channels
+from sordino.checks.mechanisms import ends, inputs, keeps, law, numbers
+from sordino.checks.statistics import Draws
+from sordino.checks.subjects import Enumerated, Subject
+from sordino.errors import InvalidInput
+from sordino.mechanisms import BitString, Mechanism
+from sordino.mechanisms.output import BitOutput
+from sordino.methods.fedavg import FedAvg
+from sordino.methods.ldpfl import Ldpfl
+from sordino.methods.randomised_records import RECORDS, randomizer
+from sordino.methods.upload import Upload
+from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Infinite, Release
+from sordino.randomness import Keystream
+
+VALUES = 2**21  #: values drawn, at most
+ROWS = 6_000  #: clients times rounds, at most
+FEWEST = 100
+
+
+def rows_for(values: int) -> int:
+    """How many draws of so many values are made."""
+    return max(FEWEST, min(ROWS, VALUES // values))
+
+
+def channel(run: Finished) -> list[Subject]:
+    """The channel that the run's reports took."""
+    match getattr(getattr(run.recipe.method, "channel", None), "kind", "direct"):
+        case "summed":
+            return channels.secure_sum()
+        case "shuffled" | "shuffler":
+            return channels.shuffler()
+    return []
+
+
+# --- uploads ----------------------------------------------------------------------------------------------------------
+
+
+def upload(run: Finished, client: int, round: int, releases: Sequence[Release]) -> list[Subject]:
+    """The upload of one client and of all who are as strong; none where no law of its mechanism is known."""
+    method = run.federation.method
+    assert isinstance(method, FedAvg)
+    own = method.upload(method.plan(replace(method.init(), round=round - 1), run.recipe.name))
+    group = int(own.class_of[client])
+    mechanism, d = own.mechanisms[group], own.values
+    try:
+        law(mechanism, inputs(mechanism, d))
+    except InvalidInput:
+        return []
+    alike = np.flatnonzero(own.class_of == group)
+    shape = rows_for(d), d
+    enumerated = _keeps(mechanism, d, [g for release in releases for g in release.guarantees], run.federation.delta)
+    name = f"{mechanism.name}: uploads of clients as strong as client {client}"
+    return [Subject(name, shape, partial(_uploads, own, alike, mechanism, shape), enumerated)]
+
+
+def _keeps(mechanism: Mechanism, values: int, stated: Sequence[Guarantee], delta: float) -> tuple[Enumerated, ...]:
+    """The law against what the run stated of one value, or of a whole vector where values are no unit of their own."""
+    pair = ends(mechanism, values)
+    for adjacency in (Adjacency.COORDINATE, Adjacency.CLIENT):
+        for guarantee in stated:
+            if (guarantee.adversary, guarantee.adjacency) == (SERVER, adjacency) and not is_infinite(guarantee):
+                return (partial(keeps, mechanism, guarantee, pair, delta),)
+    return ()
+
+
+def is_infinite(guarantee: Guarantee) -> bool:
+    """Whether nothing is proven."""
+    return isinstance(guarantee.loss, Infinite)
+
+
+def _uploads(own: Upload, clients: NDArray[np.intp], mechanism: Mechanism, shape: tuple[int, int], seed: int) -> Draws:
+    """One round after the other, of all clients of a class, until there are rows enough; half of them in each half."""
+    n, d = shape
+    x = inputs(mechanism, d)
+    found: list[NDArray[Any]] = []
+    lengths: set[int] = set()
+    left, round, skipped = n, 0, 4 if own.samples else 0
+    while left:
+        round += 1
+        who = clients[:left].tolist()
+        left -= len(who)
+        draw = partial(_randomness, seed, round)
+        bodies = own.send(who, np.broadcast_to(x, (len(who), d)), draw, [1] * len(who)).bodies
+        lengths |= {len(body) for body in bodies}
+        found.append(numbers(mechanism.decode([body[skipped:] for body in bodies], d)))
+    return Draws(np.concatenate(found), law(mechanism, x), frozenset(lengths))
+
+
+def _randomness(seed: int, round: int, clients: Sequence[int]) -> Keystream:
+    """As a simulated fleet addresses it."""
+    return Keystream.simulation(seed, list(clients), round)
+
+
+# --- randomised records -----------------------------------------------------------------------------------------------
+
+
+def records(run: Finished, client: int) -> list[Subject]:
+    """The bits of randomised records of one client."""
+    method: Any = run.recipe.method
+    own = run.federation.method
+    assert isinstance(own, Ldpfl)
+    kept = own.records
+    if not hasattr(method, "encoding") or method.mechanism.name == "record-privunit":
+        return []
+    bits = kept.shape[0]
+    mechanism = randomizer(method.mechanism, kept.strengths[client], BitString(bits))
+    if mechanism is None:
+        return []
+    shape = rows_for(bits), bits
+
+    def draw(seed: int) -> Draws:
+        each = bits // (method.encoding.whole + method.encoding.fraction + 1)
+        zeros = np.zeros((shape[0], each), np.float32)
+        randomness = Keystream.simulation(seed, [client], 0)
+        packed = np.asarray(kept.randomise(zeros, np.zeros(shape[0], np.int64), client, randomness)[RECORDS])
+        return Draws(BitOutput(packed, bits).bits(), law(mechanism, np.zeros(bits, np.uint8)))
+
+    return [Subject(f"{mechanism.name}: randomised records of client {client}", shape, draw)]
+
+
+__all__ = ["channel", "records", "upload"]
