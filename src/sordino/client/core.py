@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -21,13 +22,14 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from sordino.channels.summed import plan_in
+from sordino.client.clock import Clock, Overran
 from sordino.client.invitation import Invitation
 from sordino.client.keeping import Agreements, Prepared
 from sordino.client.membership import Membership, ids
@@ -38,6 +40,7 @@ from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import NAME, Settings
 from sordino.client.summing import Standing as SumStanding
 from sordino.client.summing import SumFolder
+from sordino.client.turn import Turn
 from sordino.durable import NotWritten, append_line, held, make_folder, whole_lines, write_whole
 from sordino.errors import BudgetExceeded, ConsentMissing, InvalidInput, SordinoError
 from sordino.learning.stacked import LOOP, Execution
@@ -58,6 +61,8 @@ _SESSION = slice(4, 20)  #: where a message of a secure sum names its session
 
 LOG_BYTES = 2**22  #: of the owner's log; then it begins anew, and the one before is kept
 LINE = 2000  #: letters of a line in it
+T = TypeVar("T")
+_NOTICE = 0.02  #: seconds between two looks whether a computation has ended
 
 Randomness = Callable[[int], Draw]  #: round -> clients -> their randomness
 
@@ -160,6 +165,9 @@ class Client:
         self._memberships: dict[str, Membership] = {}
         self._sums: dict[str, tuple[bytes, Plan]] = {}  # federation -> its last sum in this process, and its plan
         self._postings: dict[str, Posting] = {}
+        self.turn = Turn()  #: one question is answered at a time; while one computes, others are
+        self._clock = Clock()
+        self._computing: set[str] = set()  # federations, and preparations, in the middle of a computation
         self._open = ExitStack()
         self._alone = False
         self.ledger = self._open.enter_context(Ledger.open(folder / "ledger.sqlite"))
@@ -270,7 +278,8 @@ class Client:
     def offer(self, message: bytes) -> Offer:
         """What an invitation would mean; `Refused` says why it cannot be accepted. Nothing is agreed to."""
         try:
-            return self._offer(message)
+            with self.turn:
+                return self._offer(message)
         except SordinoError as error:
             raise self._refused("an invitation", error) from None
 
@@ -279,14 +288,15 @@ class Client:
 
         To agree again to the same terms changes nothing: it is how a server hands in its receipt after a pause.
         """
-        offer = self.offer(message)
-        if not offer.agreed:
-            self._agreements.add(offer.invitation, offer.to_text())
-            self.log(f"joined {offer.invitation.federation} as client {offer.invitation.client}")
-            membership = self._member(offer.invitation.federation)
-            if membership.posts:
-                self._propose(membership)
-        return offer
+        with self.turn:
+            offer = self.offer(message)
+            if not offer.agreed:
+                self._agreements.add(offer.invitation, offer.to_text())
+                self.log(f"joined {offer.invitation.federation} as client {offer.invitation.client}")
+                membership = self._member(offer.invitation.federation)
+                if membership.posts:
+                    self._propose(membership)
+            return offer
 
     def _offer(self, message: bytes) -> Offer:
         try:
@@ -354,14 +364,20 @@ class Client:
 
     def reply(self, step: str, message: bytes) -> Reply:
         """The answer, with the reason where the client refuses; every refusal is in the owner's log."""
+        with self.turn:
+            return self._reply(step, message)
+
+    def _reply(self, step: str, message: bytes) -> Reply:
         plan: Plan | None = None
         try:
             self._require_alone()
             self._require_sound()
             if step in SUMMING[1:]:
                 membership, plan = self._summing(message)
+                self._wait_for(membership.federation)
                 return self._replied(membership, plan, self._sum(membership, plan, step, message))
             plan = _read(step, message)
+            self._wait_for(plan.federation)
             membership = self._member(plan.federation)
             if step in SUMMING:
                 body = self._join_sum(membership, plan, step, message)
@@ -394,6 +410,8 @@ class Client:
                 refused = Refused(Reason.BUDGET, f"{error} (a client's budget is set in its client.toml)")
             case ConsentMissing():
                 refused = Refused(Reason.CONSENT, f"{error} (a client's consents are set in its client.toml)")
+            case Overran():
+                refused = Refused(Reason.LIMIT_SECONDS, f"{error}, the limits.seconds of client.toml")
             case SordinoError():
                 refused = Refused(Reason.UNAVAILABLE, str(error))
             case _:
@@ -425,6 +443,8 @@ class Client:
             return stored
         membership.check(step, plan)
         self._require_order(membership, plan, key)
+        if plan.round == 0:
+            self._wait_for(membership.preparing)  # what two federations share is made once
         releases = self._as_recorded(membership, plan.round, membership.releases(plan))
         self._require_affordable([(self._destination(membership), releases)])
         if plan.round == 0:
@@ -451,13 +471,33 @@ class Client:
         """A report; where training breaks, that of no change, since a failure would tell of the records."""
         draw = self._randomness(plan.round)
         try:
-            return membership.report(plan, state, prepared, draw)
+            return self._computed(membership, "the report", lambda: membership.report(plan, state, prepared, draw))
         except Exception as error:
-            silent = membership.silent_report(plan, state, draw)
+            silent = self._computed(membership, "no change", lambda: membership.silent_report(plan, state, draw))
             if silent is None:
                 raise
             self.log(f"training failed in {_about(plan)}, reported no change: {type(error).__name__}: {error}")
             return silent, state
+
+    def _computed(self, membership: Membership, what: str, compute: Callable[[], T], *shared: str) -> T:
+        """Compute under the clock, while other federations are answered; what has changed meanwhile is looked at.
+
+        The federation itself waits, and whoever waits for what is shared.
+        """
+        names = {membership.federation, *shared}
+        self._computing |= names
+        try:
+            with self.turn.pause():
+                return self._clock.run(f"{what} of {membership.federation}", membership.seconds, compute)
+        finally:
+            self._computing -= names
+            self._require_sound()
+
+    def _wait_for(self, name: str) -> None:
+        """Until nobody computes under this name any more."""
+        while name in self._computing:
+            with self.turn.pause():
+                time.sleep(_NOTICE)
 
     def _key(self, plan: Plan) -> ReportKey:
         digest = hashlib.sha256(plan.encode()).digest()
@@ -521,7 +561,9 @@ class Client:
         """Make of the records what the method asks for, unless it was made before; then say that it is there."""
         name = membership.preparing
         if self._prepared.load(name) is None:
-            self._prepared.save(name, membership.prepare(plan, self._randomness(0)))
+            draw = self._randomness(0)
+            made = self._computed(membership, "the preparation", lambda: membership.prepare(plan, draw), name)
+            self._prepared.save(name, made)
         if not any(isinstance(release.composition, Derived) for release in releases):
             self._prepared.tell_as(name, ids(releases))
         if releases:
@@ -666,9 +708,10 @@ class Client:
     def receive_receipt(self, federation: str, receipt: bytes) -> None:
         """Keep what the server returned: the head that it saw. One that this ledger lacks stops everything."""
         try:
-            self._member(federation)
-            self._compare(federation, receipt)
-            self._agreements.keep_receipt(federation, receipt)
+            with self.turn:
+                self._member(federation)
+                self._compare(federation, receipt)
+                self._agreements.keep_receipt(federation, receipt)
         except SordinoError as error:
             raise self._refused(f"a receipt of {federation[:100]!r}", error) from None
 

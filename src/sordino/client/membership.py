@@ -17,6 +17,7 @@ from sordino import channels, methods
 from sordino.channels.secagg import Ed25519Identity
 from sordino.channels.summed import Members
 from sordino.client.invitation import Invitation, check_real
+from sordino.client.limits import Guard
 from sordino.client.posting import STEP, Posting
 from sordino.client.records import Records
 from sordino.client.refusal import Reason, Refused
@@ -38,8 +39,6 @@ from sordino.wiring import setting_of
 #: what of a method has no part in what clients make before the first round
 _AFTER_PREPARING = {"channel", "selection", "aggregation", "server_lr", "learning", "range", "upload"}
 
-LONGEST = 20_000  #: rounds of a schedule
-
 
 class Membership:
     """The client's side of an agreed federation; it holds no ledger and decides nothing."""
@@ -56,10 +55,15 @@ class Membership:
         self._dataset = settings.data.name
         self.recipe = _read(invitation, settings)
         records.check(invitation)
+        guard = Guard(invitation.federation, settings.limits)
+        guard.check(self.recipe, invitation)
         try:
             sizes = (len(records),) * self.recipe.number_of_clients
             setting, _ = setting_of(self.recipe, invitation.shape, len(invitation.classes), sizes)
+            guard.built(setting.model)
             built = methods.build(setting)
+        except Refused:
+            raise
         except SordinoError as error:
             raise Refused(Reason.NOT_IN_RECIPE, f"{invitation.federation}: {error}") from None
         self.method: Method = built.method
@@ -67,7 +71,11 @@ class Membership:
         self._start: State = self.method.init()
         self._bench = Bench(execution)
         sums = self.recipe.method.channel.kind == "summed"
+        self.seconds = settings.limits.seconds  #: that a round may take to compute
         self._identities = {self.client: self._identity(signing, settings)} if signing is not None and sums else None
+        last = self.expected(self.recipe.rounds.count)
+        assert last is not None
+        guard.accounting(self.recipe.rounds.count * len(self.releases(last)))
 
     def _identity(self, signing: Ed25519PrivateKey, settings: Settings) -> Ed25519Identity:
         """Who signs for whom in secure sums: the keys that the owner lists, and no others, or all if there is no list.
@@ -276,12 +284,6 @@ def _read(invitation: Invitation, settings: Settings) -> Recipe:
         raise Refused(
             Reason.NOT_IN_RECIPE,
             f"{federation} gives this client the number {invitation.client}, of {recipe.number_of_clients} from 0 on",
-        )
-    if recipe.rounds.count > LONGEST:
-        raise Refused(
-            Reason.NOT_IN_RECIPE,
-            f"{federation} has {recipe.rounds.count:,} rounds, of which nobody could see what they tell: {LONGEST:,} "
-            "are the most",
         )
     _check_code(federation, recipe, settings)
     rule = recipe.clients.budget

@@ -19,6 +19,16 @@ class Reason(StrEnum):
     CONSENT = "the owner has not consented to a release without a proof, to claims, or to code of this name"
     OLDER_LEDGER = "this client's ledger is older than its receipt: its owner must look"
     UNAVAILABLE = "the client cannot answer now"
+    LIMIT_PARAMETERS = "the model exceeds this client's limits.parameters"
+    LIMIT_ROUNDS = "the schedule exceeds this client's limits.rounds"
+    LIMIT_SECONDS = "the work of a round exceeds this client's limits.seconds"
+    LIMIT_MEMORY = "the work of a round exceeds this client's limits.memory"
+    LIMIT_ACCOUNTING = "the schedule exceeds this client's limits.accounting"
+
+    @property
+    def limit(self) -> str:
+        """The name of the limit in client.toml, where it is one."""
+        return self.value.rpartition("this client's ")[2] if self.name.startswith("LIMIT_") else ""
 
 
 class Refused(SordinoError):

@@ -18,6 +18,7 @@ from sordino.client.core import Client
 from sordino.client.frames import Request, Response, What
 from sordino.client.invitation import Invitation
 from sordino.client.refusal import Reason, Refused
+from sordino.client.turn import Turn
 from sordino.durable import make_folder, write_whole
 from sordino.errors import InvalidInput, SordinoError
 
@@ -32,9 +33,11 @@ _LONGEST_PATH = 100  #: bytes; the system allows a few more
 class Listener(ABC):
     """Answers requests at a Unix socket that its owner alone may open, and the accounts of a group if one is given."""
 
-    def __init__(self, path: str | Path, *, largest: int = frames.LARGEST, group: str | None = None) -> None:
+    def __init__(
+        self, path: str | Path, *, largest: int = frames.LARGEST, group: str | None = None, turn: Turn | None = None
+    ) -> None:
         self._path, self._largest = Path(path), largest
-        self._turn = threading.Lock()  # one request at a time
+        self._turn = turn or Turn()  # one request at a time
         self._places = threading.BoundedSemaphore(CONNECTIONS)
         self._listening = _listen(self._path)
         if group is not None:
@@ -69,7 +72,7 @@ class Listener(ABC):
             self._listening.close()
             with suppress(OSError):
                 self._path.unlink()
-            self._turn.acquire(timeout=GRACE)  # for good: what comes now is not begun any more
+            self._turn.close(GRACE)
 
     def stop(self) -> None:
         """Let `serve` return."""
@@ -97,7 +100,10 @@ class Listener(ABC):
 
     @abstractmethod
     def respond(self, request: Request) -> Response:
-        """The response to a request; one is asked for at a time. `frames.Closed` ends the connection without one."""
+        """The response to a request. `frames.Closed` ends the connection without one.
+
+        One is asked for at a time, save while the turn is given up, as a client does when it computes.
+        """
 
 
 class Service(Listener):
@@ -106,7 +112,7 @@ class Service(Listener):
     def __init__(
         self, client: Client, path: str | Path, *, largest: int = frames.LARGEST, group: str | None = None
     ) -> None:
-        super().__init__(path, largest=largest, group=group)
+        super().__init__(path, largest=largest, group=group, turn=client.turn)
         self._client = client
 
     def respond(self, request: Request) -> Response:

@@ -17,7 +17,7 @@ from sordino.privacy.guarantee import SERVER, Budget
 from sordino.privacy.ledger import Consents
 from sordino.privacy.terms import adjacency_named
 from sordino.recipe import Data
-from sordino.recipe.grammar import Part
+from sordino.recipe.grammar import Count, Part
 from sordino.recipe.problems import translated
 from sordino.recipe.toml import inline
 from sordino.recipe.toml import key as toml_key
@@ -55,6 +55,18 @@ class OwnConsents(Part):
     code: Texts = Field(default=(), description="models of one's own (package.module:Class) that recipes may name")
 
 
+class OwnLimits(Part):
+    """What one federation may take of this machine; a recipe that asks for more is declined with the limit's name."""
+
+    parameters: Count = Field(default=10_000_000, description="numbers that a model may have")
+    rounds: Count = Field(default=1000, description="rounds of a schedule")
+    seconds: Annotated[float, Gt(0)] = Field(
+        default=900.0, description="of computing in a round: estimated before it begins, and ended by a clock"
+    )
+    memory: Count = Field(default=2000, description="megabytes that a round may take, as estimated")
+    accounting: Count = Field(default=10_000, description="releases of a schedule that may have to be accounted for")
+
+
 class OwnShuffler(Part):
     """The shuffler that sealed reports of one federation may be sent to."""
 
@@ -82,6 +94,7 @@ class Settings(Part):
     data: OwnData = Field(description="the records")
     budget: OwnBudget = Field(description="what may be spent")
     consents: OwnConsents = Field(default=OwnConsents(), description="what is agreed to")
+    limits: OwnLimits = Field(default=OwnLimits(), description="what one federation may take of this machine")
     shuffler: dict[str, OwnShuffler] = Field(default={}, description="where sealed reports may go, by federation")
     peers: dict[str, dict[str, str]] = Field(
         default={}, description="keys that sign for the other clients in secure sums, by federation and number"
@@ -200,10 +213,12 @@ def _line(key: str, value: Any) -> str:
 
 
 def _as_floats(tables: dict[str, Any]) -> dict[str, Any]:
-    """A budget of 4 is one of 4.0, and so is a latency."""
+    """A budget of 4 is one of 4.0, and so are a latency and a limit on seconds."""
     found = dict(tables)
     if isinstance(budget := tables.get("budget"), dict):
         found["budget"] = _floats_in(budget)
+    if isinstance(limits := tables.get("limits"), dict):
+        found["limits"] = {**limits, **_floats_in({k: v for k, v in limits.items() if k == "seconds"})}
     if isinstance(shufflers := tables.get("shuffler"), dict):
         found["shuffler"] = {name: _floats_in(own) if isinstance(own, dict) else own for name, own in shufflers.items()}
     return found
@@ -214,4 +229,4 @@ def _floats_in(table: dict[str, Any]) -> dict[str, Any]:
     return {**table, **whole}
 
 
-__all__ = ["NAME", "OwnBudget", "OwnConsents", "OwnData", "OwnShuffler", "Settings", "allow_shuffler"]
+__all__ = ["NAME", "OwnBudget", "OwnConsents", "OwnData", "OwnLimits", "OwnShuffler", "Settings", "allow_shuffler"]

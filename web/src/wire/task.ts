@@ -155,6 +155,10 @@ const LAYERS = ["flatten", "dense", "conv", "max-pool", "relu", "elu", "tanh"];
 const MECHANISMS = ["none", "two-point", "sign", "laplace", "gaussian"];
 /** values of a model at most: a page that trains more would stand still */
 export const LARGEST_MODEL = 2 ** 22;
+/** rounds of a schedule at most, as of a client's limits.rounds */
+export const MOST_ROUNDS = 1000;
+/** steps, or epochs, of a round at most: a round takes minutes and not days */
+export const MOST_STEPS = 10_000;
 
 /** The task, if this page can carry it out as a whole. */
 export function readTask(given: unknown): Task {
@@ -162,7 +166,7 @@ export function readTask(given: unknown): Task {
   need(isObject(task), "a task is an object");
   need(task.protocol === 1, `this page speaks version 1 of the protocol, the server ${task.protocol}: reload the page`);
   need(typeof task.federation === "string" && task.federation.length > 0, "a task names its federation");
-  need(isObject(task.rounds) && whole(task.rounds.count, 1, 20_000), "a task has from 1 to 20,000 rounds");
+  need(isObject(task.rounds) && whole(task.rounds.count, 1, MOST_ROUNDS), `pages take part in 1 to ${MOST_ROUNDS} rounds`);
   checkInput(task);
   checkModel(task);
   checkTraining(task);
@@ -229,11 +233,11 @@ function checkTraining({ training }: Task): void {
     const usual = [clip, noise, expected_batch].every((x) => Number.isFinite(x) && x >= 1e-12 && x <= 1e12);
     need(usual && rate > 0 && rate <= 1, "private training needs positive numbers, from 1e-12 to 1e12");
     need(threshold === Math.floor(rate * 2 ** 32), "the threshold of private sampling is not that of its rate");
-    need(whole(steps, 1, 1_000_000), "private training has a number of steps");
+    need(whole(steps, 1, MOST_STEPS), `pages take 1 to ${MOST_STEPS} noisy steps in a round`);
   } else {
     need(training.kind === "plain", `this page knows no training called ${String((training as Training).kind)}`);
     need((training.epochs === null) !== (training.steps === null), "training goes by epochs or by steps");
-    need(whole(training.epochs ?? training.steps, 1, 1_000_000), "training has a number of epochs or steps");
+    need(whole(training.epochs ?? training.steps, 1, MOST_STEPS), `pages train for 1 to ${MOST_STEPS} epochs or steps in a round`);
     need(whole(training.batch, 0, 2 ** 31), "training has a batch size");
   }
 }

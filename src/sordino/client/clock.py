@@ -1,0 +1,75 @@
+"""A hard clock: a computation in a thread of its own, which is ended when its time is up.
+
+Python lets one thread raise an exception in another. It arrives at the next instruction of Python code, so a
+computation ends after the tensor operation that it is in; the sizes of these are bounded by the owner's limits. Code
+that never comes back to Python (a model of the owner's own that sleeps in C) cannot be ended this way: it is left
+behind, nothing of what it makes is used, and nothing more is computed under its name until it has ended.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from sordino.errors import SordinoError
+
+T = TypeVar("T")
+
+_NOTICE = 0.02  #: seconds between two attempts to end a computation
+_PATIENCE = 2.0  #: seconds after which one that does not end is left behind
+
+
+class Overran(SordinoError):
+    """A computation took longer than it may."""
+
+
+class _Ended(BaseException):
+    """Raised inside a computation to end it; no `except Exception` stops it."""
+
+
+class Clock:
+    """Runs computations, each under the name of whoever asked for it, and ends those that overrun."""
+
+    def __init__(self) -> None:
+        self._left_behind: dict[str, threading.Thread] = {}
+
+    def run(self, name: str, seconds: float, compute: Callable[[], T]) -> T:
+        """What `compute` returns or raises; `Overran` once `seconds` have passed."""
+        before = self._left_behind.get(name)
+        if before is not None and before.is_alive():
+            raise Overran(f"an earlier computation for {name} overran, and has not ended yet")
+        outcome: list[T] = []
+        failure: list[BaseException] = []
+
+        def work() -> None:
+            with suppress(_Ended):
+                try:
+                    outcome.append(compute())
+                except BaseException as error:
+                    failure.append(error)
+
+        thread = threading.Thread(target=work, name=f"computing for {name}", daemon=True)
+        thread.start()
+        thread.join(seconds)
+        if thread.is_alive():
+            self._end(name, thread)
+            raise Overran(f"the computation for {name} took longer than {seconds:g} seconds")
+        if failure:
+            raise failure[0]
+        return outcome[0]
+
+    def _end(self, name: str, thread: threading.Thread) -> None:
+        until = time.monotonic() + _PATIENCE
+        while thread.is_alive() and time.monotonic() < until:
+            assert thread.ident is not None
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(_Ended))
+            thread.join(_NOTICE)
+        if thread.is_alive():
+            self._left_behind[name] = thread
+
+
+__all__ = ["Clock", "Overran"]

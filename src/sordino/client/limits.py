@@ -1,0 +1,156 @@
+"""What a recipe would cost this client, estimated before anything of that size is built, and the owner's limits on it.
+
+Estimates use the recipe and public numbers alone. A refusal because of the owner's records would tell of them, so the
+number of records is a stand-in, and what takes longer than estimated is for the clock (`sordino.client.clock`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from sordino import methods
+from sordino.client.invitation import Invitation
+from sordino.client.refusal import Reason, Refused
+from sordino.client.settings import OwnLimits
+from sordino.errors import SordinoError
+from sordino.learning import models
+from sordino.recipe import Recipe
+
+RECORDS = 10_000  #: the stand-in for the number of records, where a recipe announces none
+
+_OPERATIONS = 1e10  #: floating-point operations a second of an ordinary processor
+_STEP = 1e-4  #: seconds that a step takes, however small the model
+_RECORD = 1e-5  #: seconds that a record takes in a step
+_VALUE = 5e-8  #: seconds that a parameter takes in a step, its noise included
+_COPIES = 12  #: numbers that are held for each parameter: model, gradients, optimiser, plan, report
+_NUMBER = 4  #: bytes
+_CLIENT = 200  #: bytes that each client of a federation takes at every other one
+
+
+@dataclass(frozen=True)
+class Network:
+    """What one network takes: its parameters, and operations and numbers for one record."""
+
+    parameters: int
+    operations: float
+    numbers: int
+
+    @classmethod
+    def of(cls, name: str, shape: Sequence[int], classes: int, options: dict[str, Any]) -> Network:
+        """Looked up on PyTorch's meta device, where nothing is computed and no memory is taken."""
+        with torch.device("meta"):
+            network = models.build(name, input_shape=shape, classes=classes, **options)
+            parameters = sum(parameter.numel() for parameter in network.parameters())
+            numbers = [math.prod(shape)]
+            for part in network.modules():
+                part.register_forward_hook(lambda _module, _given, out: numbers.append(_size(out)))
+            with FlopCounterMode(display=False) as counter:
+                network.eval()(torch.empty((1, *shape)))
+        return cls(parameters, float(counter.get_total_flops()), sum(numbers))
+
+
+def _size(output: Any) -> int:
+    return output.numel() if isinstance(output, torch.Tensor) else 0
+
+
+@dataclass(frozen=True)
+class Work:
+    """The work of a round: steps, records over all of them, and records that are held at the same time."""
+
+    steps: float
+    records: float
+    batch: float
+
+    @classmethod
+    def plain(cls, training: Any, records: int) -> Work:
+        """Of local training as a recipe describes it."""
+        batch = training.batch_size or records
+        if training.steps is not None:
+            return cls(training.steps, training.steps * batch, batch)
+        seen = (training.epochs or 1) * records
+        return cls(math.ceil(seen / batch), seen, batch)
+
+    @classmethod
+    def private(cls, method: Any, records: int) -> Work:
+        """Of DP-SGD, whose gradients are taken record by record."""
+        return cls(method.steps, method.steps * method.sampling_rate * records, 1)
+
+    def seconds(self, network: Network) -> float:
+        """About how long it takes, backward passes included."""
+        each = 3 * network.operations / _OPERATIONS + _RECORD
+        return self.steps * (_STEP + network.parameters * _VALUE) + self.records * each
+
+    def megabytes(self, network: Network) -> float:
+        """About how much memory it takes."""
+        return _NUMBER * (_COPIES * network.parameters + 3 * self.batch * network.numbers) / 1e6
+
+
+@dataclass(frozen=True)
+class Guard:
+    """The limits of an owner, for one federation."""
+
+    federation: str
+    limits: OwnLimits
+
+    def check(self, recipe: Recipe, invitation: Invitation) -> None:
+        """Rounds first, then the networks one after the other: a later one may be as large as the one before says."""
+        self.require(Reason.LIMIT_ROUNDS, recipe.rounds.count, self.limits.rounds, "rounds")
+        method: Any = recipe.method
+        records = getattr(method, "announced_size", 0) or RECORDS
+        shape, classes = invitation.shape, len(invitation.classes)
+        self.require(Reason.LIMIT_MEMORY, _CLIENT * recipe.number_of_clients / 1e6, self.limits.memory, "megabytes")
+        extractor = getattr(method, "extractor", None)
+        if extractor is not None and hasattr(extractor, "model"):
+            training = getattr(extractor, "training", None)
+            once = Work(0, records, 1) if training is None else Work.plain(training, records)
+            self._network(extractor.model, shape, classes, extractor.options, once)
+        try:
+            seen = methods.record_shape(recipe, shape, classes)
+        except SordinoError as error:
+            raise Refused(Reason.NOT_IN_RECIPE, f"{self.federation}: {error}") from None
+        private = hasattr(method, "sampling_rate") and hasattr(method, "steps")
+        work = Work.private(method, records) if private else Work.plain(recipe.training, records)
+        self._network(recipe.model.name, seen, classes, recipe.model.options, work)
+
+    def _network(self, name: str, shape: Sequence[int], classes: int, options: Any, work: Work) -> None:
+        try:
+            network = Network.of(name, shape, classes, dict(options))
+        except SordinoError as error:
+            raise Refused(Reason.NOT_IN_RECIPE, f"{self.federation}: {error}") from None
+        except Exception:
+            if ":" not in name:
+                raise Refused(
+                    Reason.LIMIT_PARAMETERS, f"{self.federation}: {name} is too large for its size to be told"
+                ) from None
+            return  # the owner's own code, which meta tensors do not fit: it is counted when it is built
+        self.require(Reason.LIMIT_PARAMETERS, network.parameters, self.limits.parameters, "parameters")
+        self.require(Reason.LIMIT_MEMORY, work.megabytes(network), self.limits.memory, "megabytes")
+        self.require(Reason.LIMIT_SECONDS, work.seconds(network), self.limits.seconds, "seconds for a round")
+
+    def built(self, network: nn.Module) -> None:
+        """Once more of what was built, for models whose size could not be told before."""
+        parameters = sum(parameter.numel() for parameter in network.parameters())
+        self.require(Reason.LIMIT_PARAMETERS, parameters, self.limits.parameters, "parameters")
+
+    def accounting(self, releases: int) -> None:
+        """What has to be accounted for before an owner can be shown what a federation would learn."""
+        self.require(Reason.LIMIT_ACCOUNTING, releases, self.limits.accounting, "releases to account for")
+
+    def require(self, reason: Reason, given: float, most: float, unit: str) -> None:
+        """Refuse more than the limit."""
+        if not given <= most:
+            raise Refused(
+                reason,
+                f"{self.federation} asks for {given:,.6g} {unit}, and {reason.limit} in client.toml is {most:,.6g}: "
+                "raise that if you want to spend so much, restart the client if it runs, and join again",
+            )
+
+
+__all__ = ["Guard", "Network", "Work"]

@@ -1,0 +1,247 @@
+"""The owner's limits: what exceeds one is declined by its name, before much is spent; others are answered meanwhile."""
+
+import resource
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sordino.client import frames
+from sordino.client.clock import Clock, Overran
+from sordino.client.core import Client
+from sordino.client.frames import Request, Response, What
+from sordino.client.membership import Membership
+from sordino.client.refusal import Reason, Refused
+from sordino.client.service import Service
+from sordino.client.settings import OwnLimits, Settings
+from sordino.messages import Answer, Kind
+from tests.client import people
+from tests.client.people import COST, NAME, body, invitation, plans, recipe, settings
+from tests.engine import tiny
+
+#: what a recipe asks for, by the limit that it exceeds
+HOSTILE: dict[str, tuple[Reason, dict[str, Any]]] = {
+    "rounds": (Reason.LIMIT_ROUNDS, {"rounds.count": 20_000}),
+    "steps": (Reason.LIMIT_SECONDS, {"training": {"steps": 10**9}}),
+    "epochs": (Reason.LIMIT_SECONDS, {"training.epochs": 10**6}),
+    "noisy steps": (Reason.LIMIT_SECONDS, {**people.METHODS["silo-dp"], "method.steps": 10**9}),
+    "wide": (Reason.LIMIT_PARAMETERS, {"model": {"name": "mlp", "options": {"hidden": [30_000, 30_000]}}}),
+    "wider": (Reason.LIMIT_PARAMETERS, {"model": {"name": "mlp", "options": {"hidden": [10**9, 10**9, 10**9]}}}),
+    "batch": (Reason.LIMIT_MEMORY, {"training": {"steps": 1, "batch_size": 10**8}}),
+    "trained extractor": (
+        Reason.LIMIT_SECONDS,
+        {
+            "method": {
+                "name": "ldpfl",
+                "extractor": {"kind": "trained", "model": "ldp-fed", "training": {"epochs": 10**6}},
+            },
+            "model": {"name": "ldpfl-dense", "options": {"hidden": [8]}},
+            "clients.epsilon": 0.5,
+        },
+    ),
+}
+
+
+def limited(limits: dict[str, Any] | None = None, **tables: Any) -> Settings:
+    return settings(**tables).model_copy(update={"limits": OwnLimits(**(limits or {}))})
+
+
+def hostile(name: str) -> Any:
+    return tiny.recipe({**people.TWO_POINT, **HOSTILE[name][1]})
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_recipe_beyond_a_limit_is_refused_by_its_name_before_anything_is_spent(tmp_path: Path, name: str) -> None:
+    reason, _ = HOSTILE[name]
+    given = invitation(hostile(name)).encode()
+    with people.client(tmp_path / "a") as client:
+        client.offer(invitation().encode())  # the libraries are loaded by now
+        before, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+        with pytest.raises(Refused) as caught:
+            client.join(given)
+        assert caught.value.reason is reason
+        assert reason.limit in str(caught.value) and reason.limit in reason.value
+        assert time.monotonic() - begun < 5
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # kilobytes
+        assert client.federations() == {}
+
+
+def test_accounting_is_limited_by_the_releases_of_a_schedule(tmp_path: Path) -> None:
+    with people.client(tmp_path / "a", limited({"accounting": 2})) as client:
+        with pytest.raises(Refused) as caught:
+            client.offer(invitation().encode())
+        assert caught.value.reason is Reason.LIMIT_ACCOUNTING
+    with people.client(tmp_path / "b", limited({"accounting": 3})) as client:
+        assert client.offer(invitation().encode()).fits == 3
+
+
+@pytest.mark.parametrize("limit", ["parameters", "rounds", "seconds", "memory", "accounting"])
+def test_a_limit_that_was_lowered_since_declines_what_was_agreed_to(tmp_path: Path, limit: str) -> None:
+    people.joined(tmp_path / "a").close()
+    lower = {"parameters": 649, "rounds": 2, "seconds": 1e-3, "memory": 1, "accounting": 2}[limit]
+    own = limited({limit: lower}, rows="0-19")
+    given = recipe({"training.batch_size": 2000}) if limit == "memory" else None
+    if given is not None:
+        with Client.open(tmp_path / "a") as client:
+            client.join(invitation(given, name="other").encode())
+    (tmp_path / "a" / "client.toml").write_text(own.to_toml())
+    with Client.open(tmp_path / "a") as client:
+        assert client.settings.limits == own.limits
+        name = NAME if given is None else "other"
+        reply = client.reply("report", plans(given, name)(1).encode())
+        assert reply.reason.endswith(f"limits.{limit}")
+        assert Answer.decode(reply.answer).kind is Kind.DECLINED
+        assert client.standing.spent == 0
+
+
+def test_every_shipped_method_is_within_the_limits(tmp_path: Path) -> None:
+    for name in people.METHODS:
+        allowed = ("digits", "encoded records", "labels", "update", "model update", "number of records")
+        with people.client(tmp_path / name, settings(unproven=list(allowed))) as client:
+            try:
+                client.offer(invitation(people.method_recipe(name)).encode())
+            except Refused as error:
+                assert not error.reason.limit, error
+
+
+# --- the clock
+
+
+def forever(*_: Any) -> Any:
+    """Training that does not end, and does not care who wants it to."""
+    while True:
+        with suppress(Exception):
+            time.sleep(0.001)
+
+
+def test_a_computation_that_overruns_ends_and_its_report_is_no_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Membership.report
+    with people.joined(tmp_path / "a", own=limited({"seconds": 0.5})) as client:
+        monkeypatch.setattr(Membership, "report", forever)
+        begun = time.monotonic()
+        reply = client.reply("report", plans()(1).encode())
+        assert time.monotonic() - begun < 3
+        assert reply.reason == "" and len(body(reply.answer)) == 82
+        assert client.standing.spent == pytest.approx(COST)
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("computing")]
+        assert client.reply("report", plans()(1).encode()).answer == reply.answer
+        monkeypatch.setattr(Membership, "report", real)
+        assert client.reply("report", plans()(2).encode()).reason == ""
+
+
+def test_where_nothing_hides_no_change_an_overrun_declines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = tiny.recipe({k: v for k, v in people.TWO_POINT.items() if k not in tiny.TWO_POINT})
+    own = limited({"seconds": 0.5}, unproven=["model update"])
+    with people.joined(tmp_path / "a", bare, own) as client:
+        monkeypatch.setattr(Membership, "report", forever)
+        reply = client.reply("report", plans(bare)(1).encode())
+        assert reply.reason == Reason.LIMIT_SECONDS.value
+        assert Answer.decode(reply.answer).kind is Kind.DECLINED
+        assert client.standing.releases == 0
+
+
+def test_the_clock_hands_on_what_is_computed_or_raised_and_leaves_behind_what_does_not_end() -> None:
+    clock, stop = Clock(), threading.Event()
+    assert clock.run("a", 5, lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        clock.run("a", 5, lambda: 1 // 0)
+    with pytest.raises(Overran):
+        clock.run("a", 0.05, stop.wait)  # waits in C
+    begun = time.monotonic()
+    with pytest.raises(Overran):
+        clock.run("a", 5, lambda: 7)
+    assert time.monotonic() - begun < 0.5
+    assert clock.run("b", 5, lambda: 8) == 8
+    stop.set()
+    time.sleep(0.2)
+    assert clock.run("a", 5, lambda: 7) == 7
+
+
+# --- others meanwhile
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))  # sockets have short names
+    yield folder
+    shutil.rmtree(folder)
+
+
+def asked(path: Path, request: Request) -> Response:
+    with frames.socket.socket(frames.socket.AF_UNIX) as connection:
+        connection.settimeout(60)
+        connection.connect(str(path))
+        frames.send(connection, request.encode())
+        return Response.decode(frames.receive(connection))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_another_federation_is_answered_while_one_computes(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, go_on, begun = Membership.report, threading.Event(), []
+
+    def slow(self: Membership, *given: Any) -> Any:
+        if self.federation == NAME:
+            begun.append(self.federation)
+            while not go_on.is_set():
+                time.sleep(0.005)
+        return real(self, *given)
+
+    monkeypatch.setattr(Membership, "report", slow)
+    own = limited({"seconds": 30}, federations=[NAME, "other", "wide"])
+    with people.client(place / "a", own) as client, ThreadPoolExecutor(2) as pool:
+        service = Service(client, place / "s")
+        thread = threading.Thread(target=service.serve)
+        thread.start()
+        try:
+            for name in (NAME, "other"):
+                assert asked(place / "s", Request(What.JOIN, "", invitation(name=name).encode())).fine
+            question = Request(What.STEP, "report", plans()(1).encode())
+            first, again = (pool.submit(asked, place / "s", question) for _ in range(2))
+            until(lambda: len(begun) == 1)
+            other = asked(place / "s", Request(What.STEP, "report", plans(name="other")(1).encode()))
+            assert other.fine and len(body(other.payload)) == 82
+            wide = asked(place / "s", Request(What.JOIN, "", invitation(hostile("wide"), name="wide").encode()))
+            assert wide.reason == Reason.LIMIT_PARAMETERS.value  # joined automatically, were it not for that
+            assert not first.done() and not again.done()
+            go_on.set()
+            assert first.result(20).payload == again.result(20).payload and first.result().fine
+            assert begun == [NAME]  # asked twice, computed once
+            assert client.standing.spent == pytest.approx(2 * COST)
+        finally:
+            go_on.set()
+            service.stop()
+            thread.join()
+
+
+def test_a_budget_that_another_federation_spent_meanwhile_is_not_exceeded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, nested = Membership.report, []
+    with people.client(tmp_path / "a", limited(limit=1.5 * COST)) as client:
+        for name in (NAME, "other"):
+            client.join(invitation(name=name).encode())
+
+        def meanwhile(self: Membership, *given: Any) -> Any:
+            if self.federation == NAME:
+                nested.append(client.reply("report", plans(name="other")(1).encode()))
+            return real(self, *given)
+
+        monkeypatch.setattr(Membership, "report", meanwhile)
+        reply = client.reply("report", plans()(1).encode())
+        assert nested[0].reason == "" and reply.reason == Reason.BUDGET.value
+        assert client.standing.spent == pytest.approx(COST)
