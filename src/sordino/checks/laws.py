@@ -168,6 +168,52 @@ class TwoSided(Whole):
 
 
 @dataclass(frozen=True, eq=False)
+class Pieces(Whole):
+    """-limit .. limit - 1, each equally likely, and `counts / 2^32` more around the centre: the piecewise mechanism."""
+
+    threshold: float  #: the probability of an output near the centre
+    counts: Int64s  #: of 2^32 words, how many lead to each of the outputs around the centre
+
+    def interval(self, outputs: Outputs) -> tuple[Float64s, Float64s]:
+        below, above = self._below(outputs), self._below(outputs + 1)
+        return below, above - below
+
+    def _below(self, outputs: Outputs) -> Float64s:
+        width = len(self.counts)
+        place = np.clip(outputs - self.centre + width // 2, 0, width).astype(np.intp)
+        near = np.concatenate([[0.0], np.cumsum(self.counts) * 2.0**-32])[place]
+        anywhere = np.clip(outputs + self.limit, 0, 2 * self.limit) / (2 * self.limit)
+        return np.asarray((1 - self.threshold) * anywhere + self.threshold * near)
+
+    def possible(self, outputs: Outputs) -> NDArray[np.bool_]:
+        return np.asarray(super().possible(outputs) & (outputs < self.limit))
+
+
+@dataclass(frozen=True, eq=False)
+class Caps(Normal):
+    """A Gaussian vector of `sigma` steps, its part along `axis [d]` drawn anew: PrivUnitG.
+
+    That part is at least `gamma` with probability p, and below it otherwise.
+    """
+
+    axis: Float64s
+    p: float
+    gamma: float
+
+    def scores(self, outputs: Outputs, rng: np.random.Generator) -> Float64s:
+        """The part along the axis becomes the normal number that it stands for; the rest is normal as it is."""
+        z = (outputs + rng.random(outputs.shape) - 0.5) / self.sigma
+        along = z @ self.axis
+        gamma, tail = special.ndtr(self.gamma), special.ndtr(-self.gamma)
+        beyond = 1 - self.p * special.ndtr(-along) / tail
+        u = np.where(along < self.gamma, (1 - self.p) * special.ndtr(along) / gamma, beyond)
+        return np.asarray(z + (normal(u) - along)[:, None] * self.axis)
+
+    def direction(self) -> Float64s:
+        return np.sign(self.axis)
+
+
+@dataclass(frozen=True, eq=False)
 class EvenWords(Whole):
     """Words that are even over 0 .. limit, whatever the input: what a mask makes of a vector."""
 
@@ -176,4 +222,4 @@ class EvenWords(Whole):
         return outputs * one, np.full(outputs.shape, one)
 
 
-__all__ = ["FEW", "Atoms", "EvenWords", "Law", "Normal", "Table", "TwoSided", "Whole", "normal"]
+__all__ = ["FEW", "Atoms", "Caps", "EvenWords", "Law", "Normal", "Pieces", "Table", "TwoSided", "Whole", "normal"]

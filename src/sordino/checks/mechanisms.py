@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from sordino.checks.laws import Atoms, Float64s, Law, Normal, Table, TwoSided
+from sordino.checks.laws import Atoms, Caps, Float64s, Law, Normal, Pieces, Table, TwoSided, Whole
 from sordino.checks.statistics import Draws, Look
 from sordino.checks.subjects import Enumerated, Subject
 from sordino.errors import InvalidInput
@@ -32,15 +32,20 @@ from sordino.mechanisms import (
     L2Ball,
     Laplace,
     Mechanism,
+    Piecewise,
+    PrivUnitG,
     RandomizedLabel,
     RandomizedSign,
+    Sphere,
     TwoPoint,
+    piecewise,
+    privunit,
 )
 from sordino.mechanisms.additive import AdditiveNoise, Grid
 from sordino.mechanisms.integers import HALF, ONE
 from sordino.mechanisms.interface import Randomized
 from sordino.mechanisms.noise import GeometricNoise
-from sordino.mechanisms.output import BitOutput, Output
+from sordino.mechanisms.output import BitOutput, IntegerOutput, Output
 from sordino.privacy import accountant
 from sordino.privacy.guarantee import Adjacency, Guarantee
 from sordino.randomness import Keystream, Randomness, Rows, Words
@@ -110,7 +115,7 @@ def inputs(mechanism: Mechanism, values: int) -> NDArray[Any]:
         case IntegerRange():
             cycle = np.array([1.0, -1.0, 0.0, 0.5, FAR, -0.25, -FAR])
             return np.asarray(domain.clip * cycle[places % cycle.size], np.float64)
-        case L1Ball() | L2Ball():
+        case L1Ball() | L2Ball() | Sphere():
             return np.asarray(domain.radius * FAR * np.array([1.0, 0.0, -1.0, 0.0])[places % 4], np.float32)
         case FiniteSet():
             return np.asarray(places % domain.size)
@@ -139,6 +144,13 @@ def law(mechanism: Mechanism, x: NDArray[Any]) -> Law:
             bound = mechanism.domain.bound
             v = np.rint(np.clip(x * 10.0**mechanism.domain.precision, -bound, bound)).astype(np.int64)
             return TwoSided(v, bound, float(mechanism._noise[0].rate))
+        case Piecewise():
+            piece, t = mechanism.pieces[0], mechanism.on_grid(x[None])[0].astype(np.int64)
+            return Pieces(t, piecewise.OUTPUTS // 2, piece.threshold / ONE, piece.counts())
+        case PrivUnitG():
+            cap, axis = privunit.best_cap(float(mechanism.epsilon[0])), x / np.linalg.norm(x.astype(np.float64))
+            limit = int(mechanism.limits(x.size, 1)[1][0])
+            return Caps(np.zeros(x.size, np.int64), limit, float(privunit.STEPS), axis, cap.p, cap.gamma)
     raise InvalidInput(f"the law of {mechanism!r} is not known here")
 
 
@@ -224,17 +236,19 @@ def _excess(first: Law, second: Law, epsilon: float) -> float:
             mu = float(np.abs(first.centre - second.centre).max()) / first.sigma
             tail = special.log_ndtr(-mu / 2 - epsilon / mu) + epsilon
             return float(special.ndtr(mu / 2 - epsilon / mu) - np.exp(tail))
-        case Table(), Table():
-            y = np.arange(-first.limit, first.limit + 1)[:, None]
         case TwoSided(), TwoSided():  # the largest ratio is at one end, and all outputs beyond both centres have it
             apart = first.rate * float(np.abs(first.centre - second.centre).max())
             loss = apart + float(np.abs(np.log(first.total()) - np.log(second.total())).max())
             return max(0.0, -math.expm1(epsilon * (1 + 1e-9) - loss)) / 2
-        case _:
-            raise InvalidInput("these two laws cannot be compared")
+        case Whole(), Whole():
+            return _enumerated(first, second, math.exp(min(epsilon, LARGEST_EPSILON)) * (1 + 1e-9))
+    raise InvalidInput("these two laws cannot be compared")
+
+
+def _enumerated(first: Whole, second: Whole, factor: float) -> float:
+    every = np.arange(-first.limit, first.limit + 1)[:, None]
     column = int(np.argmax(first.centre != second.centre))
-    masses = [replace(one, centre=one.centre[column : column + 1]).interval(y)[1][:, 0] for one in (first, second)]
-    factor = math.exp(min(epsilon, LARGEST_EPSILON)) * (1 + 1e-9)
+    masses = [replace(one, centre=one.centre[column : column + 1]).interval(every)[1] for one in (first, second)]
     return float(np.maximum(masses[0] - factor * masses[1], 0).sum())
 
 
@@ -301,7 +315,9 @@ def _draw(mechanism: Randomizer, honest: Mechanism, shape: tuple[int, int], stre
 
 def numbers(output: Output) -> NDArray[Any]:
     """Outputs as an array `[n, d]`."""
-    return output.bits() if isinstance(output, BitOutput) else output.array
+    if isinstance(output, BitOutput):
+        return output.bits()
+    return output.array.astype(np.int64) if isinstance(output, IntegerOutput) else output.array
 
 
 def _one(mechanism: Mechanism) -> Guarantee:
@@ -368,6 +384,17 @@ def _label(epsilon: float) -> list[Subject]:
     return _both("label", mechanism, mechanism.guarantee())
 
 
+def _piecewise(epsilon: float) -> list[Subject]:
+    mechanism = Piecewise(epsilon, Box())
+    return _both("piecewise", mechanism, _one(mechanism))
+
+
+def _privunit(epsilon: float) -> list[Subject]:
+    """Nothing is proven of it: there is a law to check, and no guarantee."""
+    mechanism = PrivUnitG(epsilon)
+    return [subject(f"privunit, {shape[1]:,} values", mechanism, shape) for shape in (DEEP, WIDE)]
+
+
 CATALOGUE: dict[str, Callable[[float], list[Subject]]] = {
     "two-point": _two_point,
     "laplace": _laplace,
@@ -376,6 +403,8 @@ CATALOGUE: dict[str, Callable[[float], list[Subject]]] = {
     "exponential": _exponential,
     "bits": _bits,
     "label": _label,
+    "piecewise": _piecewise,
+    "privunit": _privunit,
 }
 
 
