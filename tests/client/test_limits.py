@@ -82,6 +82,15 @@ def test_accounting_is_limited_by_the_releases_of_a_schedule(tmp_path: Path) -> 
         assert client.offer(invitation().encode()).fits == 3
 
 
+def test_a_schedule_as_long_as_the_limit_is_accounted_for_in_seconds(tmp_path: Path) -> None:
+    given = people.method_recipe("silo-dp").with_({"rounds.count": 1000})
+    own = limited(limit=1e9, budget={"delta": 1e-5, "adjacency": "record-add-remove"})
+    with people.client(tmp_path / "a", own) as client:
+        begun = time.monotonic()
+        assert client.offer(invitation(given).encode()).fits == 1000
+        assert time.monotonic() - begun < 20  # 5 here; each release by itself took 70
+
+
 @pytest.mark.parametrize("limit", ["parameters", "rounds", "seconds", "memory", "accounting"])
 def test_a_limit_that_was_lowered_since_declines_what_was_agreed_to(tmp_path: Path, limit: str) -> None:
     people.joined(tmp_path / "a").close()

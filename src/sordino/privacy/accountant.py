@@ -556,6 +556,7 @@ def _pure_renyi(epsilon: float, order: float) -> float:
     return min(epsilon, log_moment / (order - 1))
 
 
+@lru_cache(maxsize=64)
 def _sampled_renyi(q: float, sigma: float, order: float, adjacency: Adjacency) -> float:
     """Renyi divergence of one Poisson-sampled Gaussian step.
 
