@@ -30,7 +30,7 @@ def ahead(sender=None, clients=20, *, budget=None, values=650, rounds=10, **more
 def silo(gains=(0.5,) * 20):
     loss = PoissonGaussian(0.1, 1.5, 20)
     guarantee = Guarantee(SERVER, Adjacency.RECORD_ADD_REMOVE, loss, "DP-SGD")
-    return PrivateSilo(guarantee, 1.5, clip=2.0, expected_batch=10.0, gains=gains)
+    return PrivateSilo(lambda _: guarantee, 1.5, clip=2.0, expected_batch=10.0, gains=gains)
 
 
 # --- noise ----------------------------------------------------------------------------------------------------------

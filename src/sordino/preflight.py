@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -158,7 +158,7 @@ class PrivateSilo:
     momentum. Empty where that is not known in advance, as with Adam and RMSprop.
     """
 
-    guarantee: Guarantee
+    guarantee: Callable[[int], Guarantee]  #: of an upload of so many values
     noise_multiplier: float
     clip: float
     expected_batch: float
@@ -184,7 +184,7 @@ class PrivateSilo:
         return norm
 
     def releases(self, values: int) -> tuple[Release, ...]:
-        return (Release("planned", "planned", self.what, (self.guarantee,)),)
+        return (Release("planned", "planned", self.what, (self.guarantee(values),)),)
 
     def report_bytes(self, values: int) -> int:
         return 4 * values

@@ -24,7 +24,7 @@ from sordino.client.frames import Request, Response, What
 from sordino.learning import models
 from sordino.learning.cohort import ClientData, LocalTraining, train_one
 from sordino.learning.optimizers import SGD, Adam, Optimizer, RMSprop, WeightDecay
-from sordino.learning.private_sgd import PrivateTraining, clip_rows
+from sordino.learning.private_sgd import PrivateTraining, integer_rows
 from sordino.messages import Plan, answer_to
 from sordino.methods.interface import Cohort
 from sordino.methods.upload import Upload
@@ -201,7 +201,7 @@ def network(name: str, shape: tuple[int, ...], classes: int, options: dict[str, 
         "loss_name": "one-versus-rest" if loss is models.one_versus_rest else "cross-entropy",
         "scores": rounded(scores.detach().double().numpy().reshape(-1)), "loss": float(of(flat, x, y)),
         "gradient": some(grad(of)(flat, x, y)), "norms": rounded(norms.numpy()), "clip": clip,
-        "clipped": some(clip_rows(rows, clip)[0].sum(0)),
+        "clipped": some(integer_rows(rows, clip, 2**20)[0].sum(0) * (clip / 2**20)),
     }  # fmt: skip
 
 
@@ -249,7 +249,7 @@ def trainings() -> list[dict[str, Any]]:
     rows.append(
         trained("private", model, private, {
             "kind": "private", "optimiser": told, "clip": 0.7, "noise": 0.8, "rate": 0.4, "threshold": int(0.4 * 2**32),
-            "expected_batch": 9.0, "steps": 4,
+            "expected_batch": 9.0, "steps": 4, "resolution": 20,
         }, 2)
     )  # fmt: skip
     return rows

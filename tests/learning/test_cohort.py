@@ -28,7 +28,7 @@ from sordino.learning.cohort import (
 from sordino.learning.draws import Draw
 from sordino.learning.layers import ClientKernels
 from sordino.learning.optimizers import SGD, Adam, Optimizer, RMSprop, WeightDecay
-from sordino.learning.private_sgd import PrivateTraining, Records, clip_rows, noise_alone
+from sordino.learning.private_sgd import PrivateTraining, Records, gradient_of, integer_noise, integer_rows, noise_alone
 from sordino.learning.stacked import LOOP, Batch, Execution, StackedModel, choose_width
 from sordino.privacy.guarantee import SERVER, Adjacency, PoissonGaussian
 from sordino.randomness import Keystream, Words
@@ -607,7 +607,7 @@ def private(**changes: object) -> PrivateTraining:
 
 
 def sums(model: nn.Module, clients: Sequence[ClientData], training: PrivateTraining, t: int = 0) -> Tensor:
-    """The noiseless sums of step t at the model's own parameters."""
+    """The noiseless sums of step t at the model's own parameters, in units of the parameters."""
     stacked = StackedModel(model, training.loss, Execution(4), CPU)
     sizes = np.array([len(c) for c in clients])
     records = Records(
@@ -615,7 +615,8 @@ def sums(model: nn.Module, clients: Sequence[ClientData], training: PrivateTrain
         np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes, np.arange(len(clients)),
     )  # fmt: skip
     start = flat(model).expand(len(clients), -1)
-    return private_sgd.clipped_sums(stacked, training, start, records, stream(range(len(clients))), t).sums
+    found = private_sgd.integer_sums(stacked, training, start, records, stream(range(len(clients))), t).sums
+    return found.double() * (training.clip / training.grid(stacked.size).clip)
 
 
 def per_record(model: nn.Module, client: ClientData) -> Tensor:
@@ -635,7 +636,8 @@ def test_sums_are_those_of_clipped_per_record_gradients_over_the_poisson_batch(n
         sample = draws.poisson_samples(stream([k]), 0, 2, len(client), 0.25)
         rows = per_record(model, client)[sample]
         wanted = (rows * (0.7 / rows.norm(dim=1, keepdim=True)).clamp(max=1)).sum(0)
-        assert torch.allclose(found[k], wanted, rtol=1e-4, atol=1e-6)
+        # Features and residuals of a linear model are whole numbers of norms 8,191 and 64, a network's gradients finer.
+        assert relative(found[k], wanted) < (0.03 if name == "logistic" else 1e-3)
 
 
 def test_one_record_moves_the_noiseless_sum_by_at_most_the_clipping_norm() -> None:
@@ -651,8 +653,8 @@ def test_one_record_moves_the_noiseless_sum_by_at_most_the_clipping_norm() -> No
     for i in range(12):
         kept = [j for j in range(12) if j != i]
         moved.append(float((everyone - sums(model, [ClientData(x[kept], client.y[kept])], training)[0]).norm()))
-    assert max(moved) <= 0.7
-    assert max(moved) > 0.7 * (1 - 1e-5)
+    assert max(moved) <= 0.7 * (1 + 1e-12)
+    assert max(moved) > 0.7 * (1 - 1e-3)
     assert moved[5] == moved[6] == 0
 
 
@@ -670,13 +672,16 @@ def test_a_broken_record_does_not_show_in_private_training() -> None:
     assert torch.equal(run.parameters, without.parameters)
 
 
-def test_clipping_never_exceeds_the_norm_and_leaves_short_rows_alone() -> None:
+def test_whole_rows_are_never_longer_than_the_clip() -> None:
     rows = torch.from_numpy(np.random.default_rng(5).normal(size=(200, 3000)).astype(np.float32))
-    clipped, shortened = clip_rows(rows, 1.0)
+    whole, shortened = integer_rows(rows, 1.0, 2**20)
     assert shortened.all()
-    assert float(clipped.norm(dim=1).max()) <= 1.0
-    same, shortened = clip_rows(rows, 1e3)
-    assert torch.equal(same, rows.double())
+    assert torch.equal(whole, whole.round())
+    lengths = [math.isqrt(sum(int(v) ** 2 for v in row)) for row in whole[:20]]
+    assert max(lengths) <= 2**20
+    assert min(lengths) > 0.999 * 2**20
+    same, shortened = integer_rows(rows, 1e3, 2**20)
+    assert relative(same * (1e3 / 2**20), rows.double()) < 1e-3
     assert not shortened.any()
 
 
@@ -703,23 +708,10 @@ def test_noise_is_normal_and_differs_between_steps_and_clients() -> None:
     """Kolmogorov-Smirnov distance of 40,000 values below 2.4 / sqrt(n): false alarm 2e-5."""
     from scipy.stats import kstest
 
-    values = draws.normals(stream([0, 1]), np.arange(2), 0, 20_000)
-    assert kstest(values.ravel(), "norm").statistic < 2.4 / math.sqrt(40_000)
-    later = draws.normals(stream([0, 1]), np.arange(2), 1, 20_000)
-    columns = np.concatenate([values, later])
+    now, later = (integer_noise(private(), np.arange(2), stream([0, 1]), t, 20_000) / 2.0**20 for t in (0, 1))
+    assert kstest(now.ravel(), "norm").statistic < 2.4 / math.sqrt(40_000)
+    columns = np.concatenate([now, later])
     assert np.abs(np.corrcoef(columns) - np.eye(4)).max() < 5 / math.sqrt(20_000)
-
-
-def test_extreme_words_give_finite_noise() -> None:
-    class Extreme:
-        clients = 1
-
-        def words(self, rows: object, purpose: int, tensor: int, first: int, count: int) -> Words:
-            return np.array([[0, 0] + [2**32 - 1] * 2], np.uint32)
-
-    low, high = draws.normals(Extreme(), np.array([0]), 0, 2)[0]
-    assert low == -high
-    assert 8 < high < 9
 
 
 def test_poisson_batches_have_the_stated_rate() -> None:
@@ -733,9 +725,10 @@ def test_an_empty_poisson_batch_still_makes_a_noisy_step() -> None:
     model, clients = logistic(), data((20,), [3, 3])
     training = private(sampling_rate=2.0**-32, steps=1)
     run = train_cohort(model, flat(model), clients, training, stream(range(2)))
-    noise = torch.from_numpy(draws.normals(stream(range(2)), np.arange(2), 0, 210))
-    wanted = flat(model) - 0.1 * (noise * 1.3 * 0.7 / 5.0).float()
-    assert torch.allclose(run.parameters, wanted, atol=1e-7)
+    noise = torch.from_numpy(integer_noise(training, np.arange(2), stream(range(2)), 0, 210))
+    wanted = flat(model) - 0.1 * (noise * (1.3 * 0.7 / 5.0 / 2**20)).float()
+    assert torch.allclose(run.parameters, wanted, atol=1e-6)
+    assert torch.allclose(run.parameters, flat(model) - 0.1 * gradient_of(training, noise), rtol=1e-6, atol=1e-7)
     assert not run.local.failed.any()
 
 
@@ -777,8 +770,11 @@ def test_private_training_returns_its_record_level_guarantee() -> None:
     found = train_cohort(model, flat(model), clients, private(), stream(range(2))).guarantee
     assert found is not None
     assert (found.adversary, found.adjacency) == (SERVER, Adjacency.RECORD_ADD_REMOVE)
-    assert found.loss == PoissonGaussian(0.25, 1.3, 3)
-    assert "real arithmetic" in found.basis
+    assert isinstance(found.loss, PoissonGaussian)
+    assert (found.loss.q, found.loss.steps) == (0.25, 3)
+    assert 1.3 <= found.loss.sigma < 1.3 * (1 + 1e-5)
+    assert 0 < found.loss.eta < 1e-11
+    assert 0 < found.loss.tau < 1e-11
     assert train(model, clients, LocalTraining(SGD(0.1), epochs=1)).guarantee is None
 
 
@@ -970,7 +966,7 @@ from sordino.randomness import Keystream
 clients = [ClientData(torch.zeros(4, 3), torch.zeros(4, dtype=torch.long))] * 2
 stream = Keystream.simulation(1, [0, 1], 0)
 train_cohort(torch.nn.Linear(3, 2), torch.zeros(8), clients, LocalTraining(SGD(0.1), epochs=1), stream)
-print([name for name in ("sympy", "torch._dynamo", "scipy.optimize") if name in sys.modules])
+print([name for name in ("sympy", "torch._dynamo", "scipy.optimize._minimize") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -16,8 +16,18 @@ from hypothesis import strategies as st
 from sordino.errors import InvalidInput
 from sordino.mechanisms import Box, Laplace
 from sordino.mechanisms.alias import TOTAL, AliasTable
-from sordino.mechanisms.noise import GaussianNoise, GeometricNoise, gaussian_noise, geometric_noise, normal_thresholds
+from sordino.mechanisms.noise import (
+    DiscreteGaussian,
+    GaussianNoise,
+    GeometricNoise,
+    _rounding_gap,
+    discrete_gaussian,
+    gaussian_noise,
+    geometric_noise,
+    normal_thresholds,
+)
 from sordino.privacy import accountant, guarantee
+from sordino.privacy.accountant import gaussian_delta
 from sordino.randomness import Keystream
 
 # --- alias tables ---------------------------------------------------------------------------------------------------
@@ -336,3 +346,101 @@ def test_normal_thresholds_are_rounded_towards_one_half_and_no_further(ratio: fl
             a = mpmath.mpf(ratio) * (k + mpmath.mpf("0.5")) / (bins + mpmath.mpf("0.5"))
             exact = mpmath.mpf(2) ** 32 * (mpmath.ncdf(a) - mpmath.mpf("0.5"))
             assert thresholds[k] == min(2**31 - 1, int(mpmath.floor(exact)))
+
+
+# --- discrete Gaussian noise ------------------------------------------------------------------------------------------
+
+
+def probabilities(noise: DiscreteGaussian, shares: int = 1) -> tuple[np.ndarray, int]:
+    """Pr[sum = k] of so many draws for k = -reach .. reach, by convolving the table with itself."""
+    table = np.array([float(Fraction(w, TOTAL)) for w in noise.table.weights])
+    one = table
+    for level in range(1, noise.levels):
+        spread = np.zeros((len(table) - 1) * (1 << noise.digit * level) + 1)
+        spread[:: 1 << noise.digit * level] = table
+        one = np.convolve(one, spread)
+    total = one
+    for _ in range(shares - 1):
+        total = np.convolve(total, one)
+    return total, (len(total) - 1) // 2
+
+
+@pytest.mark.parametrize(("bits", "shares"), [(1, 1), (3, 1), (6, 1), (9, 1), (10, 1), (1, 2), (1, 5), (2, 3), (4, 7)])
+@pytest.mark.parametrize("distance", [0.05, 0.5, 2.0, 6.0])
+def test_discrete_gaussian_noise_loses_no_more_than_its_slack_says(bits: int, shares: int, distance: float) -> None:
+    """The exact hockey-stick curve of two shifted sums against delta_mu(eps - eta) + tau, for one value."""
+    noise = discrete_gaussian(bits)
+    slack = noise.slack(shares)
+    p, _ = probabilities(noise, shares)
+    shift = max(1, round(distance * math.sqrt(shares) * noise.sigma))
+    first, second = np.pad(p, (shift, 0)), np.pad(p, (0, shift))
+    for eps in (0.0, 0.1, 1.0, 3.0, 10.0):
+        for one, other in ((first, second), (second, first)):
+            found = float(np.clip(one - math.exp(eps) * other, 0, None).sum())
+            mu = shift / slack.sigma
+            assert found <= gaussian_delta(mu, eps - slack.eta) + slack.tau + 1e-14  # floats of this test
+
+
+def test_noise_that_is_a_tenth_quieter_exceeds_its_slack() -> None:
+    """What the test above can see: with sigma stated a tenth too large the curve is crossed."""
+    noise = discrete_gaussian(6)
+    slack = noise.slack()
+    p, _ = probabilities(noise)
+    first, second = np.pad(p, (64, 0)), np.pad(p, (0, 64))
+    found = float(np.clip(first - math.e * second, 0, None).sum())
+    assert found > gaussian_delta(64 / (1.1 * slack.sigma), 1.0 - slack.eta) + slack.tau
+
+
+@pytest.mark.parametrize("bits", [1, 4, 9])
+def test_a_discrete_gaussians_weights_are_those_of_the_formula(bits: int) -> None:
+    noise = discrete_gaussian(bits)
+    assert sum(noise.table.weights) == TOTAL
+    with mpmath.workdps(60):
+        sigma = mpmath.mpf(2) ** bits
+        shape = [mpmath.e ** (-(mpmath.mpf(k) ** 2) / (2 * sigma**2)) for k in range(noise.offset + 1)]
+        total = shape[0] + 2 * sum(shape[1:])
+        ideals = [s / total for s in shape]
+        actual = [mpmath.mpf(noise.table.weights[noise.offset + k]) / TOTAL for k in range(noise.offset + 1)]
+        short = max(mpmath.log(i / a) for i, a in zip(ideals, actual, strict=True))
+        over = sum((1 if k == 0 else 2) * max(0, a - i) for k, (i, a) in enumerate(zip(ideals, actual, strict=True)))
+    assert short <= noise.short < 1e-14
+    assert over <= noise.over < 1e-14
+    assert min(noise.table.weights) >= 1
+    assert [noise.probability(k) for k in (0, 1, -1)] == [
+        Fraction(noise.table.weights[noise.offset + k], TOTAL) for k in (0, 1, -1)
+    ]
+
+
+@pytest.mark.parametrize("bits", [4, 5])
+def test_the_rounded_gaussian_is_as_near_as_the_slack_takes_it(bits: int) -> None:
+    """A discrete Gaussian against the rounded Gaussian of variance sigma^2 - 1/12, in forty digits, to 18 sigma."""
+    with mpmath.workdps(200):
+        sigma = mpmath.mpf(2) ** bits
+        proven = mpmath.sqrt(sigma**2 - mpmath.mpf(1) / 12)
+        total = 1 + 2 * sum(mpmath.e ** (-(mpmath.mpf(k) ** 2) / (2 * sigma**2)) for k in range(1, 22 * 2**bits))
+        differs = mpmath.mpf(0)
+        for k in range(26 * 2**bits):
+            exact = mpmath.e ** (-(mpmath.mpf(k) ** 2) / (2 * sigma**2)) / total
+            ends = ((k - mpmath.mpf(1) / 2) / proven, (k + mpmath.mpf(1) / 2) / proven)
+            rounded = (mpmath.erfc(ends[0] / mpmath.sqrt(2)) - mpmath.erfc(ends[1] / mpmath.sqrt(2))) / 2
+            z = k / 2**bits
+            assert abs(mpmath.log(exact / rounded)) <= _rounding_gap(z**4, z**2, 2.0**bits)
+            differs += (1 if k == 0 else 2) * max(0, exact - rounded)
+        assert differs <= _rounding_gap(3, 1, 2.0**bits)
+
+
+@pytest.mark.parametrize("bits", [9, 13, 17, 20, 25])
+def test_discrete_gaussian_draws_have_their_variance_and_no_bias(bits: int) -> None:
+    """A million draws: mean and variance within 6 standard errors (false alarm 4e-9)."""
+    noise, n = discrete_gaussian(bits), 2**20
+    stream = Keystream.simulation(9, [0], bits)
+    y = noise.draw(stream.words(np.array([0]), 1, 0, 0, n * noise.words_per_value)).astype(np.float64)
+    assert abs(y.mean()) < 6 * noise.sigma / math.sqrt(n)
+    assert abs(y.var() / noise.sigma**2 - 1) < 6 * math.sqrt(2 / n)
+    assert np.abs(y).max() <= noise.reach
+
+
+@pytest.mark.parametrize("bits", [0, -1, 31])
+def test_other_discrete_gaussians_are_refused(bits: int) -> None:
+    with pytest.raises(InvalidInput, match=r"2\^1 to 2\^30"):
+        discrete_gaussian(bits)

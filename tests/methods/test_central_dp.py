@@ -46,7 +46,7 @@ def settings(changes: dict[str, Any] | None = None) -> Recipe:
 def test_updates_are_clipped_to_the_bound_and_shorter_ones_left_alone() -> None:
     sums = tally(1.0)
     assert sums.add([0, 1], [body(3, 4), body(0.375, -0.5)]) == {}
-    assert sums.mean().tolist() == pytest.approx([(0.6 + 0.375) / 2, (0.8 - 0.5) / 2], abs=1e-9)
+    assert sums.mean().tolist() == pytest.approx([(0.6 + 0.375) / 2, (0.8 - 0.5) / 2], abs=1e-5)
     assert sums.bound == 1
 
 
@@ -54,7 +54,7 @@ def test_the_median_of_the_norms_is_the_bound() -> None:
     sums = tally(None)
     sums.add([0, 1, 2], [body(3, 4), body(0, 2), body(0, 0.5)])
     assert sums.bound == pytest.approx(2)
-    assert sums.mean().tolist() == pytest.approx([1.2 / 2, (1.6 + 2 + 0.5) / 2], abs=1e-9)
+    assert sums.mean().tolist() == pytest.approx([1.2 / 2, (1.6 + 2 + 0.5) / 2], abs=1e-5)
 
 
 @pytest.mark.parametrize("clip", [1.0, None], ids=["constant", "median"])
@@ -71,7 +71,7 @@ def test_the_sum_is_divided_by_a_public_number_whoever_comes() -> None:
     sums = tally(10.0, expected=8.0)
     sums.add([0, 1, 2], [body(4, 0), b"", b""])
     assert sums.reports == 3
-    assert sums.mean().tolist() == pytest.approx([0.5, 0], abs=1e-9)
+    assert sums.mean().tolist() == pytest.approx([0.5, 0], abs=1e-5)
     assert sums.weight == 8
 
 
@@ -97,7 +97,7 @@ def test_noise_has_the_multiplier_times_the_bound_over_the_divisor() -> None:
 def test_a_bad_report_is_refused_and_the_others_count() -> None:
     sums = tally(10.0)
     assert list(sums.add([0, 1], [body(1, 1), b"short"])) == [1]
-    assert sums.mean().tolist() == pytest.approx([0.5, 0.5], abs=1e-9)
+    assert sums.mean().tolist() == pytest.approx([0.5, 0.5], abs=1e-5)
 
 
 # --- who takes part ---------------------------------------------------------------------------------------------------
@@ -115,7 +115,11 @@ def test_each_client_takes_part_with_its_own_probability() -> None:
 
 
 def test_a_certain_coin_is_plain_averaging_of_clipped_updates() -> None:
-    quiet = {"method.selection": {"kind": "probability", "p": 1.0}, "method.noise_multiplier": 1e-9, "method.clip": 1e3}
+    quiet = {
+        "method.selection": {"kind": "probability", "p": 1.0},
+        "method.noise_multiplier": 1e-9,
+        "method.clip": 30.0,
+    }
     ours = run(settings({**quiet, "rounds.count": 2}), workers=1)
     plain = run(Recipe.from_dict(TINY).with_({"rounds.count": 2}), workers=1)
     assert np.allclose(ours.parameters, plain.parameters, atol=1e-5)
@@ -146,7 +150,7 @@ def test_everyones_account_counts_every_round() -> None:
     statement = run(settings({"rounds.count": 5}), workers=1).statement
     assert len(statement.rows) == 2
     expected = compose([PoissonGaussian(0.5, 2.0, 5)], adjacency=Adjacency.CLIENT).epsilon(1e-5)
-    assert row(statement, MODEL_READER).proven == pytest.approx(expected, rel=1e-6)
+    assert row(statement, MODEL_READER).proven == pytest.approx(expected, rel=1e-5)
     assert math.isinf(row(statement, SERVER).proven)
     assert "trusted" in row(statement, SERVER).unproven[0]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sordino.learning.cohort import ClientData
-from sordino.learning.private_sgd import PrivateTraining, clip_rows
+from sordino.learning.private_sgd import PrivateTraining, integer_rows
 from sordino.learning.stacked import Batch, Execution, StackedModel
 from sordino.methods.silo_dp import SiloDp
 from sordino.wiring import Federation
@@ -31,19 +31,21 @@ class Gradients:
         self._stacked = StackedModel(model, training.loss, Execution(width), torch.device("cpu"))
         self._clip, self._width = training.clip, width
         self.size = self._stacked.size
+        self._steps = training.grid(self.size).clip
 
     def each(self, parameters: Tensor, records: ClientData) -> Tensor:
         """`[n, d]`."""
-        return torch.cat(
-            [clip_rows(rows, self._clip)[0].float() / self._clip for rows, _ in self._raw(parameters, records)]
-        )
+        return torch.cat([self._clipped(rows).float() for rows, _ in self._raw(parameters, records)])
 
     def sum(self, parameters: Tensor, records: ClientData) -> Tensor:
         """`[d]`, over all records."""
         total = torch.zeros(self.size, dtype=torch.float64)
         for rows, _ in self._raw(parameters, records):
-            total += clip_rows(rows, self._clip)[0].sum(dim=0)
-        return (total / self._clip).float()
+            total += self._clipped(rows).sum(dim=0)
+        return total.float()
+
+    def _clipped(self, rows: Tensor) -> Tensor:
+        return integer_rows(rows, self._clip, self._steps)[0] / self._steps
 
     def norms(self, parameters: Tensor, records: ClientData) -> Tensor:
         """`[n]`, before clipping."""

@@ -327,8 +327,10 @@ def _silo_family(steps: int, rate: float) -> Family:
     from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, PoissonGaussian
 
     def sender(multiplier: float) -> Sender:
-        loss = PoissonGaussian(rate, multiplier, steps)
-        return PrivateSilo(Guarantee(SERVER, Adjacency.RECORD_ADD_REMOVE, loss, "DP-SGD"), multiplier, 1.0, 1.0, ())
+        guarantee = Guarantee(
+            SERVER, Adjacency.RECORD_ADD_REMOVE, PoissonGaussian(rate, multiplier, steps), "DP-SGD, of Gaussian noise"
+        )
+        return PrivateSilo(lambda _: guarantee, multiplier, 1.0, 1.0, ())
 
     def plan(question: Question) -> Allowance:
         return planning.private_training(question.budget, question.rounds, sampling_rate=rate, steps=steps)

@@ -32,7 +32,7 @@ from sordino.learning.optimizers import Descent, Optimizer, check_count
 from sordino.learning.private_sgd import PrivateTraining, Records
 from sordino.learning.stacked import GPU, LOOP, Batch, Buffers, Execution, Loss, StackedModel
 from sordino.privacy.guarantee import Guarantee
-from sordino.randomness import Randomness, Rows
+from sordino.randomness import Randomness, Rows, Words
 
 
 @dataclass(frozen=True)
@@ -194,13 +194,44 @@ class CohortTrainer:
             _starting_parameters(stacked, parameters, len(clients)),
             _starting_buffers(stacked, buffers, len(clients)),
             LocalDiagnostics.empty(len(clients)),
-            training.guarantee if isinstance(training, PrivateTraining) else None,
+            training.guarantee(stacked.size) if isinstance(training, PrivateTraining) else None,
         )
         by_size = np.argsort([len(client) for client in clients], kind="stable")
         for first in range(0, len(clients), stacked.execution.width):
             rows = by_size[first : first + stacked.execution.width]
             _Chunk(stacked, rows, clients, randomness, result).train(training, first_step)
         return result
+
+    def noisy_sums(
+        self,
+        parameters: Tensor,
+        clients: Sequence[ClientData | None],
+        training: PrivateTraining,
+        randomness: Randomness,
+    ) -> tuple[Tensor, LocalDiagnostics]:
+        """One step's noisy sums `[K, d]` in whole grid steps, for those who send these and nothing made of them.
+
+        Clients without records (None) have their noise alone.
+        """
+        local = LocalDiagnostics.empty(len(clients))
+        sums = torch.zeros(len(clients), parameters.numel(), dtype=torch.int64, device=self._device)
+        there = [k for k, data in enumerate(clients) if data is not None]
+        own = [data for data in clients if data is not None]
+        if own:
+            stacked = self._stacked(training.loss)
+            _check(stacked, own, training, _Part(randomness, np.array(there)))
+            start = _starting_parameters(stacked, parameters, len(own))
+            for first in range(0, len(own), stacked.execution.width):
+                rows = np.arange(first, min(first + stacked.execution.width, len(own)))
+                records = _records(stacked, rows, own)
+                found = private_sgd.integer_sums(
+                    stacked, training, start[rows], records, _Part(randomness, np.array(there)), 0
+                )
+                where = np.array(there)[rows]
+                sums[where] = found.sums
+                local.loss[where] = found.losses.cpu().numpy() / np.maximum(found.samples, 1)
+                local.clipped[where] = found.clipped.cpu().numpy() / np.maximum(found.samples, 1)
+        return private_sgd.noisy_sums(training, sums, np.arange(len(clients)), randomness, 0), local
 
     def _stacked(self, loss: Loss) -> StackedModel:
         """Prepared for this loss; another one takes its place."""
@@ -242,11 +273,9 @@ class _Chunk:
         randomness: Randomness,
         result: CohortResult,
     ) -> None:
-        own = [clients[k] for k in rows]
-        sizes = np.array([len(client) for client in own])
-        x, y = (_joined(parts, stacked.device) for parts in ([c.x for c in own], [c.y for c in own]))
         self._stacked, self._randomness, self._result = stacked, randomness, result
-        self._records = Records(x, y, np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes, rows)
+        self._records = _records(stacked, rows, clients)
+        sizes = self._records.sizes
         self._where = stacked.upload(rows)
         self._parameters = stacked.at_home(result.parameters[self._where])
         self._buffers = {name: value[self._where] for name, value in result.buffers.items()}
@@ -334,11 +363,11 @@ class _Chunk:
     def _train_privately(self, training: PrivateTraining, descent: Descent) -> None:
         clipped = torch.zeros_like(self._loss)
         for t in range(training.steps):
-            found = private_sgd.clipped_sums(
+            found = private_sgd.integer_sums(
                 self._stacked, training, self._parameters, self._records, self._randomness, t
             )
-            gradient = private_sgd.noisy_gradient(training, found.sums, self._records.rows, self._randomness, t)
-            descent.step(gradient, t)
+            noisy = private_sgd.noisy_sums(training, found.sums, self._records.rows, self._randomness, t)
+            descent.step(private_sgd.gradient_of(training, noisy), t)
             self._loss += found.losses
             self._seen += found.samples
             clipped += found.clipped
@@ -357,6 +386,29 @@ class _Chunk:
         local, rows = self._result.local, self._records.rows
         local.loss[rows] = self._loss.cpu().numpy() / np.maximum(self._seen, 1)
         local.failed[rows] = ~finite.cpu().numpy()
+
+
+def _records(stacked: StackedModel, rows: Rows, clients: Sequence[ClientData]) -> Records:
+    """The records of some clients, one client's after another's."""
+    own = [clients[k] for k in rows]
+    sizes = np.array([len(client) for client in own])
+    x, y = (_joined(parts, stacked.device) for parts in ([c.x for c in own], [c.y for c in own]))
+    return Records(x, y, np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes, rows)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The randomness of some of a cohort's clients."""
+
+    whole: Randomness
+    rows: Rows
+
+    @property
+    def clients(self) -> int:
+        return len(self.rows)
+
+    def words(self, rows: Rows, purpose: int, tensor: int, first: int, count: int) -> Words:
+        return self.whole.words(self.rows[rows], purpose, tensor, first, count)
 
 
 def _check(

@@ -8,18 +8,11 @@ position that depends on that client's own number of records alone.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.deferred import deferred
 from sordino.randomness import BLOCK_WORDS, Purpose, Randomness, Rows, Words
-
-if TYPE_CHECKING:
-    from scipy import special
-else:
-    special = deferred("scipy.special")
 
 Indices = NDArray[np.int64]
 
@@ -29,9 +22,10 @@ class Draw(IntEnum):
 
     ORDER = 0  #: the order of records in each epoch
     SAMPLE = 1  #: Poisson batches of private training
-    NOISE = 2  #: Gaussian noise of private training
+    NOISE = 2  #: discrete Gaussian noise of private training
     AUGMENT = 3  #: augmentation
     DROPOUT = 4  #: dropout masks
+    COARSEN = 5  #: how sums of private training are rounded
 
 
 def draw(randomness: Randomness, rows: Rows, kind: Draw, turn: int, count: int, most: int | None = None) -> Words:
@@ -58,12 +52,6 @@ def poisson_samples(randomness: Randomness, row: int, step: int, records: int, r
     """The records of one client's Poisson batch: each with probability floor(rate 2^32) / 2^32, never above `rate`."""
     words = draw(randomness, np.array([row]), Draw.SAMPLE, step, records)[0]
     return np.flatnonzero(words.astype(np.uint64) < np.uint64(int(rate * 2**32)))
-
-
-def normals(randomness: Randomness, rows: Rows, step: int, count: int) -> NDArray[np.float64]:
-    """Standard normal values `[len(rows), count]` by inversion of 52-bit uniform numbers."""
-    bits = _wide(draw(randomness, rows, Draw.NOISE, step, 2 * count)) >> np.uint64(12)
-    return np.asarray(special.ndtri((bits.astype(np.float64) + 0.5) * 2.0**-52))
 
 
 def uniforms(words: Words) -> NDArray[np.float32]:

@@ -1,16 +1,20 @@
 """Record-level private training in a silo: DP-SGD on Poisson batches (Abadi et al., "Deep learning with differential
-privacy", CCS 2016, Algorithm 1).
+privacy", CCS 2016, Algorithm 1), on whole numbers.
 
-Every record's gradient is clipped to an L2 norm of `clip`; the clipped gradients of a Poisson batch are summed in
-float64; Gaussian noise of standard deviation noise_multiplier * clip is added to the sum, which is divided by a public
-number. What follows (momentum, Adam, weight decay) only processes the noisy sums. The noise is drawn by inversion of
-the normal distribution in float64: the guarantee is proven in real arithmetic, not for the floating-point numbers.
+What a record adds to a step's sum is a vector of whole numbers of grid steps, a function of that record and of the
+parameters alone, with an L2 norm of at most `Grid.clip`: checked in whole numbers. Sums are exact. Where the grid asks
+for it, a sum is coarsened once, at random. Then noise from a discrete Gaussian table is added. So the set of possible
+sums does not depend on the records, and one record moves a sum by at most `Grid.sensitivity`. What follows (division by
+a public number, momentum, Adam, weight decay) only processes the noisy sums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -19,20 +23,38 @@ from torch import Tensor
 from torch.nn import functional
 
 from sordino.errors import InvalidInput
-from sordino.learning import draws
+from sordino.learning import draws, linear_head
 from sordino.learning.draws import Draw
+from sordino.learning.linear_head import LinearHead, rounded_within
 from sordino.learning.optimizers import Descent, Optimizer, check_count, check_positive
 from sordino.learning.stacked import Batch, Loss, StackedModel
-from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, PoissonGaussian
+from sordino.mechanisms.noise import FARTHEST, DiscreteGaussian, discrete_gaussian
+from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Infinite, PoissonGaussian, summed
 from sordino.randomness import Randomness, Rows
 
-#: Float32 rounding may lengthen a scaled gradient by a few parts in 10^7: it is scaled to a little less.
-ROUNDING = 1 - 2.0**-20
+RESOLUTION = 20  #: bits of the noise: sigma is 2^20 grid steps
+ROUNDING_RISK = 1e-9  #: beta: the probability per step that coarsening moves a sum further than its bound
+LARGEST_CLIP = 2**23  #: grid steps; the sums of 2^30 records are below 2^53
+SMALLEST_CLIP = 8
 
 BASIS = (
-    "DP-SGD: {steps} Gaussian releases with noise multiplier {sigma:g} on sums of per-record gradients clipped in L2 "
-    "norm, each over a fresh Poisson sample of rate {q:g} that stays secret; proven in real arithmetic"
+    "DP-SGD on whole numbers: {steps} sums of per-record gradients of L2 norm at most {clip} grid steps{coarse}, each "
+    "over a fresh, secret Poisson sample of rate {q:g}, with discrete Gaussian noise of {sigma:g} steps{shares}"
 )
+FAINT = (
+    "the noise is below a sixteenth of what one record can add, which hides nothing worth stating: raise the noise "
+    "multiplier, or let fewer silos share the noise"
+)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The whole numbers of one step's sum over d values."""
+
+    clip: int  #: L2 norm that no record's vector exceeds, in grid steps
+    coarsening: int  #: bits that are dropped from the exact sum, at random
+    sensitivity: float  #: L2 distance by which one record moves what the noise is added to, in its steps
+    noise: DiscreteGaussian  #: of one silo
 
 
 @dataclass(frozen=True)
@@ -40,7 +62,10 @@ class PrivateTraining:
     """How a silo trains privately: `steps` noisy sums over Poisson batches of rate `sampling_rate`.
 
     `expected_batch` is what each sum is divided by: a public number such as the sampling rate times the announced size
-    of a silo, not one computed from the records, whose number is protected as well.
+    of a silo, not one computed from the records, whose number is protected as well. `noise_multiplier` is the noise in
+    units of what one record can add; with `shares`, so many silos' noises add up to it under a secure sum. The noise of
+    one silo has 2^`resolution` grid steps, and `coarsening` drops so many bits of an exact sum: both only concern how
+    large the numbers are that travel.
     """
 
     optimizer: Optimizer
@@ -50,22 +75,127 @@ class PrivateTraining:
     expected_batch: float
     steps: int
     loss: Loss = functional.cross_entropy
+    resolution: int = RESOLUTION
+    coarsening: int = 0
+    shares: int = 1
 
     def __post_init__(self) -> None:
         if not isinstance(self.optimizer, Optimizer):
             raise InvalidInput(f"optimizer must be SGD(...), Adam(...) or RMSprop(...), got {self.optimizer!r}")
         for name in ("clip", "noise_multiplier", "sampling_rate", "expected_batch"):
             check_positive(name, getattr(self, name))
-        check_count("steps", self.steps)
+        for name in ("steps", "shares"):
+            check_count(name, getattr(self, name))
         if not 2.0**-32 <= self.sampling_rate <= 1:
             raise InvalidInput(f"sampling_rate must be a probability from 2^-32 to 1, got {self.sampling_rate!r}")
+        if not 4 <= self.resolution <= 24 or not 0 <= self.coarsening <= 24:
+            raise InvalidInput(
+                f"resolution lies in 4 .. 24 and coarsening in 0 .. 24 bits, got {self.resolution!r} and "
+                f"{self.coarsening!r}"
+            )
 
-    @property
-    def guarantee(self) -> Guarantee:
-        """What the trained parameters, and every one on the way to them, reveal of one record more or less."""
-        loss = PoissonGaussian(self.sampling_rate, self.noise_multiplier, self.steps)
-        basis = BASIS.format(steps=self.steps, sigma=self.noise_multiplier, q=self.sampling_rate)
-        return Guarantee(SERVER, Adjacency.RECORD_ADD_REMOVE, loss, basis)
+    def grid(self, values: int) -> Grid:
+        """The grid of sums over so many values."""
+        return grid_for(self.noise_multiplier, values, self.shares, self.resolution, self.coarsening)
+
+    def guarantee(self, values: int) -> Guarantee:
+        """What the trained parameters, and every one on the way to them, reveal when one record is added or removed.
+
+        Against the server, who sees this silo's noise alone.
+        """
+        return Guarantee(SERVER, Adjacency.RECORD_ADD_REMOVE, *self._loss(values, 1))
+
+    def shared_guarantee(self, values: int) -> Guarantee:
+        """The same against whoever sees the sum of all silos' sums, with the noises of `shares` honest ones in it."""
+        return Guarantee(summed(self.shares), Adjacency.RECORD_ADD_REMOVE, *self._loss(values, self.shares))
+
+    def with_noise_for(self, epsilon: float, delta: float, rounds: int, values: int) -> PrivateTraining:
+        """The same with the least noise that keeps so many rounds within (epsilon, delta) against the sum of shares.
+
+        A record is added or removed; what whole numbers cost beside the Gaussian is paid for.
+        """
+        from sordino.privacy.planning import noise_multiplier_for
+
+        eta, tau = self._slack(values, self.shares)
+        multiplier = noise_multiplier_for(
+            epsilon,
+            delta,
+            sampling_rate=self.sampling_rate,
+            steps=self.steps,
+            rounds=rounds,
+            eta=eta,
+            tau=tau,
+        )
+        return replace(self, noise_multiplier=multiplier)
+
+    def _slack(self, values: int, shares: int) -> tuple[float, float]:
+        """(eta, tau) of one round: what the noise lacks of a Gaussian, and what coarsening risks."""
+        each = discrete_gaussian(self.resolution).slack(shares)
+        risk = ROUNDING_RISK if self.coarsening else 0.0
+        return self.steps * values * each.eta, self.steps * (values * each.tau + risk)
+
+    def _loss(self, values: int, shares: int) -> tuple[PoissonGaussian | Infinite, str]:
+        grid = self.grid(values)
+        slack = grid.noise.slack(shares)
+        if grid.sensitivity > FARTHEST * math.sqrt(shares) * grid.noise.sigma:
+            return Infinite(FAINT), "none"
+        eta, tau = self._slack(values, shares)
+        loss = PoissonGaussian(self.sampling_rate, slack.sigma / grid.sensitivity, self.steps, eta, tau)
+        basis = BASIS.format(
+            steps=self.steps,
+            clip=grid.clip,
+            q=self.sampling_rate,
+            sigma=grid.noise.sigma,
+            coarse=f", coarsened by {grid.coarsening} bits" if grid.coarsening else "",
+            shares=f" from each of {shares} honest silos" if shares > 1 else "",
+        )
+        return loss, basis
+
+
+@lru_cache(maxsize=256)
+def grid_for(
+    noise_multiplier: float, values: int, shares: int = 1, resolution: int = RESOLUTION, coarsening: int = 0
+) -> Grid:
+    """As many grid steps to the clip as keep the noise at `noise_multiplier` times the sensitivity, or more."""
+    largest = noise_multiplier * LARGEST_CLIP / math.sqrt(shares)  # where the noise would be more, it has fewer bits
+    noise = discrete_gaussian(max(1, min(resolution, math.floor(math.log2(max(2.0, largest))))))
+    most = noise.slack(shares).sigma / noise_multiplier
+    clip = math.floor(_clip_within(most, coarsening, values))
+    if coarsening and clip > LARGEST_CLIP:
+        raise InvalidInput(
+            f"a sum coarsened by {coarsening} bits under noise of 2^{resolution} steps needs gradients finer than "
+            "2^-23 of their clip: lower method.resolution or method.coarsening"
+        )
+    clip = min(clip, LARGEST_CLIP)
+    if clip < SMALLEST_CLIP:
+        raise InvalidInput(
+            f"a noise multiplier of {noise_multiplier:g} leaves a record {max(0, clip)} grid steps where the noise has "
+            f"2^{resolution}, coarser by {coarsening} bits, over {values:,} values; {SMALLEST_CLIP} are the least: "
+            "raise method.resolution, lower method.coarsening, or lower the noise"
+        )
+    return Grid(clip, coarsening, coarse_sensitivity(clip / 2**coarsening, values) if coarsening else clip, noise)
+
+
+def coarse_sensitivity(clip: float, values: int, risk: float = ROUNDING_RISK) -> float:
+    """How far a vector of L2 norm `clip` moves a sum that is coarsened to whole steps at random, in those steps.
+
+    With the same dither, neighbouring sums differ by the one record's vector, stochastically rounded. Its squared norm
+    is at most c^2 + d/4 + sqrt(2 ln(1/beta)) (c + sqrt(d)/2) but with probability beta (Kairouz, Liu, Steinke 2021).
+    """
+    spread = math.sqrt(2 * math.log(1 / risk))
+    return math.sqrt(clip**2 + values / 4 + spread * (clip + math.sqrt(values) / 2))
+
+
+def _clip_within(most: float, coarsening: int, values: int) -> float:
+    """The longest clip, in fine steps, for which the sum is moved by at most `most` coarse steps."""
+    if not coarsening:
+        return most
+    b = math.sqrt(2 * math.log(1 / ROUNDING_RISK))
+    square = b * b / 4 + most**2 - values / 4 - b * math.sqrt(values) / 2
+    return 0.0 if square <= 0 else (math.sqrt(square) - b / 2) * 2**coarsening * (1 - 2.0**-40)
+
+
+# --- sums -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -80,62 +210,132 @@ class Records:
 
 
 @dataclass(frozen=True)
-class ClippedSums:
-    """The noiseless sums `[w, d]` of one step, with local figures of each client: losses, sample sizes, clipped."""
+class IntegerSums:
+    """The exact sums `[w, d]` of one step in grid steps, and what is local: losses, sample sizes, clipped."""
 
-    sums: Tensor
+    sums: Tensor  #: int64
     losses: Tensor
     samples: NDArray[np.int64]
     clipped: Tensor
 
 
-def clip_rows(gradients: Tensor, clip: float) -> tuple[Tensor, Tensor]:
-    """Float64 rows `[r, d]` of L2 norm at most `clip`, and which were shortened; a row that is not finite becomes 0."""
+def integer_rows(gradients: Tensor, clip: float, steps: int) -> tuple[Tensor, Tensor]:
+    """Rows `[r, d]` of whole numbers, as float64, with an L2 norm of at most `steps`, and which were shortened.
+
+    A row of length `clip` has `steps` grid steps; one that is not finite becomes 0. Every row by itself.
+    """
     rows = gradients.double()
     norms = torch.linalg.vector_norm(rows, dim=1)
+    finite = torch.isfinite(norms)
+    rows[~finite] = 0
     shortened = ~(norms <= clip)
-    rows[~torch.isfinite(norms)] = 0
-    scale = torch.where(shortened & torch.isfinite(norms), clip * ROUNDING / norms, 1.0)
-    return rows * scale.unsqueeze(1), shortened
+    scale = torch.where(shortened & finite, steps / norms, steps / clip)
+    return rounded_within(rows * scale.unsqueeze(1), steps)[0], shortened
 
 
-def clipped_sums(
+def integer_sums(
     stacked: StackedModel,
     training: PrivateTraining,
     parameters: Tensor,
     records: Records,
     randomness: Randomness,
     t: int,
-) -> ClippedSums:
-    """The sums of clipped gradients over the Poisson batches of step t."""
+) -> IntegerSums:
+    """The exact sums over the Poisson batches of step t; the order of records and their neighbours do not matter.
+
+    A linear softmax model is computed in whole numbers throughout. Other networks are computed one record at a time
+    where `stacked.execution` is the plain loop, which is what a real client takes; in a simulation several records are
+    computed together, and their last bits may depend on each other before they are rounded to the grid.
+    """
     samples = [
         draws.poisson_samples(randomness, int(row), t, int(n), training.sampling_rate)
         for row, n in zip(records.rows, records.sizes, strict=True)
     ]
     counts = np.array([len(sample) for sample in samples])
+    clip = training.grid(stacked.size).clip
+    head = linear_head.of(stacked.model, training.loss)
+    if head is not None and head.size == stacked.size and records.y.dtype == torch.int64:
+        return _linear_sums(head, training, parameters, records, samples, clip)
     device = stacked.device
     owners = stacked.upload(np.repeat(np.arange(len(samples)), counts))
     index = stacked.upload(np.concatenate([s + start for s, start in zip(samples, records.starts, strict=True)]))
     masks = _masks(stacked, records, counts, randomness, t)
     sums = torch.zeros(parameters.shape, dtype=torch.float64, device=device)
     losses, clipped = (torch.zeros(len(samples), dtype=torch.float64, device=device) for _ in range(2))
-    for first in range(0, len(owners), stacked.execution.width):
-        part = slice(first, first + stacked.execution.width)
-        owner = owners[part]
-        batch = Batch(records.x[index[part], None], records.y[index[part], None], tuple(m[part] for m in masks))
-        gradient, loss = stacked.gradients(parameters[owner], {}, batch)
-        rows, shortened = clip_rows(gradient, training.clip)
-        sums.index_add_(0, owner, rows)
-        losses.index_add_(0, owner, loss.double())
-        clipped.index_add_(0, owner, shortened.double())
-    return ClippedSums(sums, losses, counts, clipped)
+    with _one_thread(stacked.execution.width == 1):
+        for first in range(0, len(owners), stacked.execution.width):
+            part = slice(first, first + stacked.execution.width)
+            owner = owners[part]
+            batch = Batch(records.x[index[part], None], records.y[index[part], None], tuple(m[part] for m in masks))
+            gradient, loss = stacked.gradients(parameters[owner], {}, batch)
+            rows, shortened = integer_rows(gradient, training.clip, clip)
+            sums.index_add_(0, owner, rows)
+            losses.index_add_(0, owner, loss.double())
+            clipped.index_add_(0, owner, shortened.double())
+    return IntegerSums(sums.long(), losses, counts, clipped)
 
 
-def noisy_gradient(training: PrivateTraining, sums: Tensor, rows: Rows, randomness: Randomness, t: int) -> Tensor:
-    """The sums of step t with noise, divided by the public batch size; an empty batch still gives its noise."""
-    noise = torch.from_numpy(draws.normals(randomness, rows, t, sums.shape[1])).to(sums.device)
-    noisy = sums + noise * (training.noise_multiplier * training.clip)
-    return (noisy / training.expected_batch).float()
+@contextmanager
+def _one_thread(alone: bool) -> Iterator[None]:
+    """A record's gradient must not depend on how many threads are at work."""
+    before = torch.get_num_threads()
+    try:
+        if alone and before != 1:
+            torch.set_num_threads(1)
+        yield
+    finally:
+        if torch.get_num_threads() != before:
+            torch.set_num_threads(before)
+
+
+def _linear_sums(
+    head: LinearHead,
+    training: PrivateTraining,
+    parameters: Tensor,
+    records: Records,
+    samples: list[NDArray[np.int64]],
+    clip: int,
+) -> IntegerSums:
+    device = parameters.device
+    sums = torch.zeros(parameters.shape, dtype=torch.int64, device=device)
+    losses, clipped = (torch.zeros(len(samples), dtype=torch.float64, device=device) for _ in range(2))
+    for k, (sample, start) in enumerate(zip(samples, records.starts, strict=True)):
+        if not len(sample):
+            continue
+        index = torch.from_numpy(sample + start).to(device)
+        rounded = head.rounded(records.x[index], clip)
+        found = head.sums(parameters[k], rounded, records.y[index], training.clip, clip)
+        sums[k], losses[k], clipped[k] = found.sums, found.loss, found.clipped
+    return IntegerSums(sums, losses, np.array([len(sample) for sample in samples]), clipped)
+
+
+def coarsened(sums: Tensor, bits: int, rows: Rows, randomness: Randomness, t: int) -> Tensor:
+    """Sums divided by 2^bits and rounded at random: a uniform whole number below 2^bits is added, then bits are cut."""
+    if not bits:
+        return sums
+    words = draws.draw(randomness, rows, Draw.COARSEN, t, sums.shape[1]) >> np.uint32(32 - bits)
+    return (sums + torch.from_numpy(words.astype(np.int64)).to(sums.device)) >> bits
+
+
+def integer_noise(
+    training: PrivateTraining, rows: Rows, randomness: Randomness, t: int, values: int
+) -> NDArray[np.int64]:
+    """The noise `[w, d]` of step t, in grid steps, from each client's own stream."""
+    noise = training.grid(values).noise
+    return noise.draw(draws.draw(randomness, rows, Draw.NOISE, t, noise.words_per_value * values))
+
+
+def noisy_sums(training: PrivateTraining, sums: Tensor, rows: Rows, randomness: Randomness, t: int) -> Tensor:
+    """The sums of step t as they may leave: coarsened, with noise; an empty batch still gives its noise."""
+    coarse = coarsened(sums, training.coarsening, rows, randomness, t)
+    return coarse + torch.from_numpy(integer_noise(training, rows, randomness, t, sums.shape[1])).to(sums.device)
+
+
+def gradient_of(training: PrivateTraining, noisy: Tensor) -> Tensor:
+    """The gradient that noisy sums stand for: in the units of the parameters, divided by the public batch size."""
+    grid = training.grid(noisy.shape[-1])
+    unit = training.clip * 2.0**grid.coarsening / grid.clip
+    return (noisy.double() * (unit / training.expected_batch)).float()
 
 
 def noise_alone(
@@ -149,9 +349,9 @@ def noise_alone(
     """`[clients, d]`: what private training makes of no records; a row that stops being finite is `parameters [d]`."""
     start = torch.from_numpy(parameters).expand(clients, -1)
     descent = Descent(training.optimizer, start.clone(), sizes, first_step)
+    nothing = torch.zeros(start.shape, dtype=torch.int64)
     for t in range(training.steps):
-        nothing = torch.zeros(start.shape, dtype=torch.float64)
-        descent.step(noisy_gradient(training, nothing, np.arange(clients), randomness, t), t)
+        descent.step(gradient_of(training, noisy_sums(training, nothing, np.arange(clients), randomness, t)), t)
     finite = torch.isfinite(descent.parameters).all(dim=1, keepdim=True)
     return torch.where(finite, descent.parameters, start)
 
@@ -171,4 +371,7 @@ def _masks(
     return stacked.masks(np.concatenate(words))
 
 
-__all__ = ["PrivateTraining", "clip_rows", "noise_alone"]
+__all__ = [
+    "RESOLUTION", "Grid", "IntegerSums", "PrivateTraining", "Records", "coarse_sensitivity", "coarsened",
+    "gradient_of", "grid_for", "integer_noise", "integer_rows", "integer_sums", "noise_alone", "noisy_sums",
+]  # fmt: skip

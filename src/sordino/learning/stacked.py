@@ -109,6 +109,11 @@ class StackedModel:
             parameter.requires_grad_(False)
 
     @property
+    def model(self) -> nn.Module:
+        """The copy, whose own parameters mean nothing."""
+        return self._model
+
+    @property
     def mask_words(self) -> int:
         """How many random words the dropout masks of one record take."""
         return self._model.mask_words if isinstance(self._model, TakesMasks) else 0

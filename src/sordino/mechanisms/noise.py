@@ -10,6 +10,9 @@ drawn with odds e^-rate : 1, which makes Pr[noise = k] proportional to e^(-rate 
 *Gaussian.* Up to sigma = 512 grid steps a table of the rounded Gaussian, Phi((k+1/2)/sigma) - Phi((k-1/2)/sigma):
 rounding is post-processing, so its guarantee is the real Gaussian's. Beyond that, three or more draws y0 + 32 y1 +
 1024 y2 + .. of one discrete Gaussian table, which is again a discrete Gaussian (Micciancio & Walter 2017).
+
+*Discrete Gaussian.* Noise for sums of whole numbers, and in shares under a secure sum: Pr[k] ~ e^(-k^2 / (2 sigma^2)),
+sigma = 2^bits grid steps. One table per number of bits; what varies is how many grid steps a clip has.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from sordino.errors import InvalidInput
 from sordino.mechanisms.alias import TOTAL, AliasTable
 from sordino.mechanisms.integers import HALF, ONE, exp_fixed, log_ratio
 from sordino.randomness import Words
@@ -208,6 +212,132 @@ def gaussian_noise(sigma: float, shift: int) -> GaussianNoise:
     return GaussianNoise(sigma, levels, table, reach, eta, tau)
 
 
+# --- discrete Gaussian ------------------------------------------------------------------------------------------------
+
+FARTHEST = 16.0  #: standard deviations that two inputs may lie apart in one value: what tables reach for
+_INSIDE = 10.0  #: standard deviations around either input within which probabilities are compared
+_TAIL = math.erfc(_INSIDE / math.sqrt(2))  #: 1.5e-23, the mass beyond them
+_ONE_TABLE = 9  #: the largest bits of a single table
+
+
+@dataclass(frozen=True)
+class Slack:
+    """How far integer noise is from a Gaussian, for one value: delta(eps) <= delta_Gaussian(eps - eta) + tau."""
+
+    sigma: float  #: of the Gaussian, in grid steps
+    eta: float
+    tau: float
+
+
+@dataclass(frozen=True)
+class DiscreteGaussian:
+    """Discrete Gaussian noise of sigma = 2^bits: `levels` draws y0 + 2^digit y1 + 4^digit y2 + .. of one table.
+
+    `short` and `over` say how far the table is from the ideal: no weight is below its ideal by more than e^-short, and
+    all weights together exceed theirs by no more than `over`.
+    """
+
+    bits: int
+    levels: int
+    digit: int
+    table: AliasTable
+    offset: int
+    short: float
+    over: float
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation in grid steps, exactly."""
+        return 2.0**self.bits
+
+    @property
+    def words_per_value(self) -> int:
+        return 2 * self.levels
+
+    @property
+    def reach(self) -> int:
+        """The largest possible |noise|."""
+        return self.offset * sum(1 << (self.digit * i) for i in range(self.levels))
+
+    def draw(self, words: Words) -> NDArray[np.int64]:
+        """`[.., d]` noise from `[.., d * words_per_value]` words, one lane per level, the finest first."""
+        lanes = _lanes(words).reshape(*words.shape[:-1], -1, self.levels)
+        noise = self.table.draw(lanes[..., self.levels - 1])
+        for level in range(self.levels - 2, -1, -1):
+            np.left_shift(noise, self.digit, out=noise)
+            np.add(noise, self.table.draw(lanes[..., level]), out=noise)
+        return np.subtract(noise, self.reach, out=noise)
+
+    def slack(self, shares: int = 1) -> Slack:
+        """Of the sum of so many independent draws, against the Gaussian of variance shares sigma^2 - 1/12.
+
+        What is compared: the tables with discrete Gaussians; the sum of levels with one discrete Gaussian, which lacks
+        2 e^(-2 pi^2 4) at most; the sum of shares with one (Kairouz, Liu, Steinke 2021: a log ratio of at most
+        10 sum_k e^(-2 pi^2 sigma^2 k/(k+1))); and that with the rounded Gaussian, which is post-processing of a real
+        one. `eta` bounds how far a probability lies below the ideal within `_INSIDE` standard deviations of either
+        input, `tau` the mass above the ideal and outside. docs/bits.md has the argument.
+        """
+        total, draws = math.sqrt(shares) * self.sigma, shares * self.levels
+        close = 10 * math.fsum(math.exp(-2 * math.pi**2 * self.sigma**2 * k / (k + 1)) for k in range(1, shares))
+        z = _INSIDE + FARTHEST
+        eta = _rounding_gap(z**4, z**2, total) + close + draws * (self.short + _TAIL) + 1e-30
+        tau = _rounding_gap(3, 1, total) + math.expm1(close) + draws * (self.over + _TAIL) + 3 * _TAIL
+        return Slack(math.sqrt(total**2 - 1 / 12), eta, tau)
+
+    def probability(self, k: int) -> Fraction:
+        """Pr[noise = k], exactly; for noise of one table."""
+        if self.levels > 1:
+            raise InvalidInput("probabilities are read off single tables: bits <= 9")
+        return Fraction(self.table.weights[k + self.offset] if abs(k) <= self.offset else 0, TOTAL)
+
+
+def _rounding_gap(fourth: float, square: float, sigma: float) -> float:
+    """|ln| of a discrete Gaussian over the rounded Gaussian of variance sigma^2 - 1/12, k being z sigma.
+
+    Their expansions agree up to (z^4/2880 + z^2/288 + z^2/360)/sigma^4; twice that, and a little, leaves room for the
+    rest. Given moments of z instead of its powers, it is a mean: so with 3 and 1, a bound on the mass that differs.
+    """
+    return 2.02 * (fourth / 2880 + square / 150 + 0.01) / sigma**4
+
+
+@lru_cache(maxsize=64)
+def discrete_gaussian(bits: int) -> DiscreteGaussian:
+    """Discrete Gaussian noise of sigma = 2^bits grid steps, bits from 1 to 30.
+
+    With levels a digit of m bits apart, one table has the variance 4^bits / (1 + 4^m + 16^m + ..); its sigma is at
+    least 2^(m+1), so that a level smooths out the next one's steps: what their sum lacks of a discrete Gaussian is
+    below 2 e^(-2 pi^2 4) = 1e-34.
+    """
+    if not 1 <= bits <= 30:
+        raise InvalidInput(f"discrete Gaussian noise has sigma = 2^1 to 2^30 steps, got 2^{bits}")
+    levels = 1
+    while bits - (levels - 1) * ((bits - 1) // levels) > _ONE_TABLE:
+        levels += 1
+    digit = (bits - 1) // levels if levels > 1 else 0
+    variance = Fraction(4**bits, sum(4 ** (digit * i) for i in range(levels)))
+    width = math.sqrt(variance)
+    offset = math.ceil(math.hypot(_INSIDE + FARTHEST, 10.5) * width) + 1
+    weights, short, over = _balanced(_bell(1 / (2 * variance), offset), math.ceil(width))
+    return DiscreteGaussian(bits, levels, digit, AliasTable(weights), offset, short, over)
+
+
+def _balanced(shape: list[int], inner: int) -> tuple[list[int], float, float]:
+    """Weights with sum 2^64 for k = -reach .. reach; what rounding up costs is taken evenly from |k| <= inner.
+
+    With it the largest ln(ideal/weight), and the total by which weights exceed their ideals.
+    """
+    total = shape[0] + 2 * sum(shape[1:])
+    outer = [max(1, -(-s * TOTAL // total)) for s in shape[inner + 1 :]]
+    room, wanted = TOTAL - 2 * sum(outer), shape[0] + 2 * sum(shape[1 : inner + 1])
+    near = [s * room // wanted for s in shape[: inner + 1]]
+    near[0] += room - near[0] - 2 * sum(near[1:])
+    side = [*near[1:], *outer]
+    ideals = [-(-s * TOTAL // total) for s in shape]
+    short = max(log_ratio(ideal, w) for ideal, w in zip(ideals, [near[0], *side], strict=True) if ideal)
+    excess = sum(max(0, w + 1 - ideal) for ideal, w in zip(ideals, [near[0], *side], strict=True))
+    return [*reversed(side), near[0], *side], max(0.0, short) + 1e-18, 2 * excess / TOTAL
+
+
 def _gaussian_table(shape: list[int]) -> tuple[AliasTable, float]:
     """A table with every weight rounded up but the central one, and ln(ideal/weight) of that one."""
     half = shape[1:]
@@ -220,9 +350,14 @@ def _gaussian_table(shape: list[int]) -> tuple[AliasTable, float]:
 
 def _discrete_gaussian(sigma: Fraction, reach: int) -> list[int]:
     """e^(-k^2 / (2 sigma^2)) for k = 0 .. reach in fixed point."""
+    return _bell(1 / (2 * sigma**2), reach)
+
+
+def _bell(rate: Fraction, reach: int) -> list[int]:
+    """e^(-rate k^2) for k = 0 .. reach in fixed point."""
     bits = 256
-    decay = exp_fixed(-1 / sigma**2, bits)
-    step = exp_fixed(-1 / (2 * sigma**2), bits)
+    decay = exp_fixed(-2 * rate, bits)
+    step = exp_fixed(-rate, bits)
     shape = [1 << bits]
     for _ in range(reach):
         shape.append(shape[-1] * step >> bits)

@@ -8,8 +8,9 @@ learning: a client level perspective", 2017): the baseline that local methods ar
 
 The server sees every update: against it nothing is proven. Against whoever sees the models, what is proven is a sum
 over a secret Poisson sample with Gaussian noise of sigma S, for a constant S, and divided by the public q K instead of
-the number of those who came. With the median nothing is proven: S follows from the private norms, and the noise shows
-its size; the paper's figure is given as its claim.
+the number of those who came; updates are rounded to whole grid steps when they are clipped, and the noise is whole.
+With the median nothing is proven: S follows from the private norms, and the noise shows its size; the paper's figure
+is given as its claim.
 
 A client tosses its own coin, which only the server gets to know: all are asked, and those who sit out send an empty
 report. That way everyone's account counts every round, as amplification by sampling needs: a client that counted only
@@ -25,11 +26,15 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
-from sordino.learning.draws import normals
+from sordino.learning import draws
+from sordino.learning.draws import Draw as Drawn
+from sordino.learning.private_sgd import RESOLUTION, Grid, grid_for, integer_rows
 from sordino.mechanisms import Mechanism, NoPrivacy
 from sordino.mechanisms.interface import Float64s, as_matrix
+from sordino.mechanisms.noise import discrete_gaussian
 from sordino.messages import Plan
 from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import Bench, Cohort, LocalView, Reported, State
@@ -55,8 +60,8 @@ SERVER_STREAM = 2**32 - 1  #: the number under which the server draws its noise,
 COIN = 1  #: the tensor number of a client's coin; the server's own selection has 0
 
 BASIS = (
-    "Gaussian noise of multiplier {sigma:g} on a sum of updates clipped in L2 norm, over a secret Poisson sample of "
-    "rate {q:g}, by a trusted server; proven in real arithmetic"
+    "discrete Gaussian noise of {noise:g} grid steps on a sum of updates of L2 norm at most {clip} steps, over a "
+    "secret Poisson sample of rate {q:g}, by a trusted server"
 )
 TRUSTED = "updates reach the server as they are: it is trusted to clip them, to add the noise and to forget them"
 MEDIAN = "updates are clipped to the median of their own norms, which is private and which the noise gives away"
@@ -72,10 +77,15 @@ class Noise:
     expected: float  #: m = q K
     seed: int
 
-    def draw(self, round: int, values: int) -> Float64s:
-        """Standard normal values of one round, from the server's own stream."""
+    def grid(self, values: int) -> Grid:
+        """Of the clipped updates and the noise."""
+        return grid_for(self.sigma, values)
+
+    def draw(self, round: int, values: int) -> Int64s:
+        """The noise of one round in grid steps, from the server's own stream."""
         stream = Keystream.simulation(self.seed, [SERVER_STREAM], round)
-        return np.asarray(normals(stream, np.zeros(1, np.intp), 0, values)[0])
+        noise, server = self.grid(values).noise, np.zeros(1, np.intp)
+        return np.asarray(noise.draw(draws.draw(stream, server, Drawn.NOISE, 0, noise.words_per_value * values))[0])
 
 
 class ClippedTally(Tally):
@@ -83,7 +93,7 @@ class ClippedTally(Tally):
 
     def __init__(self, upload: Upload, noise: Noise, round: int) -> None:
         super().__init__(upload, np.ones(1))
-        self._noise, self._round = noise, round
+        self._noise, self._round, self._grid = noise, round, noise.grid(upload.values)
         self._held: list[Int64s] = []
 
     def add(self, clients: Sequence[int], bodies: Sequence[bytes]) -> dict[int, str]:
@@ -98,11 +108,10 @@ class ClippedTally(Tally):
             super()._accumulate(self._clipped(fixed, self._noise.clip), None)
 
     def _clipped(self, fixed: Int64s, bound: float) -> Int64s:
-        """Rows `[K, d]` of fixed-point numbers, none of them longer than the bound."""
-        limit = math.ldexp(bound, self._shift)
-        norms = np.linalg.norm(fixed.astype(np.float64), axis=1, keepdims=True)
-        shorter = np.trunc(fixed * np.minimum(1.0, limit / np.maximum(norms, 1.0)))
-        return np.asarray(shorter, np.int64)
+        """Rows `[K, d]` in grid steps, the bound being `grid.clip` of them and no row longer; each row by itself."""
+        limit = math.ldexp(bound or 1.0, self._shift)
+        rows = (integer_rows(torch.from_numpy(row[None].astype(np.float64)), limit, self._grid.clip) for row in fixed)
+        return np.concatenate([row.numpy().astype(np.int64) for row, _ in rows])
 
     @cached_property
     def bound(self) -> float:
@@ -123,8 +132,9 @@ class ClippedTally(Tally):
 
     def mean(self) -> Float64s:
         """(sum of clipped updates + noise) / m."""
-        scale = self._noise.sigma * self.bound / self._noise.expected
-        return super().mean() + scale * self._noise.draw(self._round, self._upload.values)
+        unit = self.bound / self._grid.clip
+        total = (self._high << 27) + self._low + self._noise.draw(self._round, self._upload.values)
+        return np.asarray(total * (unit / self._noise.expected))
 
     def noise(self) -> float:
         """The L2 norm to expect of the noise in the mean."""
@@ -164,8 +174,14 @@ class CentralDp(FedAvg):
     def _loss(self) -> tuple[Loss, str]:
         if self._noise.clip is None:
             return Infinite(MEDIAN), "none"
-        basis = BASIS.format(sigma=self._noise.sigma, q=self._noise.rate)
-        return PoissonGaussian(self._noise.rate, self._noise.sigma, 1), basis
+        values = self._upload.values
+        grid = self._noise.grid(values)
+        slack = grid.noise.slack()
+        basis = BASIS.format(noise=grid.noise.sigma, clip=grid.clip, q=self._noise.rate)
+        loss = PoissonGaussian(
+            self._noise.rate, slack.sigma / grid.sensitivity, 1, eta=values * slack.eta, tau=values * slack.tau
+        )
+        return loss, basis
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
         rows = np.flatnonzero(self._coins(draw, cohort.clients))
@@ -220,8 +236,9 @@ def _delta(setting: Setting) -> float:
 def noise_of(setting: Setting) -> Noise:
     """The recipe's noise; the multiplier follows from its target where it names one, for a client exchanged."""
     given: Any = setting.recipe.method
-    sigma, rate = given.noise_multiplier, given.selection.p
+    sigma, rate, values = given.noise_multiplier, given.selection.p, setting.values
     if given.target is not None:
+        slack = discrete_gaussian(RESOLUTION).slack()
         sigma = noise_multiplier_for(
             given.target.epsilon,
             given.target.delta,
@@ -229,6 +246,8 @@ def noise_of(setting: Setting) -> Noise:
             steps=1,
             rounds=setting.recipe.rounds.count,
             adjacency=Adjacency.RECORD_REPLACE,  # counted as an exchanged client is: two updates' worth
+            eta=values * slack.eta,
+            tau=values * slack.tau,
         )
     clip = None if given.clip == "median" else float(given.clip)
     return Noise(clip, float(sigma), rate, rate * setting.clients, setting.recipe.seed)

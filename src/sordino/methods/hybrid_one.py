@@ -1,104 +1,179 @@
 """Hybrid-One (Truex, Baracaldo, Anwar, Steinke, Ludwig, Zhang, Zhou, "A hybrid approach to privacy-preserving federated
 learning", AISec 2019): DP-SGD in every silo under a secure sum, each silo adding only a part of the noise.
 
-    each round t:   each silo k:   w_k <- S steps of DP-SGD from w_t (see silo_dp), the noise of each step having the
-                                          standard deviation sigma * C / sqrt(h) instead of sigma * C
-                                   send w_k - w_t into a secure sum
-                    server:        gets the sum alone;   w_{t+1} <- w_t + server_lr * (sum / number of silos)
+    each round t:   each silo k:   s_k <- sum of clipped gradients at w_t, in whole grid steps
+                                   send s_k + N_Z(0, 4^b) modulo 2^m into a secure sum
+                    server:        gets the sum alone;   w_{t+1} <- one step of the optimiser along sum / batches
 
-As long as h of the silos in a sum are honest (keep to the protocol, keep their noise to themselves), their noises add
-up to one of standard deviation sigma * C, so each silo gets away with a part of it. Whoever sees a silo's own upload,
-the secure sum being broken, sees it under the noise of that part alone: that guarantee is stated beside the other.
-
-Proven against the sum is one step a round (S = 1) of plain gradient descent: only then is the sum of the uploads the
-sum of clipped gradients plus the sum of the noises. With more local steps, or an optimiser that does not take its
-gradients as they are, the noise of other silos has gone through their own training and is no longer Gaussian: what the
-formula gives is then a claim, and what is proven is the guarantee of a silo's own noise.
+As long as h silos in a sum are honest (keep to the protocol, keep their noise to themselves), their discrete Gaussian
+noises add up to one of sqrt(h) 2^b steps (Kairouz, Liu, Steinke, "The distributed discrete Gaussian mechanism", ICML
+2021). Nothing comes between a silo's noise and the sum; the step of the optimiser and the modulus come after it and
+cost accuracy at most. h is the fewest that a sum has in it less those who may side with the server. Whoever sees a
+silo's own upload, the secure sum being broken, sees it under the noise of that silo alone: that guarantee is stated
+beside the other.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
 
 from sordino.errors import InvalidInput
-from sordino.learning.optimizers import SGD
+from sordino.learning import models
+from sordino.learning.optimizers import Descent
 from sordino.learning.private_sgd import PrivateTraining
+from sordino.mechanisms import Mechanism, NoPrivacy
+from sordino.mechanisms.interface import Diagnostics, Float64s, Floats, Randomized, as_matrix
+from sordino.mechanisms.output import IntegerOutput, Output, decode_integers
 from sordino.messages import Plan
 from sordino.methods.fedavg import DATASET
+from sordino.methods.interface import Bench, Cohort, LocalView, Reported, State
 from sordino.methods.setting import Built, Setting
 from sordino.methods.silo_dp import WHAT, SiloDp, private_training
 from sordino.methods.silo_dp import build as build_silos
-from sordino.methods.upload import samples_release
-from sordino.privacy.accountant import compose
-from sordino.privacy.guarantee import Adjacency, Claim, Guarantee, PoissonGaussian, Release, summed
+from sordino.methods.upload import Draw, Sum, Tally, Upload
+from sordino.privacy.guarantee import Adjacency, Release
+from sordino.randomness import Randomness
 
 
-@dataclass(frozen=True)
-class Shared:
-    """What h honest silos' noises protect together, in one round."""
+class NoisySums(NoPrivacy):
+    """Whole numbers modulo 2^bits that are private already: a silo's noisy sum in grid steps of length `unit`."""
 
-    guarantee: Guarantee
-    claim: Claim | None  #: for all rounds together, where there is no proof of it
+    name: ClassVar[str] = "noisy sums"
 
-    @classmethod
-    def of(cls, whole: PrivateTraining, own: PrivateTraining, honest: int, rounds: int, delta: float) -> Shared:
-        """`whole` is DP-SGD with all the noise, as if a silo had to add it by itself; `own` with its part of it."""
-        loss = PoissonGaussian(whole.sampling_rate, whole.noise_multiplier, whole.steps)
-        basis = (
-            f"DP-SGD under a secure sum: the noises of {honest} honest silos add up to the multiplier "
-            f"{whole.noise_multiplier:g}; proven in real arithmetic, before uploads are rounded to be summed"
-        )
-        guarantee = Guarantee(summed(honest), Adjacency.RECORD_ADD_REMOVE, loss, basis)
-        if linear(whole):
-            return cls(guarantee, None)
-        total = compose([loss] * rounds, adjacency=guarantee.adjacency).epsilon(delta)
-        formula = f"noise divided by sqrt({honest}) under a secure sum, {whole.steps} local steps a round (Hybrid-One)"
-        claim = Claim(total, delta, formula, guarantee.adjacency, guarantee.adversary, "schedule")
-        basis = f"{own.guarantee.basis}; what holds of the report holds of the sum"
-        return cls(replace(own.guarantee, adversary=guarantee.adversary, basis=basis), claim)
+    def __init__(self, unit: float, bits: int, sigma: float) -> None:
+        self.unit, self.bits, self._sigma = unit, bits, sigma
+
+    def wrapped(self, whole: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Modulo 2^bits, around zero."""
+        half = 1 << (self.bits - 1)
+        return ((whole + half) & (2 * half - 1)) - half
+
+    def output(self, sums: NDArray[np.int64]) -> IntegerOutput:
+        """`[K, d]` sums as they leave."""
+        return IntegerOutput(self.wrapped(sums), *self._limits(len(sums)))
+
+    def _limits(self, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        half = 1 << (self.bits - 1)
+        return np.full(rows, -half), np.full(rows, half - 1)
+
+    def randomize(self, values: ArrayLike, randomness: Randomness | None = None, *, tensor: int = 0) -> Randomized:
+        w = as_matrix(values)
+        whole = np.rint(np.clip(w / self.unit, -(2.0**62), 2.0**62)).astype(np.int64)
+        return Randomized(self.output(whole), Diagnostics(np.zeros(len(w)), np.full(len(w), self._sigma * self.unit)))
+
+    def estimate(self, output: Output) -> Floats:
+        if not isinstance(output, IntegerOutput):
+            raise TypeError(f"noisy sums are whole numbers, not {type(output).__name__}")
+        return np.asarray(output.array, np.float64) * self.unit
+
+    def bias(self, values: ArrayLike) -> Float64s:
+        return np.zeros(as_matrix(values).shape)
+
+    def variance(self, values: ArrayLike) -> Float64s:
+        return np.full(as_matrix(values).shape, (self._sigma * self.unit) ** 2)
+
+    def decode(self, reports: Sequence[bytes], values: int) -> Output:
+        return decode_integers(reports, values, *self._limits(len(reports)))
 
 
-def linear(training: PrivateTraining) -> bool:
-    """Whether an upload is its clipped gradients and its noise, times a number: then sums of uploads are theirs."""
-    return training.steps == 1 and isinstance(training.optimizer, SGD)
+class WrappedTally(Tally):
+    """The sum of numbers modulo 2^bits, itself taken around zero."""
+
+    def add_sum(self, found: Sum) -> None:
+        mechanism = self.upload.mechanisms[found.group]
+        assert isinstance(mechanism, NoisySums)
+        super().add_sum(replace(found, total=mechanism.wrapped(found.total)))
 
 
 class HybridOne(SiloDp):
     """Private silos whose noises add up in a secure sum."""
 
-    shared: Shared
+    def tally(self, plan: Plan) -> Tally:
+        return WrappedTally(self._upload, np.ones(1))
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
-        name = f"{plan.federation}/{plan.round}"
-        added = (self.shared.guarantee, self.training.guarantee)
+        name, values = f"{plan.federation}/{plan.round}", self._upload.values
+        added = (self.training.shared_guarantee(values), self.training.guarantee(values))
         exchanged = tuple(replace(guarantee, adjacency=Adjacency.RECORD_REPLACE) for guarantee in added)
-        release = Release(f"{name}/{WHAT}", DATASET, WHAT, (*added, *exchanged), self.shared.claim)
-        return ((release, samples_release(name, DATASET)) if self._upload.samples else (release,),)
+        return ((Release(f"{name}/{WHAT}", DATASET, WHAT, (*added, *exchanged)),),)
+
+    def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
+        mechanism = self._upload.mechanisms[0]
+        assert isinstance(mechanism, NoisySums)
+        start = torch.from_numpy(plan.arrays["parameters"])
+        trainer = bench.trainer(self._model)
+        noisy, local = trainer.noisy_sums(start, cohort.data, self.training, draw(cohort.clients))
+        sums = noisy.cpu().numpy()
+        values = sums * mechanism.unit
+        norms, largest = np.linalg.norm(values, axis=1), np.abs(values).max(axis=1)
+        loss = np.where([data is None for data in cohort.data], np.nan, local.loss)
+        view = LocalView(loss, local.failed, local.clipped, norms, largest)
+        return Reported(mechanism.encode(mechanism.output(sums)), cohort.states, view)
+
+    def update(self, state: State, plan: Plan, tally: Tally) -> State:
+        layout = models.parameter_layout(self._model)
+        sizes = dict(zip(layout.names, layout.sizes, strict=True))
+        before = torch.from_numpy(state.parameters.reshape(1, -1)).clone()
+        descent = Descent(self.training.optimizer, before.clone(), sizes, first_step=state.round)
+        gradient = np.asarray(tally.mean() / self.training.expected_batch, np.float32)
+        descent.step(torch.from_numpy(gradient.reshape(1, -1)), 0)
+        moved = self._server_lr * (descent.parameters - before)
+        return state.after((before + moved)[0].numpy())
+
+
+def modulus_bits(training: PrivateTraining, values: int, silos: int) -> int:
+    """m: so that a sum of twice the expected records, all alike, and its noise hardly ever wrap around."""
+    grid = training.grid(values)
+    most = (
+        silos * 2 * training.expected_batch * grid.clip / 2**grid.coarsening + 12 * math.sqrt(silos) * grid.noise.sigma
+    )
+    return min(62 - silos.bit_length(), math.ceil(math.log2(most)) + 1)
+
+
+def honest_silos(given: Any, clients: int) -> int:
+    """h: the fewest that a sum has in it, less those who may side with the server."""
+    asked = given.selection.asked(clients)
+    honest: int = given.channel.least(asked) - given.colluding
+    if honest < 2:
+        raise InvalidInput(
+            f"of {asked} silos {given.channel.least(asked)} are in every sum, and {given.colluding} may side with the "
+            "server: that leaves nobody to share the noise with. Ask more silos, or take silo-dp"
+        )
+    return honest
 
 
 def build(setting: Setting) -> Built:
     """Hybrid-One as a recipe asks for it."""
     given: Any = setting.recipe.method
-    asked = given.selection.asked(setting.clients)
-    if given.honest > asked:
-        raise InvalidInput(
-            f"method.honest = {given.honest} silos cannot be in a sum of {asked}: lower it, or ask more silos"
-        )
     if given.clamp is not None:
         raise InvalidInput(
-            "method.clamp would cut the silos' noises before they add up, and Hybrid-One's proof is about their sum: "
-            "leave it out, or take silo-dp"
+            "method.clamp cuts single reports, and of a secure sum nobody sees any: leave it out, or take silo-dp"
         )
-    built = build_silos(setting)
-    whole = private_training(setting)
-    own = replace(whole, noise_multiplier=whole.noise_multiplier / math.sqrt(given.honest))
-    method = HybridOne(setting, own, built.upload, sends="update")
-    delta = 1e-5 if given.target is None else given.target.delta
-    method.shared = Shared.of(whole, own, given.honest, setting.recipe.rounds.count, delta)
-    return replace(built, method=method)
+    silos = build_silos(setting)
+    training = private_training(setting, honest_silos(given, setting.clients))
+    grid = training.grid(setting.values)
+    unit = training.clip * 2**grid.coarsening / grid.clip
+    bits = modulus_bits(training, setting.values, given.selection.asked(setting.clients))
+    mechanism = NoisySums(unit, bits, grid.noise.sigma)
+    upload = Upload(_Same(mechanism), None, setting.values, clients=setting.clients, what=WHAT)
+    return replace(silos, method=HybridOne(setting, training, upload, sends="update"), upload=upload)
 
 
-__all__ = ["HybridOne", "Shared", "build", "linear"]
+class _Same:
+    """No strength -> the one mechanism."""
+
+    def __init__(self, mechanism: Mechanism) -> None:
+        self._mechanism = mechanism
+
+    def __call__(self, _: float | None) -> Mechanism:
+        return self._mechanism
+
+
+__all__ = ["HybridOne", "NoisySums", "WrappedTally", "build", "honest_silos", "modulus_bits"]

@@ -1,7 +1,7 @@
 """Record-level differential privacy in silos: every silo trains with DP-SGD and sends the result as it is.
 
     each round t:   each silo k:   w_k <- S steps of DP-SGD from w_t: Poisson batches of rate q, per-record gradients
-                                          clipped to C, Gaussian noise of standard deviation sigma * C on their sum
+                                          clipped to C and rounded to a grid, whole noise of sigma * C on their sum
                                    send w_k - w_t
                     server:        w_{t+1} <- w_t + server_lr * mean(w_k - w_t)
 
@@ -30,7 +30,6 @@ from sordino.methods.interface import Bench, Cohort, LocalView
 from sordino.methods.setting import Built, Setting
 from sordino.methods.upload import Draw, Upload, samples_release
 from sordino.privacy.guarantee import Adjacency, Release
-from sordino.privacy.planning import noise_multiplier_for
 
 WHAT = "model update (DP-SGD)"
 
@@ -42,7 +41,7 @@ class SiloDp(FedAvg):
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         name = f"{plan.federation}/{plan.round}"
-        added = self.training.guarantee
+        added = self.training.guarantee(self._upload.values)
         exchanged = replace(added, adjacency=Adjacency.RECORD_REPLACE)  # the accountant counts it as two changes
         release = Release(f"{name}/{WHAT}", DATASET, WHAT, (added, exchanged))
         return ((release, samples_release(name, DATASET)) if self._upload.samples else (release,),)
@@ -63,28 +62,27 @@ class SiloDp(FedAvg):
         return FedAvg.report(quiet, plan, cohort, draw, bench).local
 
 
-def private_training(setting: Setting) -> PrivateTraining:
-    """The recipe's DP-SGD; the noise follows from its target where it names one."""
+def private_training(setting: Setting, shares: int = 1) -> PrivateTraining:
+    """The recipe's DP-SGD; the noise follows from its target where it names one, and is that of `shares` silos."""
     given: Any = setting.recipe.method
-    sigma = given.noise_multiplier
-    if given.target is not None:
-        sigma = noise_multiplier_for(
-            given.target.epsilon,
-            given.target.delta,
-            sampling_rate=given.sampling_rate,
-            steps=given.steps,
-            rounds=setting.recipe.rounds.count,
-        )
     announced = given.announced_size or sum(setting.sizes) / setting.clients
-    return PrivateTraining(
+    training = PrivateTraining(
         setting.optimizer,
         clip=given.clip,
-        noise_multiplier=sigma,
+        noise_multiplier=given.noise_multiplier or 1.0,
         sampling_rate=given.sampling_rate,
         expected_batch=given.sampling_rate * announced,
         steps=given.steps,
         loss=models.loss_for(setting.recipe.model.name),
+        resolution=given.resolution,
+        coarsening=given.coarsening,
+        shares=shares,
     )
+    if given.target is not None:
+        target, rounds = given.target, setting.recipe.rounds.count
+        training = training.with_noise_for(target.epsilon, target.delta, rounds, setting.values)
+    training.grid(setting.values)  # refuses what the grid has no room for, before any work
+    return training
 
 
 def plain(_: float | None) -> Mechanism:

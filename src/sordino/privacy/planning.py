@@ -172,12 +172,14 @@ def least(budget: Budget, rounds: int, release_of: ReleaseOf, *, between: tuple[
     return _planned(budget, rounds, release_of, safe=high, risky=low)
 
 
-def private_training(budget: Budget, rounds: int, *, sampling_rate: float, steps: int) -> Allowance:
+def private_training(
+    budget: Budget, rounds: int, *, sampling_rate: float, steps: int, eta: float = 0.0, tau: float = 0.0
+) -> Allowance:
     """The least noise multiplier with which DP-SGD of `steps` steps a round fits the budget.
 
     Each step sums clipped gradients over a fresh Poisson sample of this rate (`PoissonGaussian`). What is protected is
     a record, so the budget's adjacency must be one of records; an exchanged record needs about twice the noise of one
-    added or removed.
+    added or removed. `eta` and `tau` are what the noise of a round lacks of a Gaussian, whatever the multiplier.
     """
     if budget.adjacency not in (Adjacency.RECORD_ADD_REMOVE, Adjacency.RECORD_REPLACE):
         raise InvalidInput(
@@ -189,7 +191,7 @@ def private_training(budget: Budget, rounds: int, *, sampling_rate: float, steps
     PoissonGaussian(sampling_rate, 1.0, check_count("steps", steps))  # refuses a rate that is none
 
     def trained(multiplier: float) -> Guarantee:
-        loss = PoissonGaussian(sampling_rate, multiplier, steps)
+        loss = PoissonGaussian(sampling_rate, multiplier, steps, eta, tau)
         basis = f"DP-SGD: {steps} steps of noise multiplier {multiplier:g} on Poisson samples of rate {sampling_rate:g}"
         return Guarantee(SERVER, budget.adjacency, loss, basis)
 
@@ -204,13 +206,16 @@ def noise_multiplier_for(
     steps: int,
     rounds: int,
     adjacency: Adjacency = Adjacency.RECORD_ADD_REMOVE,
+    eta: float = 0.0,
+    tau: float = 0.0,
 ) -> float:
     """The least noise multiplier that keeps `rounds` rounds of DP-SGD, `steps` steps each, within (epsilon, delta).
 
     The same figures give the same multiplier everywhere, and a ledger with this budget admits all rounds.
     """
     budget = Budget(epsilon, delta, adjacency=adjacency)
-    return private_training(budget, rounds, sampling_rate=sampling_rate, steps=steps).parameter
+    found = private_training(budget, rounds, sampling_rate=sampling_rate, steps=steps, eta=eta, tau=tau)
+    return found.parameter
 
 
 def _range(between: tuple[float, float]) -> tuple[float, float]:

@@ -488,11 +488,16 @@ def _honest_silos_are_in_every_secure_sum(recipe: Sections) -> Found:
             f"got {channel.kind}; each silo of hybrid-one adds a part of the noise only, which hides little unless "
             "sums alone are seen: take summed, or the method silo-dp",
         )
-    elif method.honest > channel.least(asked):
+    elif method.selection.kind == "probability":
         yield _at(
-            "method.honest",
-            f"got {method.honest}; allowed: at most {channel.least(asked)}, the fewest that a sum of {asked} silos has "
-            "in it: raise method.channel.threshold, or ask more silos",
+            "method.selection.kind",
+            "got probability; how many silos share the noise must be known: take all, count or fraction",
+        )
+    elif method.colluding > (most := 2 * channel.least(asked) - asked - 1):
+        yield _at(
+            "method.colluding",
+            f"got {method.colluding}; allowed: at most {most} where {channel.least(asked)} of {asked} silos are in "
+            "every sum: raise method.channel.threshold, or ask more silos",
         )
 
 

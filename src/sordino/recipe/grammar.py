@@ -960,6 +960,12 @@ class SiloDp(Part):
         description="the public size of a silo that sums are divided by (0: the known data set's training examples "
         "divided by the clients)",
     )
+    resolution: Annotated[int, Ge(4), Le(24), Says("a whole number from 4 to 24")] = Field(
+        default=20, description="the noise of a silo has 2^resolution steps of the grid that gradients are rounded to"
+    )
+    coarsening: Annotated[int, Ge(0), Le(24), Says("a whole number from 0 to 24")] = Field(
+        default=0, description="bits dropped from an exact sum, at random, before its noise: smaller numbers travel"
+    )
     clamp: Clamp = Field(default=None, description=CLAMP)
     selection: Selection = Field(default=SelectAll(), description="who is asked in a round")
     channel: Channel = Field(default=DirectChannel(), description="how reports travel")
@@ -1035,8 +1041,13 @@ class HybridOne(SiloDp):
     name: Literal["hybrid-one"] = Field(  # type: ignore[assignment]
         default="hybrid-one", description="record-level DP-SGD in every silo, the noise shared under a secure sum"
     )
-    honest: Count = Field(
-        description="how many silos in every sum are trusted to add their noise: each adds 1/sqrt(honest) of it"
+    steps: Annotated[Literal[1], Says("1: what is summed is one noisy gradient")] = Field(
+        default=1, description="noisy gradients per round: their sum is all that leaves, and the server takes the step"
+    )
+    colluding: Count = Field(
+        default=1,
+        description="how many silos of a sum may side with the server: the others, of the fewest that a sum has in it, "
+        "add all of the noise",
     )
     aggregation: Annotated[Mean, _said("kind")] = Field(default=Mean(), description="how reports are put together")
 

@@ -35,7 +35,6 @@ from sordino.privacy import accountant, history
 from sordino.privacy.accountant import Account
 from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Claim, Guarantee, Infinite, Release
 from sordino.privacy.history import Spent
-from sordino.privacy.planning import noise_multiplier_for
 from sordino.privacy.statement import Statement
 from sordino.privacy.terms import plain
 from sordino.recipe import Recipe
@@ -83,6 +82,8 @@ def _obstacles(recipe: Recipe) -> Iterator[tuple[str, str]]:
         )
     if (method.name, getattr(method, "sends", "")) == ("personalized", "signs") and mechanism.name == "none":
         yield 'method.mechanism.name = "none"', "pages send signs through the mechanism sign"
+    if method.name == "silo-dp" and method.coarsening:
+        yield f"method.coarsening = {method.coarsening}", "pages send what they trained, and coarsen no sums"
     if method.name == "silo-dp" and not method.announced_size:
         yield "method.announced_size = 0", "a page would tell its own number of records: state a public one"
     if ":" in recipe.model.name:
@@ -349,6 +350,7 @@ class _Compiler:
                 "kind": "private", "optimiser": optimiser, "clip": training.clip, "noise": training.noise_multiplier,
                 "rate": training.sampling_rate, "threshold": int(training.sampling_rate * 2**32),
                 "expected_batch": training.expected_batch, "steps": training.steps,
+                "resolution": training.resolution,
             }  # fmt: skip
         return {
             "kind": "plain", "optimiser": optimiser, "epochs": training.epochs, "steps": training.steps,
@@ -445,16 +447,15 @@ class _Compiler:
     def _choice(
         self, training: PrivateTraining, budget: Budget, share: float, whole: float, known: dict[float, float]
     ) -> Json:
-        noise = training.noise_multiplier
         if share < 1:
-            noise = noise_multiplier_for(
-                share * whole, budget.delta, sampling_rate=training.sampling_rate, steps=training.steps,
-                rounds=self._recipe.rounds.count,
-            )  # fmt: skip
-        louder = replace(training, noise_multiplier=noise).guarantee
+            training = training.with_noise_for(
+                share * whole, budget.delta, self._recipe.rounds.count, self._upload.values
+            )
+        louder = training.guarantee(self._upload.values)
         both = (louder, replace(louder, adjacency=Adjacency.RECORD_REPLACE))
         rounds = [[replace(own[0], guarantees=both), *own[1:]] for own in self._releases(0)]
         found = spending(replace(budget, limit=share * budget.limit), rounds)
+        noise = training.noise_multiplier
         return {"noise": noise, "spending": found, "accuracy": known.get(noise)}
 
     # --- the statement

@@ -1,0 +1,219 @@
+"""Per-record gradients of a linear softmax model in whole numbers: the same on every machine, in every order.
+
+A record x with a 1 for the bias has the gradient r x^T, r = softmax(W x) - onehot(y): of rank one. So x is rounded to a
+whole vector u of norm at most `features`, and r, scaled by what clipping leaves of it, to one of norm at most
+`residuals`: the record's part of a sum is r u^T, whole, with a norm of at most features * residuals = the clip.
+
+Nothing of it depends on other records. Scores are products of whole numbers whose sums stay below 2^53, so that float64
+has them exactly in any order; the exponential is a table of whole numbers; everything else is one correctly rounded
+operation (+ - * / sqrt, rounding) at a time, value by value. docs/bits.md says it step by step; web pages do the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sordino.learning import models
+from sordino.learning.stacked import Loss
+from sordino.mechanisms.integers import exp_fixed
+
+FEATURE_BITS = 18  #: a record's largest value has so many bits before it is scaled to the grid
+MOST_FEATURES = 2**17  #: so that sums of squares stay below 2^53
+WEIGHT_BITS = 16  #: binary places of a weight
+LARGEST_WEIGHT = 2**14  #: weights beyond it count as it
+SCORE_STEPS = 1024  #: steps of the exponential's table per unit of the score
+LOWEST_SCORE = 24  #: below the largest; smaller ones count as this
+TABLE_BITS = 40
+ROUNDS = 12  #: attempts to round a vector so that it is not too long
+BLOCK = 2**18  #: values of records computed at a time
+
+
+@dataclass(frozen=True)
+class HeadSums:
+    """The sum of all records' parts, flat as the parameters are, and what is local."""
+
+    sums: Tensor  #: int64 [d]
+    loss: Tensor
+    clipped: Tensor
+
+
+def split_clip(clip: int) -> tuple[int, int]:
+    """(features, residuals): the whole norms whose product is at most the clip, 3/5 of the bits for the features."""
+    residuals = 1 << (2 * (clip.bit_length() - 1) // 5)
+    return clip // residuals, residuals
+
+
+def rounded_within(values: Tensor, limit: int) -> tuple[Tensor, Tensor]:
+    """Rows of float64 rounded to whole numbers, none with an L2 norm above `limit`, and the factor each was scaled by.
+
+    A row that is too long once rounded is shortened and rounded again, at last cut off towards zero: that cannot
+    lengthen it. Norms are compared as whole numbers; a row that should still be too long becomes 0.
+    """
+    whole = torch.round(values)
+    scale = torch.ones(len(values), dtype=torch.float64, device=values.device)
+    for attempt in range(ROUNDS):
+        squares = (whole * whole).sum(dim=1)
+        long = squares > limit * limit
+        if not bool(long.any()):
+            return whole, scale
+        scale[long] = scale[long] * (limit / torch.sqrt(squares[long]) * (1 - 2.0 ** (attempt - ROUNDS)))
+        whole[long] = torch.round(values[long] * scale[long].unsqueeze(1))
+    whole[long] = torch.trunc(values[long] * scale[long].unsqueeze(1))
+    whole[(whole * whole).sum(dim=1) > limit * limit] = 0
+    return whole, scale
+
+
+def aim(limit: int, width: int) -> float:
+    """The norm to scale a vector to before it is rounded, so that it rarely gets longer than `limit` by that."""
+    return math.sqrt(max(limit * limit - width / 12 - 2 * limit, limit * limit / 4))
+
+
+@dataclass(frozen=True)
+class LinearHead:
+    """A model of `features` values, with or without a bias, and `classes` scores."""
+
+    features: int
+    classes: int
+    bias: bool
+
+    @property
+    def size(self) -> int:
+        """How many parameters it has."""
+        return (self.features + self.bias) * self.classes
+
+    def rounded(self, x: Tensor, steps: int) -> Rounded:
+        """Records `x [n, ...]` as whole vectors, for a clip of so many grid steps."""
+        return Rounded.of(x.reshape(len(x), self.features), self.bias, split_clip(steps)[0])
+
+    def sums(self, parameters: Tensor, records: Rounded, y: Tensor, clip: float, steps: int) -> HeadSums:
+        """The exact sum of the parts of records with labels `y [n]`, for a clip of so many grid steps."""
+        total = torch.zeros(self.classes, self.features + self.bias, dtype=torch.float64, device=y.device)
+        loss, clipped = (torch.zeros((), dtype=torch.float64, device=y.device) for _ in range(2))
+        weights = self.weights(parameters)
+        for part in _blocks(len(y), self.features):
+            own = records.rows(part)
+            whole = own.whole.double()
+            residual, shortened, shares = residuals(own, whole, weights, y[part], clip, split_clip(steps)[1])
+            total += residual.T @ whole
+            loss -= torch.log(shares).sum()
+            clipped += shortened.sum()
+        return HeadSums(self.flat(total).long(), loss, clipped)
+
+    def weights(self, parameters: Tensor) -> Tensor:
+        """The weights `[classes, features (+ 1)]` as whole numbers of 2^-16, what is not finite being 0."""
+        count = self.features * self.classes
+        own = parameters[:count].reshape(self.classes, self.features)
+        if self.bias:
+            own = torch.cat([own, parameters[count:].reshape(self.classes, 1)], dim=1)
+        own = torch.nan_to_num(own.double(), nan=0.0, posinf=0.0, neginf=0.0)
+        return torch.round(own.clamp(-LARGEST_WEIGHT, LARGEST_WEIGHT) * 2.0**WEIGHT_BITS)
+
+    def flat(self, total: Tensor) -> Tensor:
+        """`[classes, features (+ 1)]` in the order of the parameters: weights, then biases."""
+        return torch.cat([total[:, : self.features].reshape(-1), total[:, self.features :].reshape(-1)])
+
+
+def _blocks(records: int, width: int) -> Iterator[slice]:
+    """Records computed at a time: as many as stay in a processor's cache."""
+    step = max(16, BLOCK // width)
+    return (slice(first, first + step) for first in range(0, records, step))
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """Records as whole vectors `whole [n, width]`: x is about whole / scale, and `length [n]` is its norm."""
+
+    whole: Tensor
+    scale: Tensor
+    length: Tensor
+
+    @classmethod
+    def of(cls, x: Tensor, bias: bool, limit: int) -> Rounded:
+        """Each row by itself: its own power of two, its own norm."""
+        width = x.shape[1] + bias
+        whole = torch.empty(len(x), width, dtype=torch.float32, device=x.device)
+        scale, length = (torch.empty(len(x), dtype=torch.float64, device=x.device) for _ in range(2))
+        for part in _blocks(len(x), width):
+            rows = x[part].double()
+            if bias:
+                rows = torch.cat([rows, torch.ones(len(rows), 1, dtype=torch.float64, device=x.device)], dim=1)
+            largest = rows.abs().amax(dim=1)
+            if not bool(torch.isfinite(largest).all()):
+                rows[~torch.isfinite(largest)] = 0
+                largest = rows.abs().amax(dim=1)
+            power = _power_of_two(FEATURE_BITS - torch.frexp(largest).exponent)
+            fixed = torch.round(rows * power.unsqueeze(1))
+            norm = torch.sqrt((fixed * fixed).sum(dim=1))
+            factor = aim(limit, width) / torch.clamp(norm, min=1.0)
+            whole[part], shorter = rounded_within(fixed * factor.unsqueeze(1), limit)
+            scale[part], length[part] = factor * shorter * power, norm / power
+        return cls(whole, scale, length)
+
+    def rows(self, index: Tensor | slice) -> Rounded:
+        """Some of the records."""
+        return Rounded(self.whole[index], self.scale[index], self.length[index])
+
+
+def _power_of_two(exponent: Tensor) -> Tensor:
+    """2^exponent, exactly: pow need not be."""
+    bits = exponent.clamp(-900, 900).long() + 1023
+    return (bits << 52).view(torch.float64)
+
+
+def residuals(
+    records: Rounded, whole: Tensor, weights: Tensor, labels: Tensor, clip: float, limit: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Whole residuals `[n, classes]` of norm at most `limit`, which were clipped, and the probability of each label."""
+    scores = (whole @ weights.T) / (records.scale * 2.0**WEIGHT_BITS).unsqueeze(1)
+    below = (scores.amax(dim=1, keepdim=True) - scores) * SCORE_STEPS
+    index = torch.floor(torch.clamp(below, max=float(LOWEST_SCORE * SCORE_STEPS)) + 0.5).long()
+    likely = exponentials(whole.device)[index]
+    shares = likely / likely.sum(dim=1, keepdim=True)
+    residual = shares - functional.one_hot(labels, weights.shape[0])
+    square = residual[:, 0] * residual[:, 0]
+    for k in range(1, weights.shape[0]):
+        square = square + residual[:, k] * residual[:, k]
+    length = torch.sqrt(square) * records.length
+    shortened = length > clip
+    factor = torch.where(shortened, records.length * (clip / length), records.length) * (
+        aim(limit, len(weights)) / clip
+    )
+    found, _ = rounded_within(residual * factor.unsqueeze(1), limit)
+    return found, shortened, shares.gather(1, labels.unsqueeze(1))[:, 0]
+
+
+@lru_cache(maxsize=4)
+def exponentials(device: torch.device) -> Tensor:
+    """e^(-i / 1024) in units of 2^-40, rounded down, for i = 0 .. 24576."""
+    ratio, value, bits = exp_fixed(Fraction(-1, SCORE_STEPS)), 1 << 192, 192
+    table = []
+    for _ in range(LOWEST_SCORE * SCORE_STEPS + 1):
+        table.append(value >> (bits - TABLE_BITS))
+        value = value * ratio >> bits
+    return torch.tensor(table, dtype=torch.float64, device=device)
+
+
+def of(model: nn.Module, loss: Loss) -> LinearHead | None:
+    """The linear head that a model is, if it is one: a single dense layer, flattened before, under cross-entropy."""
+    if type(model) not in (models.Network, nn.Sequential, nn.Linear):
+        return None
+    if loss not in (functional.cross_entropy, models.cross_entropy):
+        return None
+    parts = list(model) if isinstance(model, nn.Sequential) else [model]
+    layers = [layer for layer in parts if type(layer) is not nn.Flatten]
+    if len(layers) != 1 or not isinstance(dense := layers[0], nn.Linear) or type(dense) is not nn.Linear:
+        return None
+    if dense.in_features >= MOST_FEATURES:
+        return None
+    return LinearHead(dense.in_features, dense.out_features, dense.bias is not None)
+
+
+__all__ = ["HeadSums", "LinearHead", "Rounded", "exponentials", "of", "residuals", "rounded_within", "split_clip"]

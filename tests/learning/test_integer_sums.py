@@ -1,0 +1,248 @@
+"""What a record adds to a sum: whole numbers, a function of that record and the plan alone, within the clip."""
+
+import itertools
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from sordino.errors import InvalidInput
+from sordino.learning import linear_head, models
+from sordino.learning.linear_head import LinearHead, rounded_within, split_clip
+from sordino.learning.optimizers import SGD
+from sordino.learning.private_sgd import (
+    PrivateTraining,
+    Records,
+    coarse_sensitivity,
+    coarsened,
+    grid_for,
+    integer_noise,
+    integer_sums,
+)
+from sordino.learning.stacked import LOOP, StackedModel
+from sordino.privacy.guarantee import Infinite, PoissonGaussian
+from sordino.randomness import Keystream
+
+CPU = torch.device("cpu")
+
+
+def training(**changes: object) -> PrivateTraining:
+    fields: dict[str, object] = {
+        "optimizer": SGD(0.1), "clip": 1.0, "noise_multiplier": 1.0, "sampling_rate": 1.0, "expected_batch": 10.0,
+        "steps": 1, "loss": models.cross_entropy,
+    }  # fmt: skip
+    return PrivateTraining(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def sums(model: nn.Module, parameters: Tensor, x: Tensor, y: Tensor, given: PrivateTraining) -> Tensor:
+    stacked = StackedModel(model, given.loss, LOOP, CPU)
+    records = Records(x, y, np.array([0]), np.array([len(x)]), np.array([0]))
+    return integer_sums(stacked, given, parameters[None], records, Keystream.simulation(1, [0], 1), 0).sums[0]
+
+
+def cnn() -> nn.Module:
+    return models.build("cnn-mnist", input_shape=(1, 28, 28), classes=10)
+
+
+def logistic() -> nn.Module:
+    return models.build("logistic", input_shape=(1, 28, 28), classes=10)
+
+
+def hostile(size: int, classes: int = 10) -> dict[str, Tensor]:
+    """Parameters under which the last bits of a score decide much: near-equal columns, huge and tiny scales."""
+    rng = torch.Generator().manual_seed(3)
+    column = torch.randn(size, generator=rng)
+    return {
+        "ordinary": 0.05 * column,
+        "equal to 1e-7": torch.ones(size) + 1e-7 * column,
+        "scale 1e8": 1e8 * (torch.ones(size) + 1e-7 * column),
+        "scale 1e4": 1e4 * column,
+        "not finite": torch.where(column > 1, math.inf, column),
+    }
+
+
+@pytest.mark.parametrize(("build", "size", "count"), [(logistic, 7850, 601), (cnn, 21840, 24)], ids=["linear", "cnn"])
+@pytest.mark.parametrize("kind", hostile(1))
+def test_no_record_changes_what_another_adds(build: Callable[[], nn.Module], size: int, count: int, kind: str) -> None:
+    """The sum of all is exactly the sum of each alone: in any order, with any left out."""
+    rng = torch.Generator().manual_seed(5)
+    x = torch.randn(count, 1, 28, 28, generator=rng) * torch.logspace(-3, 3, count)[:, None, None, None]
+    y = torch.randint(0, 10, (count,), generator=rng)
+    model, parameters, given = build(), hostile(size)[kind], training()
+    everyone = sums(model, parameters, x, y, given)
+    order = torch.randperm(count, generator=rng)
+    assert torch.equal(everyone, sums(model, parameters, x[order], y[order], given))
+    for i in (0, 1, count // 2, count - 1):
+        kept = torch.arange(count) != i
+        without = sums(model, parameters, x[kept], y[kept], given)
+        alone = sums(model, parameters, x[i : i + 1], y[i : i + 1], given)
+        assert torch.equal(everyone - without, alone)
+        assert sum(int(v) ** 2 for v in alone) <= given.grid(size).clip ** 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    scale=st.floats(-30, 30),
+    weight=st.floats(-6, 6),
+    clip=st.floats(1e-3, 1e3),
+    steps=st.integers(8, 2**23),
+    features=st.integers(1, 40),
+    bias=st.booleans(),
+    seed=st.integers(0, 2**31),
+)
+def test_a_records_part_of_a_linear_sum_is_whole_and_within_the_clip(
+    scale: float, weight: float, clip: float, steps: int, features: int, bias: bool, seed: int
+) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    head = LinearHead(features, 4, bias)
+    x = torch.randn(5, features, generator=rng) * 10.0**scale
+    y = torch.randint(0, 4, (5,), generator=rng)
+    parameters = torch.randn(head.size, generator=rng) * 10.0**weight
+    for i in range(5):
+        row = slice(i, i + 1)
+        found = head.sums(parameters, head.rounded(x[row], steps), y[row], clip, steps).sums
+        assert sum(int(v) ** 2 for v in found) <= steps**2
+
+
+def test_a_linear_sum_is_that_of_clipped_gradients() -> None:
+    """The direction and the size of real gradients, to what the grid resolves."""
+    rng = torch.Generator().manual_seed(7)
+    x, y = torch.randn(50, 20, generator=rng), torch.randint(0, 5, (50,), generator=rng)
+    weight = torch.randn(5, 21, generator=rng)
+    head = LinearHead(20, 5, True)
+    parameters = torch.cat([weight[:, :20].reshape(-1), weight[:, 20]])
+    steps = 2**20
+    found = head.sums(parameters, head.rounded(x, steps), y, 2.0, steps).sums.double() * (2.0 / steps)
+    long = torch.cat([x, torch.ones(50, 1)], 1).double()
+    residual = torch.softmax(long @ weight.double().T, 1) - nn.functional.one_hot(y, 5)
+    rows = residual[:, :, None] * long[:, None, :]
+    factor = (2.0 / rows.flatten(1).norm(dim=1)).clamp(max=1)
+    wanted = head.flat((rows * factor[:, None, None]).sum(0))
+    assert float((found - wanted).norm() / wanted.norm()) < 0.02
+    assert split_clip(steps) == (4096, 256)
+    assert split_clip(512) == (64, 8)
+
+
+@settings(max_examples=50, deadline=None)
+@given(limit=st.integers(1, 2000), width=st.integers(1, 60), seed=st.integers(0, 2**31), longer=st.floats(0.1, 5))
+def test_rounding_never_leaves_the_ball_and_rows_do_not_meet(limit: int, width: int, seed: int, longer: float) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    rows = torch.randn(6, width, generator=rng, dtype=torch.float64)
+    rows *= longer * limit / rows.norm(dim=1, keepdim=True)
+    together, _ = rounded_within(rows.clone(), limit)
+    assert int((together * together).sum(dim=1).max()) <= limit * limit
+    for i in range(6):
+        assert torch.equal(rounded_within(rows[i : i + 1].clone(), limit)[0], together[i : i + 1])
+
+
+def test_own_networks_of_one_dense_layer_are_linear_heads_and_others_are_not() -> None:
+    loss = models.cross_entropy
+    assert linear_head.of(nn.Sequential(nn.Flatten(), nn.Linear(6, 3, bias=False)), loss) == LinearHead(6, 3, False)
+    assert linear_head.of(nn.Linear(6, 3), loss) == LinearHead(6, 3, True)
+    assert linear_head.of(logistic(), loss) == LinearHead(784, 10, True)
+    assert linear_head.of(logistic(), models.one_versus_rest) is None
+    assert linear_head.of(nn.Sequential(nn.Linear(6, 3), nn.ReLU()), loss) is None
+    assert linear_head.of(cnn(), loss) is None
+
+
+# --- coarsening -------------------------------------------------------------------------------------------------------
+
+
+def test_a_coarsened_sum_is_a_stochastic_rounding_and_neighbours_share_their_dither() -> None:
+    """Every dither of three bits in turn: E[coarse] is the sum over 8, and one record moves it by its own rounding."""
+
+    class Dither:
+        clients = 1
+
+        def __init__(self, value: int) -> None:
+            self.value = value
+
+        def words(self, rows: object, purpose: int, tensor: int, first: int, count: int) -> np.ndarray:
+            return np.full((1, count), self.value << 29, np.uint32)
+
+    total, record = torch.tensor([[-13, 0, 5, 1000]]), torch.tensor([[3, -7, 8, -1]])
+    rows = np.array([0])
+    each = [coarsened(total, 3, rows, Dither(u), 0) for u in range(8)]
+    assert torch.equal(torch.stack(each).double().mean(0), total.double() / 8)
+    moved = [coarsened(total + record, 3, rows, Dither(u), 0) - each[u] for u in range(8)]
+    for part, value in zip(torch.stack(moved)[:, 0].T.tolist(), record[0].tolist(), strict=True):
+        assert set(part) <= {value // 8, -(-value // 8)}
+        assert Fraction(sum(part), 8) == Fraction(value, 8)
+
+
+@pytest.mark.parametrize("risk", [0.5, 0.1, 0.01])
+@pytest.mark.parametrize("values", [1, 2, 3])
+def test_the_coarse_sensitivity_holds_but_for_its_risk(values: int, risk: float) -> None:
+    """By enumeration: all dithers of every whole vector of norm at most 6, in steps of a quarter."""
+    worst = 0.0
+    for vector in itertools.product(range(0, 25, 3), repeat=values):
+        clip = math.sqrt(sum(v * v for v in vector)) / 4
+        bound = coarse_sensitivity(clip, values, risk) ** 2
+        beyond = Fraction(0)
+        for up in itertools.product((0, 1), repeat=values):
+            chance = Fraction(1)
+            for v, u in zip(vector, up, strict=True):
+                chance *= Fraction(v % 4, 4) if u else 1 - Fraction(v % 4, 4)
+            if sum((v // 4 + u) ** 2 for v, u in zip(vector, up, strict=True)) > bound:
+                beyond += chance
+        worst = max(worst, float(beyond))
+    assert worst <= risk
+
+
+def test_the_clip_of_a_coarse_grid_keeps_the_noise_that_was_asked_for() -> None:
+    for coarsening, values in ((4, 100), (9, 30_000), (8, 7850)):
+        grid = grid_for(2.0, values, shares=5, resolution=12, coarsening=coarsening)
+        assert grid.sensitivity == coarse_sensitivity(grid.clip / 2**coarsening, values)
+        proven = grid.noise.slack(5).sigma / grid.sensitivity
+        assert 2.0 <= proven < 2.02
+    with pytest.raises(InvalidInput, match="resolution"):
+        grid_for(2.0, 100, resolution=20, coarsening=10)
+    with pytest.raises(InvalidInput, match="resolution"):
+        grid_for(50.0, 10**6, resolution=8, coarsening=8)
+
+
+# --- what is stated ---------------------------------------------------------------------------------------------------
+
+
+def test_the_guarantee_counts_the_sampler_and_the_coarsening() -> None:
+    own = training(noise_multiplier=3.0, steps=4, shares=9, resolution=14, coarsening=6)
+    alone, together = own.guarantee(1000).loss, own.shared_guarantee(1000).loss
+    assert isinstance(alone, PoissonGaussian)
+    assert isinstance(together, PoissonGaussian)
+    assert 3.0 <= together.sigma < 3.001
+    assert together.sigma / alone.sigma == pytest.approx(3.0, rel=1e-6)
+    assert together.tau >= 4e-9  # of four coarsened sums
+    assert together.eta > alone.eta > 0
+    assert own.shared_guarantee(1000).adversary.parties == 9
+
+
+def test_noise_below_a_sixteenth_of_a_record_is_stated_as_nothing() -> None:
+    assert isinstance(training(noise_multiplier=0.06).guarantee(100).loss, Infinite)
+    assert isinstance(training(noise_multiplier=0.063).guarantee(100).loss, PoissonGaussian)
+    crowd = training(noise_multiplier=1.0, shares=300)
+    assert isinstance(crowd.guarantee(100).loss, Infinite)
+    together = crowd.shared_guarantee(100).loss
+    assert isinstance(together, PoissonGaussian)
+    assert 1.0 <= together.sigma < 1.001
+
+
+@pytest.mark.parametrize("multiplier", [1e-9, 1e-3, 0.1, 1.0, 30.0, 1e4])
+@pytest.mark.parametrize("shares", [1, 7, 500])
+def test_there_is_as_much_noise_as_was_asked_for_and_hardly_more(multiplier: float, shares: int) -> None:
+    grid = grid_for(multiplier, 1000, shares=shares)
+    found = math.sqrt(shares) * grid.noise.sigma / grid.clip
+    assert multiplier <= found <= max(1.01 * multiplier, 1e-5)
+
+
+def test_noise_is_in_every_coordinate_and_whole() -> None:
+    """20,000 draws of 50 coordinates: each variance within 7 of its standard errors of 4^20 (false alarm 1e-10)."""
+    noise = integer_noise(training(), np.arange(20_000), Keystream.simulation(1, np.arange(20_000), 1), 0, 50)
+    assert noise.dtype == np.int64
+    shares = noise.astype(np.float64).var(axis=0) / 4.0**20
+    assert np.abs(shares - 1).max() < 7 * math.sqrt(2 / 20_000)
