@@ -211,7 +211,7 @@ class Course:
         view = federation.method.view(state)
         if self._scores is None or not self.records or self.records[-1].accuracy is None:
             self._scores = self._scored(state, "test")
-        statement = stated(federation, spent, state.round)
+        statement = replace(stated(federation, spent, state.round), simulated=label_counts is not None)
         result = Result(
             recipe.name,
             recipe.seed,

@@ -8,14 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from sordino.audits.asked import Asked
 from sordino.audits.finished import Finished
 from sordino.audits.whole import FILE, Audit, audit
 from sordino.errors import InvalidInput
-from sordino.learning import private_sgd
+from sordino.learning import linear_head, private_sgd
 from sordino.mechanisms import Gaussian, TwoPoint
 from sordino.privacy.audit import CONSISTENT, REFUTED, UNTESTED, VIOLATED
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure, Release
@@ -236,12 +235,8 @@ def test_half_of_gaussian_noise_is_caught(folders, audits, monkeypatch):
 
 def halve_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """DP-SGD that adds half of the noise that it vouches for."""
-    honest = private_sgd.noisy_gradient
-
-    def noisy_gradient(training: Any, *arguments: Any) -> Any:
-        return honest(replace(training, noise_multiplier=training.noise_multiplier / 2), *arguments)
-
-    monkeypatch.setattr(private_sgd, "noisy_gradient", noisy_gradient)
+    honest = private_sgd.integer_noise
+    monkeypatch.setattr(private_sgd, "integer_noise", lambda *arguments: honest(*arguments) // 2)
 
 
 def test_half_of_the_noise_of_dp_sgd_is_caught_by_canaries_in_one_run_and_by_many_rounds(folders, monkeypatch):
@@ -260,10 +255,13 @@ def test_half_of_the_noise_of_dp_sgd_is_caught_by_canaries_in_one_run_and_by_man
 
 
 def test_gradients_that_are_not_clipped_are_caught(folders, monkeypatch):
-    def unclipped(gradients: Any, clip: float) -> Any:
-        return gradients.double(), gradients[:, 0] > np.inf
+    honest = linear_head.LinearHead.sums
 
-    monkeypatch.setattr(private_sgd, "clip_rows", unclipped)
+    def unclipped(*arguments: Any) -> Any:
+        found = honest(*arguments)
+        return replace(found, sums=10 * found.sums)
+
+    monkeypatch.setattr(linear_head.LinearHead, "sums", unclipped)
     assert audit(folders("one step"), Asked(trials=1000, canaries=400)).violated
 
 

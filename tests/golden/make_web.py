@@ -8,6 +8,7 @@ python -m tests.golden.make_web
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,8 +24,10 @@ from sordino import mechanisms as m
 from sordino.client.frames import Request, Response, What
 from sordino.learning import models
 from sordino.learning.cohort import ClientData, LocalTraining, train_one
+from sordino.learning.linear_head import LinearHead, residuals, split_clip
 from sordino.learning.optimizers import SGD, Adam, Optimizer, RMSprop, WeightDecay
 from sordino.learning.private_sgd import PrivateTraining, integer_rows
+from sordino.mechanisms.noise import discrete_gaussian
 from sordino.messages import Plan, answer_to
 from sordino.methods.interface import Cohort
 from sordino.methods.upload import Upload
@@ -280,6 +283,46 @@ def training() -> dict[str, Any]:
     }
 
 
+# --- whole numbers ----------------------------------------------------------------------------------------------------
+
+
+def whole_noise() -> list[dict[str, Any]]:
+    """Discrete Gaussian noise: the hash of a table's weights, its slack, and draws."""
+    rows = []
+    for bits in (4, 9, 12, 20, 24):
+        noise = discrete_gaussian(bits)
+        slack = noise.slack()
+        weights = b"".join(weight.to_bytes(8, "little") for weight in noise.table.weights)
+        drawn = noise.draw(stream().words(np.array([0]), Purpose.NOISE, 0, 0, 8 * noise.words_per_value))[0]
+        rows.append({
+            "bits": bits, "levels": noise.levels, "digit": noise.digit, "offset": noise.offset,
+            "sha256": hashlib.sha256(weights).hexdigest(), "sigma": slack.sigma, "eta": slack.eta, "tau": slack.tau,
+            "draws": drawn.tolist(),
+        })  # fmt: skip
+    return rows
+
+
+def whole_sums() -> dict[str, Any]:
+    """Each record's part of a linear model's sum, as its two factors, and the sum; also under hostile weights."""
+    x, y = data((20,), 6, 11)
+    x, y = torch.cat([x, 1e-4 * x[:1], 300 * x[1:2], torch.zeros(1, 20)]), torch.cat([y, y[:3]])
+    head = LinearHead(20, 6, True)
+    own = torch.from_numpy(numbers(WEIGHTS, head.size, 0.125))
+    cases = []
+    for name, parameters in {"ordinary": own, "nearly equal": 1 + 1e-7 * own, "huge": 1e8 * own}.items():
+        for clip, steps in ((0.7, 806_596), (3.0, 2**20), (1.0, 512), (0.5, 8)):
+            records, (features, limit) = head.rounded(x, steps), split_clip(steps)
+            weights = head.weights(parameters)
+            found, shortened, _ = residuals(records, records.whole.double(), weights, y, clip, limit)
+            cases.append({
+                "what": name, "parameters": parameters.double().tolist(), "clip": clip, "steps": steps,
+                "features": features, "residuals": limit, "records": records.whole.long().tolist(),
+                "parts": found.long().tolist(), "clipped": int(shortened.sum()),
+                "sum": head.sums(parameters, records, y, clip, steps).sums.tolist(),
+            })  # fmt: skip
+    return {"x": x.double().tolist(), "y": y.tolist(), "classes": 6, "cases": cases}
+
+
 # --- accounts ---------------------------------------------------------------------------------------------------------
 
 
@@ -360,6 +403,8 @@ def web() -> dict[str, Any]:
         "batch": BATCH,
         "networks": [network(*given) for given in NETWORKS],
         "training": training(),
+        "whole_noise": whole_noise(),
+        "whole_sums": whole_sums(),
         "renyi": renyi(),
         "accounts": accounts(),
     }

@@ -30,7 +30,7 @@ from sordino.messages import Plan
 from sordino.methods.interface import Bench, ClientState, Cohort, Method, State
 from sordino.methods.silo_dp import SiloDp
 from sordino.methods.upload import Draw
-from sordino.privacy.guarantee import Release
+from sordino.privacy.guarantee import Infinite, Release
 from sordino.privacy.history import ranges
 from sordino.recipe import Recipe
 from sordino.shuffler.remote import Announcement
@@ -171,6 +171,8 @@ class Membership:
         """What a report on this plan tells of this client, under the owner's name for the data."""
         source = self.method if self.members is None else self.members
         own = source.releases(plan)[self.method.class_of(self.client)]
+        if isinstance(self.method, SiloDp) and not self.method.computes_records_apart(self._bench):
+            own = tuple(_unproven(release) for release in own)
         return tuple(replace(release, dataset=self._dataset) for release in own)
 
     def schedule(self) -> Iterator[tuple[int, tuple[Release, ...]]]:
@@ -318,6 +320,16 @@ def _check_code(federation: str, recipe: Recipe, settings: Settings) -> None:
                 f"{federation} asks to run {name} on your machine, which is not a model of Sordino: list it under "
                 "consents.code in client.toml if you know it",
             )
+
+
+def _unproven(release: Release) -> Release:
+    """The same of records that are computed together."""
+    why = (
+        "records' gradients are computed several at a time, where one may change the last bits of another: the proof "
+        "needs them one at a time on a processor (execution=LOOP), or a linear model"
+    )
+    lost = tuple(replace(g, loss=Infinite(why), basis="none") for g in release.guarantees)
+    return replace(release, guarantees=lost)
 
 
 def _canonical(value: Any) -> str:

@@ -217,6 +217,7 @@ def gaussian_noise(sigma: float, shift: int) -> GaussianNoise:
 FARTHEST = 16.0  #: standard deviations that two inputs may lie apart in one value: what tables reach for
 _INSIDE = 10.0  #: standard deviations around either input within which probabilities are compared
 _TAIL = math.erfc(_INSIDE / math.sqrt(2))  #: 1.5e-23, the mass beyond them
+_TABLE_REACH = 28.1  #: of a table, in its standard deviations: more than sqrt((10 + 16)^2 + 10.5^2)
 _ONE_TABLE = 9  #: the largest bits of a single table
 
 
@@ -316,7 +317,7 @@ def discrete_gaussian(bits: int) -> DiscreteGaussian:
     digit = (bits - 1) // levels if levels > 1 else 0
     variance = Fraction(4**bits, sum(4 ** (digit * i) for i in range(levels)))
     width = math.sqrt(variance)
-    offset = math.ceil(math.hypot(_INSIDE + FARTHEST, 10.5) * width) + 1
+    offset = math.ceil(_TABLE_REACH * width) + 1
     weights, short, over = _balanced(_bell(1 / (2 * variance), offset), math.ceil(width))
     return DiscreteGaussian(bits, levels, digit, AliasTable(weights), offset, short, over)
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput
-from sordino.learning import models
+from sordino.learning import linear_head, models
 from sordino.learning.private_sgd import PrivateTraining, noise_alone
 from sordino.mechanisms import Mechanism, NoPrivacy
 from sordino.messages import Plan
@@ -45,6 +45,14 @@ class SiloDp(FedAvg):
         exchanged = replace(added, adjacency=Adjacency.RECORD_REPLACE)  # the accountant counts it as two changes
         release = Release(f"{name}/{WHAT}", DATASET, WHAT, (added, exchanged))
         return ((release, samples_release(name, DATASET)) if self._upload.samples else (release,),)
+
+    def computes_records_apart(self, bench: Bench) -> bool:
+        """Whether what a record adds to a sum depends on that record alone when it is computed like this.
+
+        A linear model's always does; other networks' where one record is computed at a time on a processor.
+        """
+        alone = bench.execution.width == 1 and bench.device.type == "cpu"
+        return alone or linear_head.of(self._model, self.training.loss) is not None
 
     def _idle(self, plan: Plan, start: NDArray[np.float32], clients: Sequence[int], draw: Draw) -> NDArray[np.float32]:
         """Noise alone, as where every batch is empty: that nothing could be trained on is not sent in the open."""

@@ -346,6 +346,7 @@ class Statement:
     title: str = "Privacy statement"
     silent: Clients | None = None  #: those who released nothing, where there are such
     caveats: tuple[str, ...] = ()  #: what the figures leave out: the first that is said
+    simulated: bool = False  #: whether the run's noise follows from a seed
 
     @classmethod
     def of(
@@ -415,6 +416,11 @@ class Statement:
             )
         if self.silent is not None:
             said.append(f"Clients who sent nothing lost nothing: {_named(self.silent)}.")
+        if self.simulated:
+            said.append(
+                "This was a simulation. What is proven is proven for real clients, who draw fresh noise; this run's "
+                "seed is public, and so is its noise."
+            )
         return tuple(said)
 
     def _view_sentences(self) -> Iterable[str]:
