@@ -754,7 +754,7 @@ def test_private_results_do_not_depend_on_width_or_neighbours(name: str) -> None
         assert torch.equal(run.parameters, wanted)
     assert torch.equal(train_one(model, flat(model), clients[2], training, stream([2])).parameters[0], wanted[2])
     loop = train_cohort(model, flat(model), clients, training, stream(range(3)), execution=LOOP)
-    assert relative(loop.parameters, wanted) < 1e-6
+    assert relative(loop.parameters, wanted) < 1e-4  # a gradient that was too long once rounded is shortened
 
 
 def test_private_training_takes_dropout_masks() -> None:
