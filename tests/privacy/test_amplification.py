@@ -2,6 +2,7 @@
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
@@ -136,6 +137,72 @@ def test_shuffling_alone_with_oneself_changes_nothing() -> None:
     assert shuffled_bits(0.0, 100, 1e-5).upper == 0.0
 
 
+def exact_delta(each: float, count: int, target: float) -> mpmath.mpf:
+    """Delta of equal bits by the binomial formula, without the terms that hardly count."""
+    with mpmath.workdps(50):
+        rare = 1 / (1 + mpmath.exp(mpmath.mpf(each)))
+        last = min(count, math.floor((count - target / each) / 2))
+        first = max(0, last - 200 - math.ceil(5 * math.sqrt(count)))
+        mass = mpmath.binomial(count, first) * rare**first * (1 - rare) ** (count - first)
+        total = mpmath.mpf(0)
+        for i in range(first, last + 1):
+            total += mass * max(0, 1 - mpmath.exp(mpmath.mpf(target) - (count - 2 * i) * mpmath.mpf(each)))
+            mass *= rare / (1 - rare) * (count - i) / (i + 1)
+        return total
+
+
+def test_a_figure_that_was_too_small() -> None:
+    assert shuffled_bits(0.1, 1, 1.1e-11, 100_000).upper == pytest.approx(709.9553, abs=1e-4)
+
+
+@pytest.mark.parametrize("at", [1e-2, 1e-5, 1e-8, 1.1e-11, 1e-12, 1e-18])
+@pytest.mark.parametrize(
+    ("local", "count"), [(1.0, 1), (2.0, 3), (0.5, 100), (0.1, 100_000), (0.01, 10**6), (1.0, 10**6)]
+)
+def test_alone_behind_a_shuffler_it_is_the_binomial_formula(local: float, count: int, at: float) -> None:
+    interval = shuffled_bits(local, 1, at, count)
+    assert exact_delta(local, count, interval.upper) <= at
+    assert interval.lower == 0 or exact_delta(local, count, interval.lower) >= at
+    assert shuffled_reports(local, 1, at, count) == pytest.approx(interval.upper, rel=1e-9)
+    by_grid = amplification._upper_epsilon(clone_pair(1, local, 0.5), at, count)
+    assert exact_delta(local, count, by_grid) <= at
+    assert by_grid <= interval.upper * (1 + 2e-3)
+    if count > 1 or at < 1e-4:
+        assert interval.lower >= 0.95 * interval.upper
+
+
+@given(st.floats(0.01, 4.0), st.integers(1, 10**6), st.floats(-12, -2))
+@settings(max_examples=20, deadline=None)
+def test_alone_behind_a_shuffler_nothing_is_gained(local: float, count: int, exponent: float) -> None:
+    at = 10**exponent
+    interval = shuffled_bits(local, 1, at, count)
+    assert exact_delta(local, count, interval.upper) <= at
+    assert interval.lower == 0 or exact_delta(local, count, interval.lower) >= at
+
+
+def convolved(pair: Pair, count: int) -> list[tuple[mpmath.mpf, mpmath.mpf]]:
+    """All outcomes of `count` draws from a pair, with both their probabilities."""
+    one = [(mpmath.mpf(float(a)), mpmath.mpf(float(b))) for a, b in zip(pair.first, pair.second, strict=True)]
+    whole = [(mpmath.mpf(0), mpmath.mpf(0))]
+    for _ in range(count):
+        whole = [(a + c, b + d) for a, b in whole for c, d in one]
+    return [(mpmath.exp(a), mpmath.exp(b)) for a, b in whole]
+
+
+@pytest.mark.parametrize("at", [1e-2, 1e-5, 1e-8])
+def test_composed_pairs_against_all_their_outcomes(at: float) -> None:
+    counts, clones = count_pair(4, 1.0), clone_pair(3, 1.0, 2 / (math.e + 1))
+    for pair, figure in ((clones, amplification._upper_epsilon), (counts, amplification._lower_epsilon)):
+        found = figure(pair, at, 4)
+        rows = convolved(pair, 4)
+        ways = (rows, [(b, a) for a, b in rows])
+        true = max(mpmath.fsum(max(0, a - mpmath.exp(found) * b) for a, b in way) for way in ways)
+        assert (true <= at) if pair is clones else (found == 0 or true >= at)
+        if pair is clones:
+            less = found * (1 - 1e-3)
+            assert max(mpmath.fsum(max(0, a - mpmath.exp(less) * b) for a, b in way) for way in ways) > at
+
+
 @given(st.floats(0.05, 6.0), st.integers(1, 300), st.sampled_from([1e-8, 1e-5, 1e-3]))
 @settings(max_examples=30, deadline=None)
 def test_shuffling_never_hurts_and_more_clients_hide_more(local: float, n: int, at: float) -> None:
@@ -158,7 +225,8 @@ def test_sampling_is_never_as_good_as_the_product(local: float, q: float) -> Non
 
 
 @pytest.mark.parametrize(
-    "arguments", [(-1.0, 10, 1e-5), (math.nan, 10, 1e-5), (1.0, 0, 1e-5), (1.0, 10, 0.0), (1.0, 10, 1.0)]
+    "arguments",
+    [(-1.0, 10, 1e-5), (math.nan, 10, 1e-5), (1.0, 0, 1e-5), (1.0, 10, 0.0), (1.0, 10, 1e-19), (1.0, 10, 1.0)],
 )
 def test_bad_input_is_refused(arguments: tuple[float, int, float]) -> None:
     with pytest.raises(InvalidInput):

@@ -4,7 +4,8 @@ The two jobs are kept apart on purpose.
 
 *Statements* (`epsilon`, `delta`, `compose`) describe a schedule fixed in advance. They use exact formulas where there
 are any (sums of pure epsilons; the binomial formula for equal randomised bits, Kairouz, Oh & Viswanath 2015; the
-analytic Gaussian curve, Balle & Wang 2018) and privacy loss distributions from `dp_accounting` for everything else.
+analytic Gaussian curve, Balle & Wang 2018) and the smallest of several bounds for everything else: privacy loss
+distributions (`sordino.privacy.numerical`), the Gaussian curve above all losses, and Renyi divergences.
 
 *Enforcement* (`Account`) must hold when a server chooses each plan after seeing all earlier reports. It uses sums that
 stay valid then (privacy filters: Rogers et al. 2016; Feldman & Zrnic 2021; Smith & Thakurta 2022; Koskela, Tobaben &
@@ -17,14 +18,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sordino.deferred import deferred
 from sordino.errors import InvalidInput, UnsupportedLoss
@@ -48,19 +48,20 @@ from sordino.privacy.guarantee import (
     Release,
     Sequential,
 )
+from sordino.privacy.numerical import Floats, Grid, Sum, gaussian_steps, two_point
 
 if TYPE_CHECKING:
     from scipy import special
 else:
     special = deferred("scipy.special")
 
-Floats = NDArray[np.float64]
-
-_GRID_CELLS = 400_000  #: cells a composed privacy loss distribution may have: about a second of work
+_GRID_CELLS = 400_000  #: cells a composed privacy loss distribution may have: a fraction of a second of work
 _FINEST_INTERVAL = 1e-6
 _USUAL_INTERVAL = 1e-4
 _COARSEST_INTERVAL = 1.0  #: coarser than this, a privacy loss distribution says nothing that a Renyi bound does not
-_SMALLEST_PLD_DELTA = 1e-11  #: below this the rounding noise of the Fourier transform is not negligible
+#: logarithms of the mass that may be cut off each step's distribution; the smaller ones are for smaller deltas
+_LOG_TAILS = (-60.0, -150.0, -740.0)
+_NEGLIGIBLE = 1e-6  #: share of delta that may be cut off
 #: orders at which Renyi divergences are evaluated
 _ORDERS: tuple[float, ...] = (
     *(1.01, 1.02, 1.05),
@@ -72,6 +73,8 @@ _HOPELESS_MU = 1e100  #: beyond this a Gaussian hides nothing, and squares would
 _HOPELESS_EPSILON = 1e290  #: beyond this nothing cleverer than the sum is tried
 _MANY_BITS = 10**9  #: beyond this the binomial formula gives way to the Gaussian curve above it
 _SMALLEST_LINEAR_DELTA = 1e-250  #: below this, probabilities are added as logarithms
+_UNIT = 2.0**-52
+_SERIES = 2e-13  #: covers what is cut off the series of a sampled step's moment, and its rounding
 _ROUNDING = 1 + 1e-12  #: factor that covers the rounding of a handful of floating-point operations
 
 
@@ -123,7 +126,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     """delta_mu(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), without overflow.
 
     With a = epsilon/mu - mu/2 and b = epsilon/mu + mu/2, e^epsilon phi(b) = phi(a): so no exponential of epsilon is
-    needed, and in the tail the difference is one of scaled complementary error functions.
+    needed, and in the tail the difference is one of scaled complementary error functions. Rounded up.
     """
     if epsilon < 0:
         return -math.expm1(epsilon) + math.exp(epsilon) * gaussian_delta(mu, -epsilon)
@@ -132,9 +135,12 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     if mu > _HOPELESS_MU:
         return 1.0
     a, b = (epsilon / mu - mu / 2) / math.sqrt(2), (epsilon / mu + mu / 2) / math.sqrt(2)
+    rounding = 4 * _UNIT * (4 + (abs(a) + 1) * b)
     if a > 0:
-        return 0.5 * math.exp(-a * a) * float(special.erfcx(a) - special.erfcx(b))
-    return 0.5 * (math.erfc(a) - math.exp(-a * a) * float(special.erfcx(b)))
+        first, second = float(special.erfcx(a)), float(special.erfcx(b))
+        return 0.5 * math.exp(-a * a) * (first - second + 4 * _UNIT * first) * (1 + rounding)
+    first, second = math.erfc(a), math.exp(-a * a) * float(special.erfcx(b))
+    return min(1.0, 0.5 * (first - second + rounding * second + 4 * _UNIT * first))
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
@@ -259,36 +265,77 @@ class Composed:
         return self._numerical_delta(epsilon)
 
     def _numerical_delta(self, epsilon: float) -> float:
-        if self._interval() > _COARSEST_INTERVAL:
-            return 1.0
-        return float(_distribution_of(self).get_delta_for_epsilon(epsilon))
+        numerical = 1.0 if self._too_wide else self._convolved_delta(epsilon)
+        if numerical >= 1:
+            numerical = self._renyi_delta(epsilon)
+        bounds = [numerical, gaussian_delta(self._gaussian_mu, epsilon)]
+        if epsilon > self.pure_sum:
+            bounds.append(gaussian_delta(self._noise_mu, epsilon - self.pure_sum))
+        return min(bounds)
 
     def _numerical_epsilon(self, delta: float) -> float:
-        if delta < _SMALLEST_PLD_DELTA or self._interval() > _COARSEST_INTERVAL:
-            return self._renyi_epsilon(delta)
-        return distribution_epsilon(_distribution_of(self), delta)
+        numerical = math.inf if self._too_wide else self._convolved_epsilon(delta)
+        if math.isinf(numerical):
+            numerical = self._renyi_epsilon(delta)
+        together = gaussian_epsilon(self._gaussian_mu, delta)
+        return min(numerical, together, self.pure_sum + gaussian_epsilon(self._noise_mu, delta))
+
+    @property
+    def _too_wide(self) -> bool:
+        return self._interval() > _COARSEST_INTERVAL
+
+    def _convolved_delta(self, epsilon: float) -> float:
+        for log_tail in _LOG_TAILS:
+            sums = _sums(self, log_tail)
+            found = max(one.delta(epsilon) for one in sums)
+            if max(one.lost for one in sums) <= _NEGLIGIBLE * found:
+                break
+        return found
+
+    def _convolved_epsilon(self, delta: float) -> float:
+        for log_tail in _LOG_TAILS:
+            sums = _sums(self, log_tail)
+            if max(one.lost for one in sums) <= _NEGLIGIBLE * delta:
+                break
+        return max(one.epsilon(delta) for one in sums)
+
+    @property
+    def _noise_mu(self) -> float:
+        """The mu of all Gaussian noise if samples were everything: never less than what smaller ones cost."""
+        reach = 2 if _exchanges(self.adjacency) else 1
+        return math.sqrt(self.mu * self.mu + sum(steps * (reach / sigma) ** 2 for _, sigma, steps in self.sampled))
+
+    @property
+    def _gaussian_mu(self) -> float:
+        """The mu of everything: a randomised bit costs no more than the Gaussian whose curve has it for a chord."""
+        bits = sum(count * (_pure_mu(e) * _pure_mu(e)) for e, count in self.bits)
+        return math.sqrt(self._noise_mu * self._noise_mu + bits) * _ROUNDING
 
     def _renyi_epsilon(self, delta: float) -> float:
-        return min(renyi_epsilon(order, self._renyi(order), delta) for order in _ORDERS)
+        return min(renyi_epsilon(order, self._renyi(order), delta) for order in _ORDERS) * _ROUNDING
+
+    def _renyi_delta(self, epsilon: float) -> float:
+        return min(_renyi_delta(order, self._renyi(order), epsilon) for order in _ORDERS)
 
     def _renyi(self, order: float) -> float:
         pure = sum(count * _pure_renyi(e, order) for e, count in self.bits)
         sampled = sum(steps * _sampled_renyi(q, sigma, order, self.adjacency) for q, sigma, steps in self.sampled)
         return pure + order * self.mu**2 / 2 + sampled
 
-    def _distribution(self) -> Any:
-        from dp_accounting.pld import privacy_loss_distribution as pld
-
-        interval = self._interval()
-        total = pld.identity(interval)
+    def _parts(self, interval: float, log_tail: float) -> tuple[list[tuple[Grid, int]], ...]:
+        """The grids of all losses with their counts, for each way round that a record's change can be told."""
+        exchanged = _exchanges(self.adjacency)
+        ways: tuple[list[tuple[Grid, int]], ...] = ([], [])
         for each, count in self.bits:
-            total = total.compose(two_point_distribution(each, interval).self_compose(count))
-        if self.mu > 0:
-            total = total.compose(pld.from_gaussian_mechanism(1 / self.mu, value_discretization_interval=interval))
-        for q, sigma, steps in self.sampled:
-            one = _sampled_step(q, sigma, interval, self.adjacency)
-            total = total.compose(one.self_compose(steps))
-        return total
+            for way in ways:
+                way.append((two_point(each, interval), count))
+        noises = [(1.0, 1 / self.mu, 1, False)] if self.mu > 0 else []
+        noises += [(q, sigma, steps, exchanged) for q, sigma, steps in self.sampled]
+        for q, sigma, steps, replaced in noises:
+            grids = _steps(q, sigma, interval, replaced, log_tail)
+            for way, grid in zip(ways, (grids[0], grids[-1]), strict=True):
+                way.append((grid, steps))
+        return ways if self.sampled and not exchanged else ways[:1]
 
     def _interval(self) -> float:
         """Discretisation interval: as fine as usual, coarser where the composed distribution is too wide for that."""
@@ -304,9 +351,14 @@ class Composed:
 
 
 @lru_cache(maxsize=4)
-def _distribution_of(composed: Composed) -> Any:
-    """The privacy loss distribution, kept for those who ask for several points of its curve."""
-    return composed._distribution()
+def _sums(composed: Composed, log_tail: float) -> tuple[Sum, ...]:
+    """The privacy loss distributions, kept for those who ask for several points of their curves."""
+    return tuple(map(Sum, composed._parts(composed._interval(), log_tail)))
+
+
+@lru_cache(maxsize=8)
+def _steps(q: float, sigma: float, interval: float, exchanged: bool, log_tail: float) -> tuple[Grid, ...]:
+    return gaussian_steps(q, sigma, interval, exchanged=exchanged, log_tail=log_tail)
 
 
 def compose(losses: Iterable[Loss], *, adjacency: Adjacency = Adjacency.CLIENT) -> Composed:
@@ -343,13 +395,18 @@ def compose(losses: Iterable[Loss], *, adjacency: Adjacency = Adjacency.CLIENT) 
                 raise _unknown(loss)
     return Composed(
         bits=tuple(sorted((e, n) for e, n in bits.items() if e > 0)),
-        mu=math.sqrt(sum(mu_squared)),
-        eta=sum(etas),
-        tau=sum(taus),
+        mu=math.sqrt(_total(mu_squared)) * (1 + _UNIT),
+        eta=_total(etas),
+        tau=_total(taus),
         sampled=tuple(sorted((q, sigma, steps) for (q, sigma), steps in sampled.items())),
         adjacency=adjacency,
         unproven=tuple(unproven),
     )
+
+
+def _total(values: Sequence[float]) -> float:
+    """Sum, rounded up."""
+    return sum(values) * (1 + len(values) * _UNIT)
 
 
 @dataclass(frozen=True, eq=False)
@@ -376,11 +433,11 @@ class _EqualBits:
         ways = special.gammaln(count + 1) - special.gammaln(i + 1) - special.gammaln(count - i + 1)
         log_masses = ways + (count - i) * log_kept + i * (log_kept - epsilon_each)
         masses = np.exp(log_masses)
-        rounding = 4 * float(np.finfo(np.float64).eps * special.gammaln(count + 2))
+        rounding = 4 * _UNIT * (float(special.gammaln(count + 2)) + 4)
         # all masses but the last above an epsilon count with at least 1 - e^(-2 epsilon_each) in its delta, and no mass
         # is more than `count` times the one before: so this share of their sum is about 1e-18 of delta
         negligible = 1e-18 * min(1.0, epsilon_each) / count**2
-        gains = (2 * i - count) * epsilon_each
+        gains = (2 * i - count) * epsilon_each - 8 * _UNIT * count * epsilon_each  # losses are rounded up
         return cls(gains, log_masses, masses, np.cumsum(masses), rounding, negligible)
 
     def delta(self, epsilon: float) -> float:
@@ -453,48 +510,6 @@ def _equal_bits_curve(epsilon_each: float, count: int) -> Callable[[float], floa
     return _EqualBits.of(epsilon_each, count).delta
 
 
-def connect_dots(losses: Floats, masses: Floats, interval: float) -> dict[int, float]:
-    """Move each mass to the two multiples of the interval around its loss, towards less privacy.
-
-    Masses are split so that both worlds keep their total probability; the result dominates the original pair, with an
-    error of second order in the interval (Doroshenko et al. 2022, "Connect the Dots").
-    """
-    below = np.floor(losses / interval)
-    return on_grid(below, masses, np.expm1(below * interval - losses) / math.expm1(-interval))
-
-
-def on_grid(below: Floats, masses: Floats, upwards: Floats) -> dict[int, float]:
-    """Put each mass on the grid point below its loss, save for the fraction that goes to the next point upwards."""
-    first = int(below.min())
-    cells = (below - first).astype(np.int64)
-    size = int(cells.max()) + 2
-    grid = np.bincount(cells, masses * (1 - upwards), size) + np.bincount(cells + 1, masses * upwards, size)
-    return {first + cell: float(grid[cell]) for cell in np.flatnonzero(grid > 0).tolist()}
-
-
-def two_point_distribution(epsilon: float, interval: float) -> Any:
-    """Privacy loss distribution of one randomised bit, which dominates every pure loss of this epsilon."""
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    rare = float(special.expit(-epsilon))
-    grid = connect_dots(np.array([epsilon, -epsilon]), np.array([1 - rare, rare]), interval)
-    return pld.PrivacyLossDistribution.create_from_rounded_probability(grid, 0.0, interval)
-
-
-def distribution_epsilon(distribution: Any, delta: float) -> float:
-    """Smallest epsilon of a privacy loss distribution at delta.
-
-    The library's own answer is only rough, or infinite by mistake, where e^-epsilon underflows, from about 700 on; the
-    curve itself is not.
-    """
-    with np.errstate(over="ignore"):
-        rough = float(distribution.get_epsilon_for_delta(delta))
-    if rough < 700 or distribution.get_delta_for_epsilon(math.inf) > delta:
-        return rough
-    start = 700.0 if math.isinf(rough) else rough
-    return _smallest_epsilon(lambda e: float(distribution.get_delta_for_epsilon(e)), delta, start=start)
-
-
 def _exchanges(adjacency: Adjacency) -> bool:
     return adjacency is not Adjacency.RECORD_ADD_REMOVE
 
@@ -507,24 +522,6 @@ def _samples(loss: PoissonGaussian) -> bool:
 def _unsampled_mu(loss: PoissonGaussian, adjacency: Adjacency) -> float:
     """The mu of all steps on all data: what a sample of everything is, and never less than what a smaller one costs."""
     return math.sqrt(loss.steps) * (2 if _exchanges(adjacency) else 1) / loss.sigma
-
-
-@lru_cache(maxsize=8)
-def _sampled_step(q: float, sigma: float, interval: float, adjacency: Adjacency) -> Any:
-    """Privacy loss distribution of one Poisson-sampled Gaussian step: a second's work that many schedules share."""
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    return pld.from_gaussian_mechanism(
-        sigma, sampling_prob=q, value_discretization_interval=interval, neighboring_relation=_relation(adjacency)
-    )
-
-
-def _relation(adjacency: Adjacency) -> Any:
-    from dp_accounting import NeighboringRelation
-
-    if _exchanges(adjacency):
-        return NeighboringRelation.REPLACE_ONE
-    return NeighboringRelation.ADD_OR_REMOVE_ONE
 
 
 def _unknown(thing: object) -> UnsupportedLoss:
@@ -544,6 +541,12 @@ def renyi_epsilon(order: float, divergence: float, delta: float) -> float:
     if delta <= 0:
         return math.inf
     return max(0.0, divergence + math.log1p(-1 / order) - math.log(delta * order) / (order - 1))
+
+
+def _renyi_delta(order: float, divergence: float, epsilon: float) -> float:
+    """The same proposition, for delta at epsilon."""
+    logarithm = (order - 1) * (divergence + math.log1p(-1 / order) - epsilon) - math.log(order)
+    return min(1.0, math.exp(min(0.0, logarithm)) * _ROUNDING)
 
 
 def _pure_renyi(epsilon: float, order: float) -> float:
@@ -576,7 +579,8 @@ def _added_or_removed_renyi(q: float, sigma: float, order: float) -> float:
     from dp_accounting.rdp import RdpAccountant
 
     event = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(sigma))
-    return max(0.0, float(RdpAccountant([order]).compose(event).rdp[0]))
+    divergence = float(RdpAccountant([order]).compose(event).rdp[0])
+    return max(0.0, divergence) + _SERIES / (order - 1)
 
 
 # --- enforcement: plans chosen adaptively ---------------------------------------------------------------------------
@@ -867,7 +871,7 @@ def _up(value: float) -> _Amount:
 
 
 __all__ = [
-    "Account", "Composed", "Cost", "Floats", "bit_epsilon", "compose", "connect_dots", "covers", "delta",
-    "distribution_epsilon", "epsilon", "equal_bits_delta", "equal_bits_epsilon", "gaussian_delta", "gaussian_epsilon",
-    "gaussian_sigma", "holds_against", "implies", "mu_for", "on_grid", "renyi_epsilon", "two_point_distribution",
+    "Account", "Composed", "Cost", "bit_epsilon", "compose", "covers", "delta", "epsilon", "equal_bits_delta",
+    "equal_bits_epsilon", "gaussian_delta", "gaussian_epsilon", "gaussian_sigma", "holds_against", "implies", "mu_for",
+    "renyi_epsilon",
 ]  # fmt: skip

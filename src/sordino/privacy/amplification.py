@@ -18,19 +18,21 @@ import numpy as np
 
 from sordino.deferred import deferred
 from sordino.errors import InvalidInput
-from sordino.privacy.accountant import Floats, connect_dots, distribution_epsilon, equal_bits_epsilon, on_grid
+from sordino.privacy.accountant import equal_bits_epsilon
+from sordino.privacy.numerical import Floats, Sum, dots, means
 
 if TYPE_CHECKING:
     from scipy import special
 else:
     special = deferred("scipy.special")
 
-SMALLEST_DELTA = 1e-11  #: below this, rounding in the numerical composition is not negligible
+SMALLEST_DELTA = 1e-18  #: below this, what is left out of the binomial distributions is not negligible
 
 _CELLS = 400_000  #: cells of a composed distribution
 _CROWDS = 400  #: numbers of clones told apart
 _NEGLIGIBLE = -80.0  #: logarithm of a probability that is counted as lost rather than kept as an outcome
-_NUMERICAL = 1e-13  #: covers what is cut off and rounded when distributions are composed
+_HOPELESS_EPSILON = 700.0  #: beyond this, e^-epsilon is too small a number to compute with
+_ROUNDING = 2.0**-52
 
 
 @dataclass(frozen=True)
@@ -43,15 +45,19 @@ class Interval:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two worlds over the same outcomes, as log probabilities, and the mass left out of either."""
+    """Two worlds over the same outcomes, as log probabilities, and the mass left out of either.
+
+    `rounding` bounds the errors of the log probabilities; their differences are known to about 1e-14.
+    """
 
     first: Floats
     second: Floats
     lost: float = 0.0
+    rounding: float = 0.0
 
     def reversed(self) -> Pair:
         """The same two worlds, told apart the other way round."""
-        return Pair(self.second, self.first, self.lost)
+        return Pair(self.second, self.first, self.lost, self.rounding)
 
     @property
     def losses(self) -> Floats:
@@ -67,7 +73,7 @@ class Pair:
         """Hockey-stick divergence of the first world from the second, with lost mass counted against privacy."""
         above = self.losses - epsilon
         gaining = above > 0
-        return float(np.sum(self.masses[gaining] * -np.expm1(-above[gaining]))) + self.lost
+        return float(np.sum(self.masses[gaining] * -np.expm1(-above[gaining]))) * math.exp(self.rounding) + self.lost
 
 
 # --- shuffling ------------------------------------------------------------------------------------------------------
@@ -89,7 +95,9 @@ def shuffled_bits(epsilon: float, n: int, delta: float, count: int = 1) -> Inter
     if epsilon == 0:
         return Interval(0.0, 0.0)
     local = equal_bits_epsilon(epsilon, count, delta)
-    upper = min(local, _upper_epsilon(clone_pair(n, epsilon, 2 / (math.exp(epsilon) + 1)), delta, count))
+    if epsilon > _HOPELESS_EPSILON:
+        return Interval(0.0, local)
+    upper = min(local, _upper_epsilon(clone_pair(n, epsilon, 2 * float(special.expit(-epsilon))), delta, count))
     return Interval(min(upper, _lower_epsilon(count_pair(n, epsilon), delta, count)), upper)
 
 
@@ -103,6 +111,8 @@ def shuffled_reports(epsilon: float, n: int, delta: float, count: int = 1) -> fl
     if epsilon == 0:
         return 0.0
     local = equal_bits_epsilon(epsilon, count, delta)
+    if epsilon > _HOPELESS_EPSILON:
+        return local
     return min(local, _upper_epsilon(clone_pair(n, epsilon, math.exp(-epsilon)), delta, count))
 
 
@@ -115,15 +125,16 @@ def clone_pair(n: int, epsilon: float, clone: float) -> Pair:
     """
     clones = _binomial(n - 1, clone)
     step = math.ceil(clones.log_masses.size / _CROWDS)
-    first, second, lost = [], [], clones.lost
+    first, second, lost, rounding = [], [], clones.lost, 0.0
     for start in range(0, clones.log_masses.size, step):
         weight = float(special.logsumexp(clones.log_masses[start : start + step]))
         halves = _binomial(clones.first + start, 0.5)
         lost += math.exp(weight) * halves.lost
-        one, other = _own_report(halves.log_masses + weight, epsilon)
-        first.append(one)
-        second.append(other)
-    return Pair(np.concatenate(first), np.concatenate(second), lost)
+        rounding = max(rounding, halves.rounding)
+        one, other = _own_report(halves, epsilon)
+        first.append(one + weight)
+        second.append(other + weight)
+    return Pair(np.concatenate(first), np.concatenate(second), lost, clones.rounding + rounding)
 
 
 def count_pair(n: int, epsilon: float) -> Pair:
@@ -132,31 +143,48 @@ def count_pair(n: int, epsilon: float) -> Pair:
     Outcomes that are kept have their exact probabilities: where the window is cut, that end goes too.
     """
     others = _binomial(n - 1, float(special.expit(-epsilon)))
-    first, second = _own_report(others.log_masses, epsilon)
+    first, second = _own_report(others, epsilon)
     exact = slice(int(others.cut_below), first.size - int(others.cut_above))
     dropped = np.ones(first.size, dtype=bool)
     dropped[exact] = False
     lost = others.lost + float(np.sum(np.exp(np.maximum(first, second)[dropped])))
-    return Pair(first[exact], second[exact], lost)
+    return Pair(first[exact], second[exact], lost, others.rounding)
 
 
-def _own_report(log_mass: Floats, epsilon: float) -> tuple[Floats, Floats]:
-    """Add the client's own one or zero, which is true with probability e^eps / (e^eps + 1), to a count a."""
+def _own_report(count: _Window, epsilon: float) -> tuple[Floats, Floats]:
+    """Add the client's own one or zero, which is true with probability e^eps / (e^eps + 1), to a count a.
+
+    Of the probabilities that a is k - 1 and k, the ratio is known exactly: k (1 - p) to (trials + 1 - k) p.
+    """
     true, false = float(special.log_expit(epsilon)), float(special.log_expit(-epsilon))
     end = np.array([-np.inf])
-    with_one, with_zero = np.concatenate([end, log_mass]), np.concatenate([log_mass, end])
-    return np.logaddexp(with_one + true, with_zero + false), np.logaddexp(with_one + false, with_zero + true)
+    with_one, with_zero = np.concatenate([end, count.log_masses]), np.concatenate([count.log_masses, end])
+    k = count.first + np.arange(with_one.size, dtype=np.float64)
+    odds = np.zeros((2, k.size))  # of k - 1 and k; at the ends, one of them is not among the values kept
+    odds[0, 1:], odds[1, :-1] = k[1:] * (1 - count.probability), (count.trials + 1 - k[:-1]) * count.probability
+    with np.errstate(divide="ignore"):
+        less, same = np.log(odds)
+    losses = np.logaddexp(less + true, same + false) - np.logaddexp(less + false, same + true)
+    first = np.logaddexp(with_one + true, with_zero + false)
+    return first, first - losses
 
 
 @dataclass(frozen=True)
 class _Window:
     """Consecutive values of a binomial with their log probabilities, and a bound on the mass of all other values."""
 
+    trials: int
+    probability: float
     first: int
     log_masses: Floats
     lost: float
     cut_below: bool
     cut_above: bool
+
+    @property
+    def rounding(self) -> float:
+        """A bound on the errors of the log probabilities."""
+        return 8 * _ROUNDING * (float(special.gammaln(self.trials + 2)) + 100)
 
 
 def _binomial(trials: int, probability: float) -> _Window:
@@ -171,7 +199,7 @@ def _binomial(trials: int, probability: float) -> _Window:
     start, stop = int(kept[0]), int(kept[-1]) + 1
     below, above = low + start > 0, low + stop <= trials
     lost = (k.size - kept.size + 2) * math.exp(_NEGLIGIBLE) if below or above else 0.0
-    return _Window(low + start, log_masses[start:stop], lost, below, above)
+    return _Window(trials, probability, low + start, log_masses[start:stop], lost, below, above)
 
 
 def _check(epsilon: float, n: int, delta: float, count: int) -> None:
@@ -190,10 +218,14 @@ def _check(epsilon: float, n: int, delta: float, count: int) -> None:
 
 def _upper_epsilon(pair: Pair, delta: float, count: int) -> float:
     if count == 1:
-        return max(_one_way(way, delta) for way in (pair, pair.reversed()))
+        found = max(_one_way(way, delta) for way in (pair, pair.reversed()))
+        return found + 1e-13 * (1 + found)
+    return max(_summed(pair, count).epsilon(delta), _summed(pair.reversed(), count).epsilon(delta))
+
+
+def _summed(pair: Pair, count: int) -> Sum:
     interval = _interval(pair, count)
-    grids = [connect_dots(way.losses, way.masses, interval) for way in (pair, pair.reversed())]
-    return max(_composed_epsilon(grid, pair.lost, interval, count, delta) for grid in grids)
+    return Sum([(dots(pair.losses, pair.masses, interval, lost=pair.lost, rounding=pair.rounding), count)])
 
 
 def _lower_epsilon(pair: Pair, delta: float, count: int) -> float:
@@ -203,13 +235,19 @@ def _lower_epsilon(pair: Pair, delta: float, count: int) -> float:
     `drift` except with probability `slip` (Hoeffding; the argument of Gopi, Lee & Wutschitz 2021).
     """
     if count == 1:
-        return max(_one_way(way, delta + pair.lost) for way in (pair, pair.reversed()))
+        return max(_reached(way, delta) for way in (pair, pair.reversed()))
     interval = _interval(pair, count)
     slip = delta / 1000
     drift = interval * math.sqrt(count * math.log(1 / slip) / 2)
-    grids = [_keep_means(way.losses, way.masses, interval) for way in (pair, pair.reversed())]
-    reached = max(_composed_epsilon(grid, 0.0, interval, count, delta + slip + _NUMERICAL) for grid in grids)
+    grids = [means(way.losses, way.masses, interval, rounding=way.rounding) for way in (pair, pair.reversed())]
+    reached = max(Sum([(grid, count)]).reached(delta + slip) for grid in grids)
     return max(0.0, reached - drift)
+
+
+def _reached(pair: Pair, delta: float) -> float:
+    """Epsilon at which delta is not met yet: what was left out counts for nothing, and rounding against the attack."""
+    exceeded = (delta + pair.lost * (1 + 1e-9)) * math.exp(2 * pair.rounding)
+    return max(0.0, _one_way(pair, exceeded) - 1e-12 * float(np.max(pair.losses)))
 
 
 def _one_way(pair: Pair, delta: float) -> float:
@@ -229,18 +267,6 @@ def _interval(pair: Pair, count: int) -> float:
     """Coarse enough for the width of the composed distribution, fine enough for one step's log ratios."""
     spread = math.sqrt(float(np.sum(pair.masses * pair.losses**2)))
     return max((20 * spread * math.sqrt(count) + 4 * float(np.max(pair.losses))) / _CELLS, spread / 5000)
-
-
-def _composed_epsilon(grid: dict[int, float], lost: float, interval: float, count: int, delta: float) -> float:
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    one = pld.PrivacyLossDistribution.create_from_rounded_probability(grid, lost, interval)
-    return distribution_epsilon(one.self_compose(count), delta)
-
-
-def _keep_means(losses: Floats, masses: Floats, interval: float) -> dict[int, float]:
-    below = np.floor(losses / interval)
-    return on_grid(below, masses, losses / interval - below)
 
 
 # --- sampling -------------------------------------------------------------------------------------------------------
