@@ -174,13 +174,33 @@ def test_the_statement_does_not_grow_with_rounds():
     assert record.verdict == "claim not supported"
 
 
-def test_clients_of_other_sizes_and_strengths_are_classes_of_their_own():
-    changes = {"split": {"kind": "sizes", "sizes": [20, 10, 20]}, "clients.epsilon": [0.5, 0.5, 1.0]}
-    method = wire(tiny(changes)).method
-    assert [method.class_of(k) for k in range(3)] == [0, 1, 2]
-    losses = [own[0].guarantees[0].loss.epsilon for own in method.releases(Plan("t", 0))]
-    assert losses[0] == pytest.approx(2 * losses[1])
-    assert len(wire(tiny({**changes, **RANDOM})).method.releases(Plan("t", 0))) == 2  # sizes do not matter
+def test_the_guarantee_of_a_trained_extractor_comes_from_a_public_bound_and_not_from_the_records():
+    changes = {"clients.epsilon": [0.5, 0.5, 1.0], "method.extractor.most_records": 15}
+    told = []
+    for sizes in ([20, 10, 20], [10, 30, 10]):
+        method = wire(tiny({**changes, "split": {"kind": "sizes", "sizes": sizes}})).method
+        assert [method.class_of(k) for k in range(3)] == [0, 0, 1]
+        told.append(method.releases(Plan("t", 0)))
+    assert told[0] == told[1]  # nothing of it depends on how many records anybody has
+    alone = wire(tiny({"clients.epsilon": [0.5, 0.5, 1.0], **RANDOM})).method.releases(Plan("t", 0))
+    for group, one in zip(told[0], alone, strict=True):
+        assert group[0].guarantees[0].loss.epsilon == pytest.approx(15 * one[0].guarantees[0].loss.epsilon)
+
+
+def test_without_a_public_bound_nothing_is_proven_of_a_trained_extractor():
+    for sizes in ([20, 10, 20], [20, 20, 20]):
+        method = wire(tiny({"split": {"kind": "sizes", "sizes": sizes}})).method
+        (own,) = method.releases(Plan("t", 0))
+        assert isinstance(own[0].guarantees[0].loss, Infinite)
+        assert own[0].claimed is not None and own[0].claimed.epsilon == 0.5  # the paper's own, for one record
+    (joint,) = JointRecords(4, 10, [1.0]).releases("f/0", "records", 0, None)
+    assert isinstance(joint.guarantees[0].loss, Infinite) and joint.claimed is None
+
+
+def test_clients_with_more_records_than_the_bound_use_the_first_so_many():
+    recipe = tiny({"split": {"kind": "sizes", "sizes": [20, 10, 20]}, "method.extractor.most_records": 15})
+    _, made = prepared(recipe)
+    assert [len(kept[RECORDS]) for kept in made.values()] == [15, 10, 15]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,9 @@ cost nothing new. That is the paper's good idea, and it is kept. What one record
 * the proof of Theorem 2 lets powers of alpha cancel that add up: (r l/2)(eps_even + eps_odd) is proven, not epsilon;
 * labels are used as they are: nothing bounds what they tell;
 * CM_i was trained on all of a client's records, so another record changes the features of all of them: the figure is
-  to be multiplied by their number, unless the extractor is public.
+  to be multiplied by their number, unless the extractor is public. That number is private, so a public bound on it
+  (`extractor.most_records`) takes its place: clients with more records use the first so many. Without one nothing is
+  proven.
 
 `extractor = { kind = "oriented" }` with `mechanism = { name = "record-privunit" }` mends all three, at its price; its
 epsilon is claimed, as it is proven for real numbers only.
@@ -34,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sordino.learning.cohort import LocalTraining
+from sordino.learning.cohort import ClientData, LocalTraining
 from sordino.messages import Plan
 from sordino.methods import extractors, randomised_records
 from sordino.methods.extractors import Extractor, features_of
@@ -78,10 +80,11 @@ class Ldpfl(FedAvg):
         super().__init__(setting, replace(training, loss=loss), upload, sends="weights")
         self._model = learner
         self._extractor, self._records = extractor, records
-        groups = (1,) * setting.clients if extractor.public else setting.sizes
-        kinds = list(dict.fromkeys(zip(records.strengths, groups, strict=True)))
-        self._class_of = [kinds.index(kind) for kind in zip(records.strengths, groups, strict=True)]
-        self._kinds = [(self._class_of.index(k), max(1, group)) for k, (_, group) in enumerate(kinds)]
+        given: Any = setting.recipe.method
+        self._most: int | None = None if extractor.public else given.extractor.most_records
+        kinds = list(dict.fromkeys(records.strengths))
+        self._class_of = [kinds.index(strength) for strength in records.strengths]
+        self._kinds = [self._class_of.index(k) for k in range(len(kinds))]
 
     @property
     def records(self) -> RandomisedRecords:
@@ -97,7 +100,7 @@ class Ldpfl(FedAvg):
     def prepare(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Sequence[ClientState]:
         """Train an extractor, take the features of all records, randomise them: drawn here, and never again."""
         made: list[ClientState] = [{} for _ in cohort.clients]
-        there = [(k, data) for k, data in enumerate(cohort.data) if data is not None]
+        there = [(k, self._at_most(data)) for k, data in enumerate(cohort.data) if data is not None]
         if not there:
             return made
         clients = [cohort.clients[k] for k, _ in there]
@@ -108,6 +111,10 @@ class Ldpfl(FedAvg):
             made[k] = {**kept, **own}
         return made
 
+    def _at_most(self, data: ClientData) -> ClientData:
+        """As many records as the public bound on their number allows, the first ones; all where there is none."""
+        return data if self._most is None else ClientData(data.x[: self._most], data.y[: self._most])
+
     # --- Part II: every round
 
     def class_of(self, client: int) -> int:
@@ -115,14 +122,15 @@ class Ldpfl(FedAvg):
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         """Before the first round all that is ever told of records; afterwards only what is computed from that."""
-        once = [self._released_once(plan.federation, client, group) for client, group in self._kinds]
+        once = [self._released_once(plan.federation, client) for client in self._kinds]
         if plan.round == 0:
             return once
         name = f"{plan.federation}/{plan.round}"
         counts = (samples_release(name, DATASET),) if self._upload.samples else ()
         return [(derived(name, DATASET, WHAT, sources), *counts) for sources in once]
 
-    def _released_once(self, federation: str, client: int, group: int) -> tuple[Release, ...]:
+    def _released_once(self, federation: str, client: int) -> tuple[Release, ...]:
+        group = 1 if self._extractor.public else self._most
         return self._records.releases(f"{federation}/0", DATASET, client, group)
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:

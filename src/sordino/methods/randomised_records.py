@@ -104,10 +104,11 @@ class RandomisedRecords(ABC):
         """The network in a form that takes what `examined` gives."""
 
     @abstractmethod
-    def releases(self, name: str, dataset: str, client: int, group: int) -> tuple[Release, ...]:
+    def releases(self, name: str, dataset: str, client: int, group: int | None) -> tuple[Release, ...]:
         """What a client tells by all that is ever computed from its randomised records.
 
-        Another record changes the features of `group` of them: of one, or of all where the extractor was trained.
+        Another record changes the features of `group` of them: of one, or of as many as a client may have where the
+        extractor was trained on all of them; None where nothing public bounds how many that is.
         """
 
 
@@ -219,7 +220,7 @@ class BitRecords(RandomisedRecords):
     def graded(self, network: nn.Module) -> nn.Module:
         return Unpacked(network, self._bits)
 
-    def releases(self, name: str, dataset: str, client: int, group: int) -> tuple[Release, ...]:
+    def releases(self, name: str, dataset: str, client: int, group: int | None) -> tuple[Release, ...]:
         mechanism = self._randomizer(client)
         claim = None if mechanism is None else mechanism.claim()
         if claim is not None:  # the paper's figure is for a record and all that is made of it, its label included
@@ -241,22 +242,30 @@ class BitRecords(RandomisedRecords):
         )
 
     @staticmethod
-    def _features_guarantee(mechanism: BitRandomizer | None, group: int) -> Guarantee:
+    def _features_guarantee(mechanism: BitRandomizer | None, group: int | None) -> Guarantee:
         if mechanism is None:
             return Guarantee(SERVER, Adjacency.RECORD_REPLACE, Infinite("features are not randomised"), "none")
         return for_group(mechanism.guarantee(Adjacency.RECORD_REPLACE), group)
 
 
-def for_group(alone: Guarantee, group: int) -> Guarantee:
+NO_BOUND = (
+    "the extractor was trained on all records, and no public number bounds how many that is: set "
+    "method.extractor.most_records"
+)
+
+
+def for_group(alone: Guarantee, group: int | None) -> Guarantee:
     """What holds for one record, where another one changes so many randomised records: group privacy."""
     if group == 1 or not isinstance(alone.loss, Pure):
         return alone
     each = figure(alone.loss.epsilon)
+    if group is None:
+        return replace(alone, loss=Infinite(f"{NO_BOUND}; a record's features alone lose {each}"), basis="none")
     basis = f"{alone.basis}: {each} a record, times {group:,} records, as the extractor was trained on all of them"
     return replace(alone, loss=Pure(alone.loss.epsilon * group), basis=basis)
 
 
-def composition(group: int) -> ParallelByRecord | Sequential:
+def composition(group: int | None) -> ParallelByRecord | Sequential:
     """Each record is touched once, unless all of them changed the extractor."""
     return ParallelByRecord() if group == 1 else Sequential()
 
@@ -343,12 +352,14 @@ class JointRecords(RandomisedRecords):
     def graded(self, network: nn.Module) -> nn.Module:
         return network
 
-    def releases(self, name: str, dataset: str, client: int, group: int) -> tuple[Release, ...]:
+    def releases(self, name: str, dataset: str, client: int, group: int | None) -> tuple[Release, ...]:
         mechanism = self._mechanism(client)
         claim = mechanism.claim()
-        assert claim is not None
-        # for a record and all that is made of it; where the extractor was trained on all of them, by group privacy
-        claim = replace(claim, epsilon=group * claim.epsilon, adjacency=Adjacency.RECORD_REPLACE, covers="schedule")
+        if claim is not None and group is not None:
+            # for a record and all that is made of it; where the extractor was trained on all of them, by group privacy
+            claim = replace(claim, epsilon=group * claim.epsilon, adjacency=Adjacency.RECORD_REPLACE, covers="schedule")
+        elif group is None:
+            claim = None
         whole = for_group(mechanism.guarantee(Adjacency.RECORD_REPLACE), group)
         return (Release(f"{name}/{JOINT}", dataset, JOINT, (whole,), claim, composition(group)),)
 

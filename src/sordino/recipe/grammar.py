@@ -1118,6 +1118,11 @@ class TrainedExtractor(Part):
         default="common", description="all networks start from the same parameters, or each from its own"
     )
     training: Training = Field(default=Training(), description="how a client trains it, once")
+    most_records: Count | None = Field(
+        default=None,
+        description="a public bound on a client's records: who has more uses the first so many; without it nothing is "
+        "proven of the features",
+    )
 
 
 class RandomExtractor(Part):
