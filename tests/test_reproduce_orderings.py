@@ -45,10 +45,11 @@ def recorded(paper: str, *names: str) -> tuple[float, ...]:
     assert records.path.exists()
     found = []
     for name in names:
-        asked = essence(known[name].settings(quick=False, seed=1))
+        settings = known[name].settings(quick=False, seed=1), known[name].former_settings()
+        asked = {essence(recipe) for recipe in settings if recipe is not None}
         full = records.of(name, quick=False)
         assert full, f"{paper} {name} has no full run: sordino reproduce {paper} --only {name} --docs docs"
-        current = [100 * r.accuracy for r in full if r.fingerprint == asked and r.accuracy is not None]
+        current = [100 * r.accuracy for r in full if r.fingerprint in asked and r.accuracy is not None]
         assert current, (
             f"the records of {name} are of other settings: sordino reproduce {paper} --only {name} --docs docs"
         )
