@@ -179,9 +179,8 @@ def _done_right(epsilon: float) -> Experiment:
         where="not in the paper", seeds=3, priority=1 if epsilon == 0.5 else 2,
         group="MNIST, epsilon of a record, features and label together", x=epsilon,
         axis="claimed epsilon of a record exchanged, all rounds, against the server",
-        formerly=("clients.budget.basis=proven",),
-        note="One release of each record, features and label together; its epsilon holds for real numbers. Run with "
-        "noise of 32-bit floats, whose last digits told which values were zero." if epsilon == 0.5 else "",
+        note="One release of each record, features and label together; its epsilon holds for real numbers."
+        if epsilon == 0.5 else "",
     )  # fmt: skip
 
 
