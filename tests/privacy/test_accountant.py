@@ -453,6 +453,7 @@ def test_a_delta_that_no_distribution_can_answer_gets_an_analytic_bound() -> Non
         mixed = compose([loss, Pure(0.1)], adjacency=ADD_REMOVE)
         assert 0 < mixed.epsilon(1e-12) < math.inf
         assert 0 <= mixed.delta(mixed.epsilon(1e-12) * 1.01) <= 1e-11
+    assert epsilon(PoissonGaussian(4e-10, 0.2345, 4_240_000), 0.7) < 1  # too wide a window at the best tilt
     tiny = compose([PoissonGaussian(0.01, 1.1, 1000)], adjacency=ADD_REMOVE)
     figures = [tiny.epsilon(at) for at in (1e-12, 1e-20, 1e-50, 1e-200, 1e-300)]
     assert figures == sorted(figures)

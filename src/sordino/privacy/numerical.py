@@ -38,6 +38,7 @@ _MOST_RELEASES = 10**9  #: more than this, and rounding has eaten the last digit
 _BINS = 2000  #: of the rough copies from which theta is chosen
 _TILTS = 1.3  #: ratio of neighbouring thetas
 _MOST_TILTS = 4  #: kept of one sum
+_MOST_TRIALS = 10  #: of thetas whose window may be too wide; every second is tried
 _LARGEST_EXPONENT = 500.0
 
 
@@ -120,7 +121,7 @@ def gaussian_steps(q: float, sigma: float, interval: float, *, exchanged: bool, 
 
 def _cells(q: float, sigma: float, interval: float, way: str, one: _Mixture, other: _Mixture, log_tail: float) -> Grid:
     reach = math.sqrt(-2 * log_tail) * sigma
-    top, bottom = 1 + reach, -1 - reach
+    top, bottom = max(mean for _, mean in one) + reach, min(mean for _, mean in one) - reach
     highest, lowest = _loss(q, sigma, way, top), _loss(q, sigma, way, bottom)
     k = np.arange(math.floor(lowest / interval), math.ceil(highest / interval) + 1, dtype=np.float64)
     ends = np.minimum(_place(q, sigma, way, k * interval), top)
@@ -220,7 +221,7 @@ class Sum:
         """An upper bound of delta at epsilon."""
         if epsilon >= self._largest:
             return min(1.0, self.lost)
-        tilt = self._tilt_at(self._best_for_epsilon(epsilon))
+        tilt = self._best(self._scores_for_epsilon(epsilon))
         return 1.0 if tilt is None else min(1.0, tilt.bound(epsilon) + self.lost)
 
     def epsilon(self, delta: float) -> float:
@@ -228,12 +229,12 @@ class Sum:
         left = (delta - self.lost) * (1 - 1e-15)
         if left <= 0:
             return math.inf
-        tilt = self._tilt_at(self._best_for_delta(left))
-        return max(0.0, self._largest if tilt is None else min(tilt.epsilon(left), self._largest))
+        tilt = self._best(self._scores_for_delta(left))
+        return math.inf if tilt is None else max(0.0, min(tilt.epsilon(left), self._largest))
 
     def reached(self, delta: float) -> float:
         """An epsilon >= 0 at which delta is surely not met yet; 0 where none is found."""
-        tilt = self._tilt_at(self._best_for_delta(delta))
+        tilt = self._best(self._scores_for_delta(delta))
         return 0.0 if tilt is None else tilt.reached(delta)
 
     def _tilt_at(self, number: int) -> _Tilt | None:
@@ -275,15 +276,20 @@ class Sum:
             total += count * special.logsumexp(self._thetas[:, None] * at + np.log(masses[kept]), axis=1)
         return total
 
-    def _best_for_epsilon(self, epsilon: float) -> int:
-        if self._releases == 1:
-            return 0
-        return int(np.argmin(self._rough + _log_peak(self._thetas) - self._thetas * epsilon))
+    def _scores_for_epsilon(self, epsilon: float) -> Floats:
+        """Logarithm of Chernoff's bound of delta at each theta."""
+        return self._rough + _log_peak(self._thetas) - self._thetas * epsilon
 
-    def _best_for_delta(self, delta: float) -> int:
-        if self._releases == 1:
-            return 0
-        return int(np.argmin((self._rough + _log_peak(self._thetas) - math.log(delta)) / self._thetas))
+    def _scores_for_delta(self, delta: float) -> Floats:
+        """Chernoff's bound of epsilon at each theta."""
+        return (self._rough + _log_peak(self._thetas) - math.log(delta)) / np.maximum(self._thetas, 1e-300)
+
+    def _best(self, scores: Floats) -> _Tilt | None:
+        """The tilt of the smallest score, or of one of the next where that is too wide to compute."""
+        for number in np.argsort(scores, kind="stable")[:_MOST_TRIALS:2].tolist():
+            if (tilt := self._tilt_at(number)) is not None:
+                return tilt
+        return None
 
 
 def _log_peak(theta: Floats) -> Floats:
