@@ -66,6 +66,7 @@ def rounded_within(values: Tensor, limit: int) -> tuple[Tensor, Tensor]:
             return whole, scale
         scale[long] = scale[long] * (limit / torch.sqrt(squares[long]) * (1 - 2.0 ** (attempt - ROUNDS)))
         whole[long] = torch.round(values[long] * scale[long].unsqueeze(1))
+    long = (whole * whole).sum(dim=1) > limit * limit
     whole[long] = torch.trunc(values[long] * scale[long].unsqueeze(1))
     whole[(whole * whole).sum(dim=1) > limit * limit] = 0
     return whole, scale

@@ -158,7 +158,7 @@ def grid_for(
 ) -> Grid:
     """As many grid steps to the clip as keep the noise at `noise_multiplier` times the sensitivity, or more."""
     largest = noise_multiplier * LARGEST_CLIP / math.sqrt(shares)  # where the noise would be more, it has fewer bits
-    noise = discrete_gaussian(max(1, min(resolution, math.floor(math.log2(max(2.0, largest))))))
+    noise = discrete_gaussian(max(1, min(resolution, math.frexp(max(2.0, largest))[1] - 1)))
     most = noise.slack(shares).sigma / noise_multiplier
     clip = math.floor(_clip_within(most, coarsening, values))
     if coarsening and clip > LARGEST_CLIP:

@@ -1,6 +1,8 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
+import { golden as web, stream as webStream } from "../golden.ts";
+import { discreteGaussian, exponentOf, gridFor, powerOfTwo } from "./discrete.ts";
 import { Keystream, PURPOSE } from "./keystream.ts";
 import { Gaussian, Laplace, RandomisedSign, TwoPoint, bitThreshold, laplaceReach } from "./mechanisms.ts";
 import { GeometricNoise } from "./noise.ts";
@@ -70,6 +72,38 @@ describe("the golden vectors of docs/bits.md", () => {
     expect([...(await mechanism.outputs(values, await stream(), golden.tensor))]).toEqual(row.output);
     expect(hex(await mechanism.randomise(values, await stream(), golden.tensor))).toBe(row.report_hex);
   });
+});
+
+describe("whole noise", () => {
+  test.each(web.whole_noise as any[])("of 2^$bits steps has Python's table, slack and draws", async (row: any) => {
+    const noise = discreteGaussian(row.bits);
+    const { levels, digit, offset, slack } = noise;
+    expect({ levels, digit, offset }).toEqual({ levels: row.levels, digit: row.digit, offset: row.offset });
+    expect(weightsHash(noise.table.weights)).toBe(row.sha256);
+    expect(slack.sigma).toBe(row.sigma);
+    for (const key of ["eta", "tau"] as const) expect(Math.abs(slack[key] / row[key] - 1)).toBeLessThan(1e-9);
+    const words = await (await webStream()).words(PURPOSE.noise, 0, 0, row.draws.length * noise.wordsPerValue);
+    expect(row.draws.map((_: number, i: number) => noise.draw(words, i * noise.wordsPerValue))).toEqual(row.draws);
+  });
+
+  test.each([
+    // multiplier, resolution, grid steps of a clip and bits of the noise: sordino.learning.private_sgd.grid_for
+    [0.8, 20, 1_310_719, 20], [2.6473, 20, 396_092, 20], [16.341, 20, 64_168, 20], [0.01, 20, 6_553_599, 16], [1, 4, 15, 4],
+    [0.125, 24, 8_388_607, 20],
+  ])("has a grid for the multiplier %d at 2^%d", (multiplier, resolution, clip, bits) => {
+    const grid = gridFor(multiplier, resolution);
+    expect([grid.clip, grid.noise.bits]).toEqual([clip, bits]);
+  });
+
+  test("has no grid where a record would have less than 8 steps", () => {
+    expect(() => gridFor(3, 4)).toThrow(/the least/);
+  });
+
+  test.each([[0, 0], [1, 1], [0.75, 0], [2 ** 31, 32], [2 ** -126, -125], [1 - 2 ** -53, 0], [2 ** 128 - 2 ** 104, 128]])(
+    "takes powers of two from the bits of %d", (value, exponent) => {
+      expect(exponentOf(value)).toBe(exponent);
+      expect(powerOfTwo(exponent)).toBe(2 ** exponent);
+    });
 });
 
 describe("what a mechanism refuses", () => {

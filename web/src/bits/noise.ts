@@ -154,7 +154,7 @@ export class GaussianNoise implements Noise {
       const base = sigma / Math.sqrt(squares);
       this.levels = levels;
       this.offset = Math.ceil((10.5 + distance) * base);
-      const { table, short } = gaussianTable(discreteGaussian(exactly(base), this.offset));
+      const { table, short } = gaussianTable(bell(rateOf(exactly(base)), this.offset));
       this.table = table;
       const z = 10 + distance;
       const rounding = (2 * (z ** 4 / 2880 + z ** 2 / 150 + 1)) / sigma ** 4;
@@ -192,12 +192,14 @@ function gaussianTable(shape: bigint[]): { table: AliasTable; short: number } {
   return { table: new AliasTable([...side.toReversed(), centre, ...side]), short: logRatio(ideal, centre) };
 }
 
-/** e^(-k^2 / (2 sigma^2)) for k = 0 .. reach in fixed point. */
-function discreteGaussian(sigma: Rational, reach: number): bigint[] {
+/** The rate of e^(-k^2 / (2 sigma^2)). */
+const rateOf = (sigma: Rational): Rational => divide(rational(1n, 2n), multiply(sigma, sigma));
+
+/** e^(-rate k^2) for k = 0 .. reach in fixed point. */
+export function bell(rate: Rational, reach: number): bigint[] {
   const bits = 256;
-  const square = multiply(sigma, sigma);
-  const decay = exponential(rational(-square.d, square.n), bits);
-  let step = exponential(rational(-square.d, 2n * square.n), bits);
+  const decay = exponential(rational(-2n * rate.n, rate.d), bits);
+  let step = exponential(rational(-rate.n, rate.d), bits);
   const shape = [1n << BigInt(bits)];
   for (let k = 0; k < reach; k += 1) {
     shape.push((shape[k]! * step) >> BigInt(bits));
@@ -215,7 +217,7 @@ function roundedGaussian(sigma: Rational, reach: number): bigint[] {
   const square = multiply(sigma, sigma);
   const inverse = roundHalfEven(square.d << bits, square.n);
   const tenSigma = Number(ceilDivide(10n * sigma.n, sigma.d));
-  const shape = discreteGaussian(sigma, Math.min(reach, tenSigma)).map((density, k) => {
+  const shape = bell(rateOf(sigma), Math.min(reach, tenSigma)).map((density, k) => {
     const slope = inverse * BigInt(k);
     let before = 0n; // He_(n-1)/sigma^(n-1)
     let here = 1n << bits; // He_n/sigma^n
@@ -242,7 +244,7 @@ function roundedGaussian(sigma: Rational, reach: number): bigint[] {
 export function normalThresholds(ratio: number, bins: number): number[] {
   const sigma = divide(rational(BigInt(2 * bins + 1), 2n), exactly(ratio));
   // A lattice of step 1/8 gives sqrt(2 pi) to e^(-2 pi^2 64): no series for pi is needed.
-  const lattice = discreteGaussian(rational(8n), 160);
+  const lattice = bell(rateOf(rational(8n)), 160);
   const root = rational(lattice.reduce((sum, each) => sum + 2n * each, -lattice[0]!), 8n << 256n);
   const total = multiply(multiply(sigma, root), rational(1n << 256n));
   let twice = 0n; // twice the area

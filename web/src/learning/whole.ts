@@ -1,0 +1,45 @@
+/** Vectors of whole numbers within a ball, value by value the same as Python's (docs/bits.md, "DP-SGD on whole numbers"). */
+
+/** 1.5 * 2^52: numbers of this size have steps of 1, so that adding it rounds */
+const WHOLE = 6755399441055744;
+/** attempts to round a vector so that it is not too long */
+const ATTEMPTS = 12;
+
+/** The nearest whole number, ties to even, for |x| <= 2^51. */
+export const rint = (x: number): number => x + WHOLE - WHOLE;
+
+/** The norm to scale a vector to before it is rounded, so that it rarely gets longer than `limit` by that. */
+export function aim(limit: number, width: number): number {
+  return Math.sqrt(Math.max(limit * limit - width / 12 - 2 * limit, (limit * limit) / 4));
+}
+
+/**
+ * Rounds `values * factor` into `whole`, with an L2 norm of at most `limit`, and gives back what it was scaled by for that.
+ * What is too long once rounded is shortened and rounded again, at last cut off towards zero, and 0 if even that is too
+ * long. Norms are compared in whole numbers.
+ */
+export function roundWithin(values: Float64Array, factor: number, limit: number, whole: Float64Array): number {
+  let squares = 0;
+  for (let i = 0; i < values.length; i += 1) {
+    const value = rint(values[i]! * factor);
+    whole[i] = value;
+    squares += value * value;
+  }
+  let scale = 1;
+  for (let attempt = 0; squares > limit * limit; attempt += 1) {
+    const cut = attempt === ATTEMPTS;
+    if (!cut) scale *= (limit / Math.sqrt(squares)) * (1 - 2 ** (attempt - ATTEMPTS));
+    squares = 0;
+    for (let i = 0; i < values.length; i += 1) {
+      const scaled = values[i]! * factor * scale;
+      const value = cut ? Math.trunc(scaled) : rint(scaled);
+      whole[i] = value;
+      squares += value * value;
+    }
+    if (cut && squares > limit * limit) {
+      whole.fill(0);
+      squares = 0;
+    }
+  }
+  return scale;
+}
