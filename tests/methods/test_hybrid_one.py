@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from sordino.learning.cohort import ClientData
-from sordino.methods.hybrid_one import HybridOne, NoisySums, WrappedTally
+from sordino.mechanisms import NoisySums
+from sordino.methods.hybrid_one import HybridOne, WrappedTally
 from sordino.methods.interface import Bench, Cohort
 from sordino.methods.upload import Sum
 from sordino.privacy.accountant import compose

@@ -16,8 +16,9 @@ Losses, failures, step counts and running statistics stay with the client: they 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ from torch.nn import functional
 from sordino.errors import InvalidInput
 from sordino.learning import draws, private_sgd
 from sordino.learning.draws import Draw
+from sordino.learning.linear_head import Rounded
 from sordino.learning.optimizers import Descent, Optimizer, check_count
 from sordino.learning.private_sgd import PrivateTraining, Records
 from sordino.learning.stacked import GPU, LOOP, Batch, Buffers, Execution, Loss, StackedModel
@@ -174,6 +176,7 @@ class CohortTrainer:
             self._device = torch.device("cuda", torch.cuda.current_device())
         self.execution = execution or (GPU if self._device.type == "cuda" else Execution())
         self._prepared: tuple[Loss, StackedModel] | None = None
+        self._rounded: tuple[weakref.ref[Tensor], int, Rounded] | None = None
 
     def train(
         self,
@@ -199,7 +202,8 @@ class CohortTrainer:
         by_size = np.argsort([len(client) for client in clients], kind="stable")
         for first in range(0, len(clients), stacked.execution.width):
             rows = by_size[first : first + stacked.execution.width]
-            _Chunk(stacked, rows, clients, randomness, result).train(training, first_step)
+            records = self._records(stacked, rows, clients, training)
+            _Chunk(stacked, records, randomness, result).train(training, first_step)
         return result
 
     def noisy_sums(
@@ -223,7 +227,7 @@ class CohortTrainer:
             start = _starting_parameters(stacked, parameters, len(own))
             for first in range(0, len(own), stacked.execution.width):
                 rows = np.arange(first, min(first + stacked.execution.width, len(own)))
-                records = _records(stacked, rows, own)
+                records = self._records(stacked, rows, own, training)
                 found = private_sgd.integer_sums(
                     stacked, training, start[rows], records, _Part(randomness, np.array(there)), 0
                 )
@@ -232,6 +236,30 @@ class CohortTrainer:
                 local.loss[where] = found.losses.cpu().numpy() / np.maximum(found.samples, 1)
                 local.clipped[where] = found.clipped.cpu().numpy() / np.maximum(found.samples, 1)
         return private_sgd.noisy_sums(training, sums, np.arange(len(clients)), randomness, 0), local
+
+    def _records(
+        self,
+        stacked: StackedModel,
+        rows: Rows,
+        clients: Sequence[ClientData],
+        training: LocalTraining | PrivateTraining,
+    ) -> Records:
+        """The records of some clients, one client's after another's.
+
+        A client by itself comes again with the same records: of a linear model, their whole vectors are kept.
+        """
+        own = [clients[k] for k in rows]
+        sizes = np.array([len(client) for client in own])
+        x, y = (_joined(parts, stacked.device) for parts in ([c.x for c in own], [c.y for c in own]))
+        records = Records(x, y, np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes, rows)
+        if len(clients) > 1 or not isinstance(training, PrivateTraining):
+            return records
+        head, clip = private_sgd.head_of(stacked, training), training.grid(stacked.size).clip
+        if head is None:
+            return records
+        if self._rounded is None or self._rounded[0]() is not own[0].x or self._rounded[1] != clip:
+            self._rounded = weakref.ref(own[0].x), clip, head.rounded(x, clip)
+        return replace(records, rounded=self._rounded[2])
 
     def _stacked(self, loss: Loss) -> StackedModel:
         """Prepared for this loss; another one takes its place."""
@@ -268,14 +296,12 @@ class _Chunk:
     def __init__(
         self,
         stacked: StackedModel,
-        rows: Rows,
-        clients: Sequence[ClientData],
+        records: Records,
         randomness: Randomness,
         result: CohortResult,
     ) -> None:
         self._stacked, self._randomness, self._result = stacked, randomness, result
-        self._records = _records(stacked, rows, clients)
-        sizes = self._records.sizes
+        self._records, rows, sizes = records, records.rows, records.sizes
         self._where = stacked.upload(rows)
         self._parameters = stacked.at_home(result.parameters[self._where])
         self._buffers = {name: value[self._where] for name, value in result.buffers.items()}
@@ -386,14 +412,6 @@ class _Chunk:
         local, rows = self._result.local, self._records.rows
         local.loss[rows] = self._loss.cpu().numpy() / np.maximum(self._seen, 1)
         local.failed[rows] = ~finite.cpu().numpy()
-
-
-def _records(stacked: StackedModel, rows: Rows, clients: Sequence[ClientData]) -> Records:
-    """The records of some clients, one client's after another's."""
-    own = [clients[k] for k in rows]
-    sizes = np.array([len(client) for client in own])
-    x, y = (_joined(parts, stacked.device) for parts in ([c.x for c in own], [c.y for c in own]))
-    return Records(x, y, np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes, rows)
 
 
 @dataclass(frozen=True)

@@ -217,4 +217,14 @@ def of(model: nn.Module, loss: Loss) -> LinearHead | None:
     return LinearHead(dense.in_features, dense.out_features, dense.bias is not None)
 
 
-__all__ = ["HeadSums", "LinearHead", "Rounded", "exponentials", "of", "residuals", "rounded_within", "split_clip"]
+__all__ = [
+    "HeadSums",
+    "LinearHead",
+    "Rounded",
+    "aim",
+    "exponentials",
+    "of",
+    "residuals",
+    "rounded_within",
+    "split_clip",
+]

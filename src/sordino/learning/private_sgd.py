@@ -25,7 +25,7 @@ from torch.nn import functional
 from sordino.errors import InvalidInput
 from sordino.learning import draws, linear_head
 from sordino.learning.draws import Draw
-from sordino.learning.linear_head import LinearHead, rounded_within
+from sordino.learning.linear_head import LinearHead, Rounded, aim, rounded_within
 from sordino.learning.optimizers import Descent, Optimizer, check_count, check_positive
 from sordino.learning.stacked import Batch, Loss, StackedModel
 from sordino.mechanisms.noise import FARTHEST, DiscreteGaussian, discrete_gaussian
@@ -126,7 +126,7 @@ class PrivateTraining:
             eta=eta,
             tau=tau,
         )
-        return replace(self, noise_multiplier=multiplier)
+        return replace(self, noise_multiplier=max(multiplier, 1 / FARTHEST))  # with less nothing could be stated
 
     def _slack(self, values: int, shares: int) -> tuple[float, float]:
         """(eta, tau) of one round: what the noise lacks of a Gaussian, and what coarsening risks."""
@@ -207,6 +207,7 @@ class Records:
     starts: NDArray[np.int64]
     sizes: NDArray[np.int64]
     rows: Rows
+    rounded: Rounded | None = None  #: all of them as whole vectors, where a single client of a linear model keeps these
 
 
 @dataclass(frozen=True)
@@ -229,7 +230,7 @@ def integer_rows(gradients: Tensor, clip: float, steps: int) -> tuple[Tensor, Te
     finite = torch.isfinite(norms)
     rows[~finite] = 0
     shortened = ~(norms <= clip)
-    scale = torch.where(shortened & finite, steps / norms, steps / clip)
+    scale = torch.where(shortened & finite, aim(steps, rows.shape[1]) / norms, steps / clip)
     return rounded_within(rows * scale.unsqueeze(1), steps)[0], shortened
 
 
@@ -253,8 +254,8 @@ def integer_sums(
     ]
     counts = np.array([len(sample) for sample in samples])
     clip = training.grid(stacked.size).clip
-    head = linear_head.of(stacked.model, training.loss)
-    if head is not None and head.size == stacked.size and records.y.dtype == torch.int64:
+    head = head_of(stacked, training)
+    if head is not None and records.y.dtype == torch.int64:
         return _linear_sums(head, training, parameters, records, samples, clip)
     device = stacked.device
     owners = stacked.upload(np.repeat(np.arange(len(samples)), counts))
@@ -273,6 +274,12 @@ def integer_sums(
             losses.index_add_(0, owner, loss.double())
             clipped.index_add_(0, owner, shortened.double())
     return IntegerSums(sums.long(), losses, counts, clipped)
+
+
+def head_of(stacked: StackedModel, training: PrivateTraining) -> LinearHead | None:
+    """The linear head that the whole model is, if it is one and all of it is trained."""
+    head = linear_head.of(stacked.model, training.loss)
+    return head if head is not None and head.size == stacked.size else None
 
 
 @contextmanager
@@ -302,9 +309,10 @@ def _linear_sums(
     for k, (sample, start) in enumerate(zip(samples, records.starts, strict=True)):
         if not len(sample):
             continue
-        index = torch.from_numpy(sample + start).to(device)
-        rounded = head.rounded(records.x[index], clip)
-        found = head.sums(parameters[k], rounded, records.y[index], training.clip, clip)
+        everyone = len(sample) == len(records.y)
+        index = slice(None) if everyone else torch.from_numpy(sample + start).to(device)
+        kept = head.rounded(records.x[index], clip) if records.rounded is None else records.rounded.rows(index)
+        found = head.sums(parameters[k], kept, records.y[index], training.clip, clip)
         sums[k], losses[k], clipped[k] = found.sums, found.loss, found.clipped
     return IntegerSums(sums, losses, np.array([len(sample) for sample in samples]), clipped)
 
@@ -373,5 +381,5 @@ def _masks(
 
 __all__ = [
     "RESOLUTION", "Grid", "IntegerSums", "PrivateTraining", "Records", "coarse_sensitivity", "coarsened",
-    "gradient_of", "grid_for", "integer_noise", "integer_rows", "integer_sums", "noise_alone", "noisy_sums",
+    "gradient_of", "grid_for", "head_of", "integer_noise", "integer_rows", "integer_sums", "noise_alone", "noisy_sums",
 ]  # fmt: skip

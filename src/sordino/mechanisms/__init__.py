@@ -8,7 +8,7 @@ from sordino.mechanisms.interface import Diagnostics, Mechanism, Randomized
 from sordino.mechanisms.label import RandomizedLabel
 from sordino.mechanisms.laplace import Laplace
 from sordino.mechanisms.piecewise import Piecewise
-from sordino.mechanisms.plain import ClipOnly, NoPrivacy
+from sordino.mechanisms.plain import ClipOnly, NoisySums, NoPrivacy
 from sordino.mechanisms.privunit import PrivUnitG
 from sordino.mechanisms.sign import RandomizedSign
 from sordino.mechanisms.two_point import TwoPoint
@@ -29,6 +29,7 @@ __all__ = [
     "Laplace",
     "Mechanism",
     "NoPrivacy",
+    "NoisySums",
     "Piecewise",
     "PrivUnitG",
     "Randomized",

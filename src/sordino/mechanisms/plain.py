@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms.domain import Box, L1Ball, L2Ball
@@ -19,7 +19,7 @@ from sordino.mechanisms.interface import (
     as_matrix,
     unproven,
 )
-from sordino.mechanisms.output import Output, RealOutput, decode_reals
+from sordino.mechanisms.output import IntegerOutput, Output, RealOutput, decode_integers, decode_reals
 from sordino.privacy.guarantee import Adjacency, Guarantee
 from sordino.randomness import Randomness
 
@@ -104,3 +104,44 @@ class ClipOnly(NoPrivacy):
 
     def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
         return unproven(adjacency, "values are clipped but no noise is added")
+
+
+class NoisySums(NoPrivacy):
+    """Whole numbers modulo 2^bits that are private already: a silo's noisy sum in grid steps of length `unit`."""
+
+    name: ClassVar[str] = "noisy sums"
+
+    def __init__(self, unit: float, bits: int, sigma: float) -> None:
+        self.unit, self.bits, self._sigma = unit, bits, sigma
+
+    def wrapped(self, whole: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Modulo 2^bits, around zero."""
+        half = 1 << (self.bits - 1)
+        return ((whole + half) & (2 * half - 1)) - half
+
+    def output(self, sums: NDArray[np.int64]) -> IntegerOutput:
+        """`[K, d]` sums as they leave."""
+        return IntegerOutput(self.wrapped(sums), *self._limits(len(sums)))
+
+    def _limits(self, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        half = 1 << (self.bits - 1)
+        return np.full(rows, -half), np.full(rows, half - 1)
+
+    def randomize(self, values: ArrayLike, randomness: Randomness | None = None, *, tensor: int = 0) -> Randomized:
+        w = as_matrix(values)
+        whole = np.rint(np.clip(w / self.unit, -(2.0**62), 2.0**62)).astype(np.int64)
+        return Randomized(self.output(whole), Diagnostics(np.zeros(len(w)), np.full(len(w), self._sigma * self.unit)))
+
+    def estimate(self, output: Output) -> Floats:
+        if not isinstance(output, IntegerOutput):
+            raise TypeError(f"noisy sums are whole numbers, not {type(output).__name__}")
+        return np.asarray(output.array, np.float64) * self.unit
+
+    def bias(self, values: ArrayLike) -> Float64s:
+        return np.zeros(as_matrix(values).shape)
+
+    def variance(self, values: ArrayLike) -> Float64s:
+        return np.full(as_matrix(values).shape, (self._sigma * self.unit) ** 2)
+
+    def decode(self, reports: Sequence[bytes], values: int) -> Output:
+        return decode_integers(reports, values, *self._limits(len(reports)))
