@@ -123,7 +123,7 @@ def influences(recipe: Recipe) -> tuple[list[Influence], int]:
             mean = in_sum(tally, counts, group)
         else:
             mean = on_mean(tally, counts, group, samples=(asked - 1) * each)
-        found.append(on_model(given, mean))
+        found.append(on_model(given, mean, recipe.training.optimizer.lr))
     return found, asked
 
 

@@ -117,9 +117,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "split": {"kind": "iid", "clients": 6},
         "method": {
             "name": "hybrid-one",
-            "honest": 4,
             "sampling_rate": 1.0,
-            "steps": 1,
             "noise_multiplier": 2.0,
             "channel": {"kind": "summed"},
         },

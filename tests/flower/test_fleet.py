@@ -151,7 +151,7 @@ def silos(name: str) -> Recipe:
 def hybrid_one(name: str) -> Recipe:
     """Four silos of DP-SGD, whose noises add up in secure sums."""
     tables = summed("silo-dp").to_dict()
-    tables["method"] |= {"name": name, "steps": 1, "honest": 2}
+    tables["method"] |= {"name": name, "steps": 1}
     tables["rounds"]["count"] = 1
     return Recipe.from_dict(tables)
 

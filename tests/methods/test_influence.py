@@ -200,12 +200,12 @@ def test_senseless_limits_are_refused(wrong):
 
 
 def test_hybrid_one_takes_no_clamp():
-    """Clamping cuts noise before it adds up, and the proof is about the sum of the noises."""
-    with pytest.raises(InvalidInput, match="noises"):
+    """Nobody sees a single report of a secure sum that could be clamped."""
+    with pytest.raises(InvalidInput, match="clamp"):
         built(
             {
                 "method": {
-                    "name": "hybrid-one", "noise_multiplier": 1.0, "steps": 1, "honest": 2, "clamp": 1.0,
+                    "name": "hybrid-one", "noise_multiplier": 1.0, "clamp": 1.0,
                     "channel": {"kind": "summed"},
                 },
                 "split.clients": 8,

@@ -42,6 +42,7 @@ from sordino.learning.cohort import ClientData
 from sordino.learning.optimizers import SGD
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.messages import Plan
+from sordino.methods.hybrid_one import HybridOne
 from sordino.methods.interface import Bench
 from sordino.methods.silo_dp import SiloDp
 from sordino.pace import device_for, workers_for
@@ -156,6 +157,7 @@ class Adversary:
         assert isinstance(method, SiloDp)
         self._flock, self._gradients, self._honest = flock, gradients, honest
         self._training: PrivateTraining = method.training
+        self._sums_are_sent = isinstance(method, HybridOne)
         self._silos = np.unique(flock.silos).tolist()
         own = [flock.of_silo(silo) for silo in self._silos] if honest is None else [np.arange(len(flock))]
         largest = max(map(len, own)) * gradients.size
@@ -202,7 +204,7 @@ class Adversary:
                     seen -= expected / points * self._gradients.sum(model, real)
                 if canaries is not None:
                     shares[torch.from_numpy(own)] += expected / points * self._gradients.each(model, canaries)
-        variance = len(uploads) * training.steps * training.noise_multiplier**2
+        variance = len(uploads) * training.steps * training.noise_multiplier**2 / training.shares
         ear.hear(shares, seen, variance)
 
     def _sums(self, upload: Tensor, round: int) -> Tensor:
@@ -211,6 +213,8 @@ class Adversary:
         For other optimisers than plain descent the noise tells the scale: it is all but all there is in an upload.
         """
         training, optimizer = self._training, self._training.optimizer
+        if self._sums_are_sent:
+            return upload * (training.expected_batch / training.clip)
         if isinstance(optimizer, SGD) and not optimizer.momentum:
             first = (round - 1) * training.steps
             rates = [optimizer.lr / (1 + optimizer.decay * (first + t)) for t in range(training.steps)]

@@ -19,6 +19,7 @@ from sordino.audits.uploads import curve
 from sordino.fleets.simulated import Population
 from sordino.learning.cohort import ClientData
 from sordino.learning.stacked import Execution
+from sordino.methods.hybrid_one import HybridOne
 from sordino.methods.interface import Bench, Cohort
 from sordino.methods.silo_dp import SiloDp
 from sordino.privacy.accountant import compose, epsilon
@@ -84,7 +85,8 @@ def _rounds(run: Finished, silo: int, made_up: ClientData) -> Sampler:
             draw = lambda own, numbers=numbers: Keystream.simulation(seed, numbers[: len(own)], int(world))  # noqa: E731
             bodies = method.report(plan, cohort, draw, bench).bodies
             seen = mechanism.estimate(mechanism.decode([body[skipped:] for body in bodies], upload.values))
-            found.append(-np.asarray(seen, np.float64) @ direction[0].double().numpy())
+            along = np.asarray(seen, np.float64) @ direction[0].double().numpy()
+            found.append(along if isinstance(method, HybridOne) else -along)
         return np.concatenate(found)
 
     return sample

@@ -77,7 +77,7 @@ class HybridOne(SiloDp):
         sizes = dict(zip(layout.names, layout.sizes, strict=True))
         before = torch.from_numpy(state.parameters.reshape(1, -1)).clone()
         descent = Descent(self.training.optimizer, before.clone(), sizes, first_step=state.round)
-        gradient = np.asarray(tally.mean() / self.training.expected_batch, np.float32)
+        gradient = tally.mean().astype(np.float32)
         descent.step(torch.from_numpy(gradient.reshape(1, -1)), 0)
         moved = self._server_lr * (descent.parameters - before)
         return state.after((before + moved)[0].numpy())
@@ -114,7 +114,7 @@ def build(setting: Setting) -> Built:
     silos = build_silos(setting)
     training = private_training(setting, honest_silos(given, setting.clients))
     grid = training.grid(setting.values)
-    unit = training.clip * 2**grid.coarsening / grid.clip
+    unit = training.clip * 2**grid.coarsening / grid.clip / training.expected_batch
     bits = modulus_bits(training, setting.values, given.selection.asked(setting.clients))
     mechanism = NoisySums(unit, bits, grid.noise.sigma)
     upload = Upload(_Same(mechanism), None, setting.values, clients=setting.clients, what=WHAT)

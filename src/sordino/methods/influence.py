@@ -71,8 +71,10 @@ def in_sum(tally: Tally, counts: Sequence[int], group: int) -> Influence:
     return replace(alone, share=min(1.0, alone.share * counts[group]))
 
 
-def on_model(given: Any, mean: Influence) -> Influence:
-    """The same on the model; `given` is a recipe's method."""
+def on_model(given: Any, mean: Influence, lr: float = 1.0) -> Influence:
+    """The same on the model; `given` is a recipe's method, `lr` the step along gradients where these are sent."""
+    if given.name == "hybrid-one":
+        return replace(mean, step=given.server_lr * lr)
     if given.name == "personalized":
         return replace(mean, step=math.inf, most=2.0) if given.sends == "signs" else mean
     if given.aggregation.kind == "sign":
