@@ -38,8 +38,8 @@ LARGEST_CLIP = 2**23  #: grid steps; the sums of 2^30 records are below 2^53
 SMALLEST_CLIP = 8
 
 BASIS = (
-    "DP-SGD on whole numbers: {steps} sums of per-record gradients of L2 norm at most {clip} grid steps{coarse}, each "
-    "over a fresh, secret Poisson sample of rate {q:g}, with discrete Gaussian noise of {sigma:g} steps{shares}"
+    "DP-SGD in whole numbers: {sums} of gradients, each record's at most {clip:,} grid steps long, {sample}{coarse}, plus "
+    "discrete Gaussian noise of 2^{bits} steps{shares}"
 )
 FAINT = (
     "the noise is below a sixteenth of what one record can add, which hides nothing worth stating: raise the noise "
@@ -142,10 +142,12 @@ class PrivateTraining:
         eta, tau = self._slack(values, shares)
         loss = PoissonGaussian(self.sampling_rate, slack.sigma / grid.sensitivity, self.steps, eta, tau)
         basis = BASIS.format(
-            steps=self.steps,
+            sums="one sum" if self.steps == 1 else f"{self.steps} sums",
             clip=grid.clip,
-            q=self.sampling_rate,
-            sigma=grid.noise.sigma,
+            sample="over all records"
+            if self.sampling_rate == 1
+            else f"over a fresh, secret Poisson sample of rate {self.sampling_rate:g}",
+            bits=grid.noise.bits,
             coarse=f", coarsened by {grid.coarsening} bits" if grid.coarsening else "",
             shares=f" from each of {shares} honest silos" if shares > 1 else "",
         )

@@ -22,7 +22,7 @@ from sordino.mechanisms.interface import Mechanism
 from sordino.mechanisms.label import RandomizedLabel
 from sordino.mechanisms.output import BitOutput, IntegerOutput, Output, RealOutput, integer_dtype
 from sordino.mechanisms.piecewise import Piecewise
-from sordino.mechanisms.plain import ClipOnly, NoPrivacy
+from sordino.mechanisms.plain import ClipOnly, NoisySums, NoPrivacy
 from sordino.mechanisms.privunit import PrivUnitG, longest
 from sordino.mechanisms.sign import RandomizedSign
 from sordino.mechanisms.two_point import TwoPoint
@@ -94,6 +94,10 @@ def _ends(mechanism: Mechanism, values: int, limit: float | None) -> tuple[tuple
                 np.broadcast_to(a, (values,)).astype(np.float64) for a in mechanism.domain.columns(slice(0, values))
             )
             return (_real(c - r), _real(c + r)), "values are clipped to the box"
+        case NoisySums():
+            half = 1 << (mechanism.bits - 1)
+            low, high = (mechanism.output(np.full((1, values), end)) for end in (-half, half - 1))
+            return (low, high), "whole numbers modulo a power of two"
         case NoPrivacy():
             far = np.full(values, _float32_within(float(np.finfo(np.float32).max) if limit is None else limit))
             words = "the range of float32: no bound in practice" if limit is None else "the server's own limit"
