@@ -241,7 +241,7 @@ def halve_noise(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_half_of_the_noise_of_dp_sgd_is_caught_by_canaries_in_one_run_and_by_many_rounds(folders, monkeypatch):
     """Proven is mu = 0.75: an epsilon of 3.15 at delta 1e-5. Half of the noise is mu = 1.5."""
-    asked = Asked(trials=1000, canaries=8000)
+    asked = Asked(trials=1000, canaries=16_000)
     honest = audit(folders("one step"), asked)
     assert [row.verdict for row in honest.rows] == [UNTESTED] * 3
     assert honest.rows[0].proven == pytest.approx(3.15, abs=0.01)

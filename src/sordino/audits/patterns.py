@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sordino.learning.cohort import ClientData
-from sordino.learning.private_sgd import PrivateTraining, integer_rows
+from sordino.learning.private_sgd import PrivateTraining, head_of, integer_rows
 from sordino.learning.stacked import Batch, Execution, StackedModel
 from sordino.methods.silo_dp import SiloDp
 from sordino.wiring import Federation
@@ -32,20 +32,28 @@ class Gradients:
         self._clip, self._width = training.clip, width
         self.size = self._stacked.size
         self._steps = training.grid(self.size).clip
+        self._head = head_of(self._stacked, training)
 
     def each(self, parameters: Tensor, records: ClientData) -> Tensor:
         """`[n, d]`."""
-        return torch.cat([self._clipped(rows).float() for rows, _ in self._raw(parameters, records)])
+        return torch.cat([rows.float() for rows in self._clipped(parameters, records)])
 
     def sum(self, parameters: Tensor, records: ClientData) -> Tensor:
         """`[d]`, over all records."""
         total = torch.zeros(self.size, dtype=torch.float64)
-        for rows, _ in self._raw(parameters, records):
-            total += self._clipped(rows).sum(dim=0)
+        for rows in self._clipped(parameters, records):
+            total += rows.sum(dim=0)
         return total.float()
 
-    def _clipped(self, rows: Tensor) -> Tensor:
-        return integer_rows(rows, self._clip, self._steps)[0] / self._steps
+    def _clipped(self, parameters: Tensor, records: ClientData) -> Iterator[Tensor]:
+        """What the program adds up, a few records at a time."""
+        if self._head is None or records.y.dtype != torch.int64:
+            for rows, _ in self._raw(parameters, records):
+                yield integer_rows(rows, self._clip, self._steps)[0] / self._steps
+            return
+        for start in range(0, len(records), self._width):
+            part = slice(start, start + self._width)
+            yield self._head.parts(parameters, records.x[part], records.y[part], self._clip, self._steps) / self._steps
 
     def norms(self, parameters: Tensor, records: ClientData) -> Tensor:
         """`[n]`, before clipping."""

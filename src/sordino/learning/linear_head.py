@@ -108,6 +108,14 @@ class LinearHead:
             clipped += shortened.sum()
         return HeadSums(self.flat(total).long(), loss, clipped)
 
+    def parts(self, parameters: Tensor, x: Tensor, y: Tensor, clip: float, steps: int) -> Tensor:
+        """What each record `x [n, ...]` adds to the sum, `[n, d]`: for those who look at single records."""
+        records = self.rounded(x, steps)
+        whole = records.whole.double()
+        found, _, _ = residuals(records, whole, self.weights(parameters), y, clip, split_clip(steps)[1])
+        outer = found[:, :, None] * whole[:, None, :]
+        return torch.cat([outer[:, :, : self.features].flatten(1), outer[:, :, self.features :].flatten(1)], dim=1)
+
     def weights(self, parameters: Tensor) -> Tensor:
         """The weights `[classes, features (+ 1)]` as whole numbers of 2^-16, what is not finite being 0."""
         count = self.features * self.classes

@@ -38,8 +38,8 @@ LARGEST_CLIP = 2**23  #: grid steps; the sums of 2^30 records are below 2^53
 SMALLEST_CLIP = 8
 
 BASIS = (
-    "DP-SGD in whole numbers: {sums} of gradients, each record's at most {clip:,} grid steps long, {sample}{coarse}, plus "
-    "discrete Gaussian noise of 2^{bits} steps{shares}"
+    "DP-SGD in whole numbers: {sums} of gradients, each record's at most {clip:,} grid steps long, {sample}{coarse}, "
+    "plus discrete Gaussian noise of 2^{bits} steps{shares}"
 )
 FAINT = (
     "the noise is below a sixteenth of what one record can add, which hides nothing worth stating: raise the noise "
