@@ -8,15 +8,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from sordino.audits import drawn
 from sordino.audits.asked import Asked
 from sordino.audits.finished import Finished
 from sordino.audits.whole import FILE, Audit, audit
+from sordino.checks.inspection import inspect_one, level
 from sordino.errors import InvalidInput
-from sordino.learning import linear_head, private_sgd
+from sordino.learning import draws, linear_head, private_sgd
 from sordino.mechanisms import Gaussian, TwoPoint
-from sordino.privacy.audit import CONSISTENT, REFUTED, UNTESTED, VIOLATED
+from sordino.mechanisms.output import BitOutput
+from sordino.privacy.audit import CONSISTENT, REFUTED, VIOLATED
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure, Release
 from sordino.privacy.statement import Audited, Statement
 from sordino.runs import run
@@ -243,7 +247,7 @@ def test_half_of_the_noise_of_dp_sgd_is_caught_by_canaries_in_one_run_and_by_man
     """Proven is mu = 0.75: an epsilon of 3.15 at delta 1e-5. Half of the noise is mu = 1.5."""
     asked = Asked(trials=1000, canaries=16_000)
     honest = audit(folders("one step"), asked)
-    assert [row.verdict for row in honest.rows] == [UNTESTED] * 3
+    assert [row.verdict for row in honest.rows] == [CONSISTENT] * 3
     assert honest.rows[0].proven == pytest.approx(3.15, abs=0.01)
     assert honest.rows[0].audited > 1.0
     halve_noise(monkeypatch)
@@ -252,6 +256,68 @@ def test_half_of_the_noise_of_dp_sgd_is_caught_by_canaries_in_one_run_and_by_man
     assert (uploads.verdict, rounds.verdict) == (VIOLATED, VIOLATED)
     assert uploads.audited > 1.5 * honest.rows[0].audited
     assert broken.violated
+
+
+def broken_training(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One function of DP-SGD does something else than it vouches for."""
+    noise, sample = private_sgd.integer_noise, draws.poisson_samples
+
+    def every_hundredth_bare(*arguments: Any) -> Any:
+        found = noise(*arguments)
+        found[:, ::100] = 0
+        return found
+
+    broken: dict[str, tuple[Any, str, Any]] = {
+        "noise x 0.9": (private_sgd, "integer_noise", lambda *given: (noise(*given) * 0.9).astype(np.int64)),
+        "1 % of coordinates bare": (private_sgd, "integer_noise", every_hundredth_bare),
+        "one noise for all steps": (
+            private_sgd, "integer_noise", lambda own, rows, stream, step, d: noise(own, rows, stream, 0, d)
+        ),
+        "sampling rate x 1.5": (
+            draws, "poisson_samples", lambda own, row, step, n, rate: sample(own, row, step, n, 1.5 * rate)
+        ),
+        "one sample for all steps": (
+            draws, "poisson_samples", lambda own, row, step, n, rate: sample(own, row, 0, n, rate)
+        ),
+    }  # fmt: skip
+    monkeypatch.setattr(*broken[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "check"),
+    [
+        ("noise x 0.9", "noise of all"),
+        ("1 % of coordinates bare", "noise by coordinate"),
+        ("one noise for all steps", "lags of rows"),
+        ("sampling rate x 1.5", "frequencies of all"),
+        ("one sample for all steps", "lags of rows"),
+    ],
+)
+def test_faults_of_a_runs_dp_sgd_are_caught_by_the_checks_of_its_own_training(folders, monkeypatch, name, check):
+    finished = Finished.open(folders("silo-dp"))
+    subjects = drawn.private_training(finished, finished.releases(0)[1])
+    broken_training(name, monkeypatch)
+    found = [inspect_one(one, 1, level(0)) for one in subjects]
+    assert check in {one.check for each in found for one in each.failed}
+
+
+class Leaky(TwoPoint):
+    """Every hundredth value is sent without noise."""
+
+    def randomize(self, values: Any, randomness: Any, *, tensor: int = 0) -> Any:
+        drawn = super().randomize(values, randomness, tensor=tensor)
+        bits = drawn.output.bits()
+        bits[:, ::100] = np.asarray(values)[:, ::100] > 0
+        return drawn._replace(output=BitOutput.pack(bits.astype(np.bool_)))
+
+
+def test_one_value_in_a_hundred_without_noise_is_a_violation_of_every_row(folders, monkeypatch):
+    weaken(monkeypatch, lambda honest: Leaky(honest.epsilon, honest.domain))
+    found = audit(folders("two-point"), QUICK)
+    assert found.violated
+    assert {row.verdict for row in found.rows} == {VIOLATED}
+    assert "frequencies by coordinate" in rows_of(found, "coordinate")[0].note
+    assert not found.to_json()["checks"][0]["passed"]
 
 
 def test_gradients_that_are_not_clipped_are_caught(folders, monkeypatch):

@@ -28,7 +28,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sordino.audits.asked import Asked, Finding, Found, answers
+from sordino.audits import drawn
+from sordino.audits.asked import Asked, Finding, Found, answers, checked
 from sordino.audits.finished import Finished, View
 from sordino.audits.one_record import question as one_record
 from sordino.audits.patterns import Gradients, made_up
@@ -289,7 +290,7 @@ def audit(run: Finished, asked: Asked) -> Found:
     """Canaries in the silos that lost most (or in the one asked for), for every onlooker whom DP-SGD protects from."""
     group = run.group_of(asked.client)
     silos = group.clients if asked.client is None else (asked.client,)
-    run.releases(silos[0])  # refuses silos that took no part
+    _, releases = run.releases(silos[0])  # refuses silos that took no part
     flock = Flock.of(run, silos, asked.canaries, asked.seed)
     stated = run.stated(group)
     views = [view for view in stated if view[1] is RECORD and view[0].kind in ("server", "summed")]
@@ -302,7 +303,8 @@ def audit(run: Finished, asked: Asked) -> Found:
     strongest = min(games, key=lambda game: game.proven)
     final = judge(_of_final_model(strongest, flock), played.by_final_model, flock.present, seed=asked.seed)
     question = one_record(run, silos[0], flock.records)
-    return Found(group, (*findings, Finding(final, None), *answers([question], asked)))
+    found = Found(group, (*findings, Finding(final, None), *answers([question], asked)))
+    return checked(found, [*drawn.private_training(run, releases), *drawn.channel(run)], asked)
 
 
 def _game(run: Finished, group: Group, view: View, flock: Flock) -> Game:

@@ -12,26 +12,35 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from sordino.audits.finished import Finished
-from sordino.checks import channels
+from sordino.checks import channels, training
 from sordino.checks.mechanisms import ends, inputs, keeps, law, numbers
 from sordino.checks.statistics import Draws
 from sordino.checks.subjects import Enumerated, Subject
 from sordino.errors import InvalidInput
+from sordino.fleets.simulated import Population
+from sordino.learning.cohort import ClientData
+from sordino.learning.stacked import Execution
 from sordino.mechanisms import BitString, Mechanism
 from sordino.mechanisms.output import BitOutput
+from sordino.methods.central_dp import CentralDp
 from sordino.methods.fedavg import FedAvg
+from sordino.methods.interface import Bench, Cohort
 from sordino.methods.ldpfl import Ldpfl
 from sordino.methods.randomised_records import RECORDS, randomizer
+from sordino.methods.silo_dp import SiloDp
 from sordino.methods.upload import Upload
-from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Infinite, Release
+from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Infinite, PoissonGaussian, Release
 from sordino.randomness import Keystream
 
 VALUES = 2**21  #: values drawn, at most
 ROWS = 6_000  #: clients times rounds, at most
 FEWEST = 100
+SILOS, RECORDS_EACH, TRAINED_ROWS = 20, 32, 2_000  #: of private training: silos, their records, rounds times steps
+COINS = 400  #: rounds in which coins are tossed
 
 
 def rows_for(values: int) -> int:
@@ -100,7 +109,7 @@ def _uploads(own: Upload, clients: NDArray[np.intp], mechanism: Mechanism, shape
         bodies = own.send(who, np.broadcast_to(x, (len(who), d)), draw, [1] * len(who)).bodies
         lengths |= {len(body) for body in bodies}
         found.append(numbers(mechanism.decode([body[skipped:] for body in bodies], d)))
-    return Draws(np.concatenate(found), law(mechanism, x), frozenset(lengths))
+    return Draws(np.concatenate(found), law(mechanism, x), frozenset(lengths), (len(clients),))
 
 
 def _randomness(seed: int, round: int, clients: Sequence[int]) -> Keystream:
@@ -135,4 +144,80 @@ def records(run: Finished, client: int) -> list[Subject]:
     return [Subject(f"{mechanism.name}: randomised records of client {client}", shape, draw)]
 
 
-__all__ = ["channel", "records", "upload"]
+# --- private training -------------------------------------------------------------------------------------------------
+
+
+def private_training(run: Finished, releases: Sequence[Release]) -> list[Subject]:
+    """The noise, samples and sums of the run's own rounds, in silos that hold a few records."""
+    method = run.federation.method
+    assert isinstance(method, SiloDp)
+    own, d = method.training, run.federation.upload.values
+    stated = {(g.adversary.kind, g.adjacency): g for release in releases for g in release.guarantees}
+    alone = stated["server", Adjacency.RECORD_ADD_REMOVE]
+    if not isinstance(alone.loss, PoissonGaussian):
+        return []
+    silos = _some_records(run)
+    rows = min(rows_for(d), TRAINED_ROWS)
+    rounds = -(-rows // (len(silos) * own.steps))
+    train, apart = (partial(_round, run, bench) for bench in (Bench(), Bench(Execution(1))))
+    found = training.subjects("DP-SGD", own, d, alone, silos, rounds, train, apart)
+    if own.shares > 1 and (together := stated.get(("summed", Adjacency.RECORD_ADD_REMOVE))) is not None:
+        found.append(training.shared(own, d, own.shares, max(FEWEST, rows // own.shares), together))
+    return found
+
+
+def _some_records(run: Finished) -> list[ClientData]:
+    """Silos of the auditor's own, with equally many of the run's records each."""
+    dataset, count = run.federation.dataset, min(run.clients, SILOS)
+    parts = np.arange(count * RECORDS_EACH).reshape(count, -1) % len(dataset.train)
+    population = Population(dataset.train, list(parts), dataset.normalisation)
+    found = (population.data(silo, torch.device("cpu")) for silo in range(count))
+    return [data for data in found if data is not None]
+
+
+def _round(run: Finished, bench: Bench, silos: Sequence[ClientData], seed: int, round: int) -> None:
+    """The run's own round, all of these silos together."""
+    method = run.federation.method
+    assert isinstance(method, SiloDp)
+    plan = method.plan(replace(method.init(), round=round - 1), run.recipe.name)
+    n = len(silos)
+    cohort = Cohort(tuple(range(n)), tuple(silos), ({},) * n, tuple(map(len, silos)))
+    method.report(plan, cohort, partial(_randomness, seed, round), bench)
+
+
+# --- a trusted server -------------------------------------------------------------------------------------------------
+
+
+def trusted_server(run: Finished, releases: Sequence[Release]) -> list[Subject]:
+    """The noise of a trusted server's rounds, and the coins of its clients."""
+    method = run.federation.method
+    assert isinstance(method, CentralDp)
+    own, d = method._noise, run.federation.upload.values
+    losses = [g.loss for release in releases for g in release.guarantees if isinstance(g.loss, PoissonGaussian)]
+    if own.clip is None:
+        return []
+    grid, clip, rows = own.grid(d), own.clip, rows_for(d)
+    plan = method.plan(method.init(), run.recipe.name)
+
+    def noise(seed: int) -> Draws:
+        """Rounds in which nobody takes part: the mean is the noise, and a whole number of steps again."""
+        first = seed % 1000 * 10**6
+        means = [method.tally(replace(plan, round=1 + first + row)).mean() for row in range(rows)]
+        steps = np.rint(np.stack(means) * (own.expected * grid.clip / clip)).astype(np.int64)
+        return Draws(steps, training.noise_law(grid.noise, d))
+
+    def coins(seed: int) -> Draws:
+        n, bench = run.clients, Bench()
+        idle = Cohort(tuple(range(n)), (None,) * n, ({},) * n, (0,) * n)
+        rounds = (method.report(plan, idle, partial(_randomness, seed, round), bench) for round in range(1, COINS + 1))
+        there = np.array([[bool(body) for body in found.bodies] for found in rounds], np.uint8)
+        return Draws(there, training.sample_law(own.rate, n))
+
+    exact = tuple(partial(training.holds, grid, own.rate, 1, loss) for loss in losses)
+    found = [Subject("central DP, noise", (rows, d), noise, exact)]
+    if own.rate < 1:
+        found.append(Subject("central DP, coins", (COINS, run.clients), coins))
+    return found
+
+
+__all__ = ["channel", "private_training", "records", "trusted_server", "upload"]

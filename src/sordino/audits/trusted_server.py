@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from sordino.audits.asked import Asked, Found, Question, answers
+from sordino.audits import drawn
+from sordino.audits.asked import Asked, Found, Question, answers, checked
 from sordino.audits.finished import Finished, figures, once
 from sordino.audits.uploads import curve
 from sordino.methods.central_dp import CentralDp
@@ -59,7 +60,8 @@ def audit(run: Finished, asked: Asked) -> Found:
         most_trials=min(MOST, max(1000, VALUES // d)),
         curve=curve(compose([loss], adjacency=Adjacency.CLIENT), proven.proven),
     )
-    return Found(group, answers([Question(case, VIEW)], asked), tuple(left_out))
+    found = Found(group, answers([Question(case, VIEW)], asked), tuple(left_out))
+    return checked(found, drawn.trusted_server(run, releases), asked)
 
 
 def _models(run: Finished, client: int, round: int, clip: float) -> Sampler:

@@ -1,13 +1,14 @@
-"""Everything that can be checked by name: mechanisms, channels, keys."""
+"""Everything that can be checked by name: mechanisms, private training, keys, channels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from sordino.checks import channels, mechanisms
+from sordino.checks import channels, mechanisms, training
 from sordino.checks.subjects import Subject
 
 PROGRAMS: dict[str, Callable[[], list[Subject]]] = {
+    "dp-sgd": training.dp_sgd,
     "keys": mechanisms.fresh_keys,
     "secure-sum": channels.secure_sum,
     "shuffler": channels.shuffler,

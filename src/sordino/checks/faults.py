@@ -7,7 +7,7 @@ other: the checks do not know that it is broken.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,12 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 from sordino.channels import secagg
 from sordino.channels.secagg import Client
 from sordino.channels.shuffle import Granularity, Shuffled
-from sordino.checks import channels, mechanisms
+from sordino.checks import channels, mechanisms, training
 from sordino.checks.inspection import Inspected, inspect_one, level
 from sordino.checks.laws import Atoms, Whole
 from sordino.checks.mechanisms import DEEP, WIDE, fresh_keys, simulation, subject
 from sordino.checks.statistics import Look
 from sordino.checks.subjects import Subject
+from sordino.learning import draws, private_sgd
+from sordino.learning.linear_head import LinearHead
 from sordino.mechanisms import (
     BitRandomizer,
     BitString,
@@ -41,6 +43,8 @@ from sordino.privacy import accountant
 from sordino.randomness import Keystream, Randomness, Rows, Words
 
 Int64s = NDArray[np.int64]
+TRAINED_ROUNDS = 5  #: of broken training
+
 Change = Callable[[Int64s], Int64s]  #: noise `[n, d]` -> what is added in its place
 
 
@@ -330,6 +334,67 @@ def _same_words(seed: int, clients: Int64s, round: int) -> Randomness:
     return Repeated()
 
 
+# --- broken training --------------------------------------------------------------------------------------------------
+
+
+def _while_replaced(found: Sequence[Subject], module: Any, name: str, broken: Callable[..., Any]) -> list[Subject]:
+    """The same subjects, one function of the program exchanged while they are drawn and enumerated."""
+
+    def inside(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            with training.replaced(module, name, broken):
+                return function(*arguments)
+
+        return call
+
+    return [replace(one, draw=inside(one.draw), enumerated=tuple(map(inside, one.enumerated))) for one in found]
+
+
+def _dp_sgd(module: Any, name: str, broken: Callable[..., Any]) -> list[Subject]:
+    return _while_replaced(training.dp_sgd(TRAINED_ROUNDS)[:2], module, name, broken)
+
+
+def _noise_of_training(change: Change) -> list[Subject]:
+    honest = private_sgd.integer_noise
+    return _dp_sgd(private_sgd, "integer_noise", lambda *arguments: change(honest(*arguments)))
+
+
+def _one_noise() -> list[Subject]:
+    honest = private_sgd.integer_noise
+    return _dp_sgd(private_sgd, "integer_noise", lambda t, rows, own, step, d: honest(t, rows, own, 0, d))
+
+
+def _more_often() -> list[Subject]:
+    honest = draws.poisson_samples
+    return _dp_sgd(draws, "poisson_samples", lambda own, row, step, n, rate: honest(own, row, step, n, 1.5 * rate))
+
+
+def _one_sample() -> list[Subject]:
+    honest = draws.poisson_samples
+    return _dp_sgd(draws, "poisson_samples", lambda own, row, step, n, rate: honest(own, row, 0, n, rate))
+
+
+def _ten_clips() -> list[Subject]:
+    honest = LinearHead.sums
+    broken = lambda *arguments: replace(found := honest(*arguments), sums=10 * found.sums)  # noqa: E731
+    return _dp_sgd(LinearHead, "sums", broken)
+
+
+def _influenced() -> list[Subject]:
+    """Sums in short floats: what a record adds then depends on all others."""
+    honest = LinearHead.sums
+    broken = lambda *arguments: replace(found := honest(*arguments), sums=found.sums.bfloat16().long())  # noqa: E731
+    return _dp_sgd(LinearHead, "sums", broken)
+
+
+def _small_shares() -> list[Subject]:
+    """Every silo adds 1/h of the noise where 1/sqrt(h) is due."""
+    honest = private_sgd.integer_noise
+    less = 1 / np.sqrt(training.SHARES)
+    broken = lambda *arguments: _scaled(less)(honest(*arguments))  # noqa: E731
+    return _while_replaced(training.dp_sgd()[2:], private_sgd, "integer_noise", broken)
+
+
 # --- broken channels --------------------------------------------------------------------------------------------------
 
 
@@ -398,6 +463,14 @@ FAULTS: tuple[Fault, ...] = (
     Fault("reused noise: the same in two rounds", "gaussian", lambda: _streams(_one_round)),
     Fault("half of the values with the other half's words", "gaussian", lambda: _streams(_same_words)),
     Fault("seeded noise in place of fresh keys", "gaussian", lambda: fresh_keys(_seeded)),
+    Fault("DP-SGD: noise x 0.9", "training", lambda: _noise_of_training(_scaled(0.9))),
+    Fault("DP-SGD: 1 % of coordinates bare", "training", lambda: _noise_of_training(_bare(slice(None, None, 100)))),
+    Fault("DP-SGD: one noise for all steps", "training", _one_noise),
+    Fault("DP-SGD: sampling rate x 1.5", "training", _more_often),
+    Fault("DP-SGD: one sample for all steps", "training", _one_sample),
+    Fault("DP-SGD: missing clip", "training", _ten_clips),
+    Fault("DP-SGD: sums rounded as floats", "training", _influenced),
+    Fault("share of the noise 1/h for 1/sqrt(h)", "training", _small_shares),
     Fault("no pairwise masks", "secure sum", lambda: channels.secure_sum(NoPairs)),
     Fault("self-mask missing", "secure sum", lambda: channels.secure_sum(NoSelfMask)),
     Fault("shuffler off: order kept", "shuffler", lambda: channels.shuffler(_unmixed)),

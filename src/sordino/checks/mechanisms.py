@@ -310,7 +310,7 @@ def _draw(mechanism: Randomizer, honest: Mechanism, shape: tuple[int, int], stre
         sent = mechanism.encode(mechanism.randomize(values, streams(seed, np.arange(rows), round)).output)
         lengths |= {len(report) for report in sent}
         outputs.append(numbers(mechanism.decode(sent, d)) if len(lengths) == 1 else np.zeros((rows, d)))
-    return Draws(np.concatenate(outputs), law(honest, x), frozenset(lengths))
+    return Draws(np.concatenate(outputs), law(honest, x), frozenset(lengths), (n - n // 2,))
 
 
 def numbers(output: Output) -> NDArray[Any]:

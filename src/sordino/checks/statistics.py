@@ -43,6 +43,7 @@ class Draws:
     outputs: Outputs
     law: Law
     lengths: frozenset[int] = frozenset()  #: of encoded reports, in bytes
+    strides: tuple[int, ...] = ()  #: how many rows on the next client, round or step is
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def look(draws: Draws, seed: int, level: float) -> Iterator[Look]:
     yield from _together(z, squares, draws.law.direction(), level)
     yield from row_pairs(z, level)
     yield from column_pairs(z, level)
-    yield from _lags(z, level)
+    yield from _lags(z, draws.strides, level)
     yield sums_of_rows(z, rng, level)
 
 
@@ -127,7 +128,6 @@ def atoms(draws: Draws, level: float) -> Iterator[Look]:
     yield Look("frequencies by coordinate", p, sees, f"output {value} of coordinate {column}")
     distinct = np.unique(probabilities.round(9))
     found = [_alike(counts, n, probabilities, each) for each in distinct] if distinct.size <= ALIKE else []
-    found = [one for one in found if one[1] < 1 - 1e-9]
     if found:
         p, each, _ = min(found)
         seen = min(_rate_seen(trials, each, level / len(found)) / each for _, each, trials in found)
@@ -140,6 +140,8 @@ def _alike(counts: NDArray[np.int64], n: int, probabilities: Float64s, each: flo
     here = np.abs(probabilities - each) < 1e-9
     several = here.sum(axis=0)
     columns = several == several.max()
+    if several.max() == len(here):  # all are equally likely: how often the last one came
+        here[:-1] = False
     total, trials = int((counts * here)[:, columns].sum()), n * int(columns.sum())
     rate = float((probabilities * here)[:, columns].sum() / columns.sum())
     return _binomials(np.array([total]), trials, np.array([min(rate, 1.0)]))[0], rate, trials
@@ -219,7 +221,7 @@ def column_pairs(z: Float64s, level: float) -> Iterator[Look]:
         yield Look("pairs of coordinates", p, sees, f"coordinates {where[0]} and {where[1]}")
 
 
-def _lags(z: Float64s, level: float) -> Iterator[Look]:
+def _lags(z: Float64s, strides: tuple[int, ...], level: float) -> Iterator[Look]:
     """Every value against the one some places on: along rows and along columns, all together.
 
     Blocks of `lag` values are paired with the next block, so that no value is in two products: the sum of products over
@@ -228,23 +230,23 @@ def _lags(z: Float64s, level: float) -> Iterator[Look]:
     for axis, name in ((1, "coordinates"), (0, "rows")):
         if z.shape[axis] < 2:
             continue
-        worst, looks = (1.0, ""), 0
-        lag, fewest = 1, z.size
-        while 2 * lag <= z.shape[axis]:
+        worst, looks, fewest = (1.0, ""), 0, z.size
+        powers = {2**k for k in range(z.shape[axis].bit_length())}
+        for lag in sorted(powers | set(strides)) if axis == 0 else sorted(powers):
             for offset in (0, lag):
                 t, count = _lagged(z if axis == 1 else z.T, lag, offset)
-                looks, fewest = looks + 1, min(fewest, count)
+                looks, fewest = looks + (count > 0), min(fewest, count or fewest)
                 worst = min(worst, (2 * float(special.ndtr(-abs(t))), f"{lag} {name} on"))
-            lag *= 2
         share = (_far(level / max(1, looks)) + POWER) / math.sqrt(fewest)
         sees = f"values that share {share:.2g} of their noise with those some {name} on"
-        yield Look(f"lags of {name}", min(1.0, worst[0] * looks), sees, worst[1])
+        if share < 1:
+            yield Look(f"lags of {name}", min(1.0, worst[0] * looks), sees, worst[1])
 
 
 def _lagged(z: Float64s, lag: int, offset: int) -> tuple[float, int]:
     blocks = (z.shape[1] - offset) // (2 * lag)
     if not blocks:
-        return 0.0, z.size
+        return 0.0, 0
     paired = z[:, offset : offset + 2 * lag * blocks].reshape(len(z), blocks, 2, lag)
     first, second = paired[:, :, 0], paired[:, :, 1]
     length = math.sqrt(float(np.einsum("ijk,ijk->", second, second)))
