@@ -210,7 +210,7 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=HIDDEN, help="width of the model, which decides a report's size")
     parser.add_argument("--limit", type=float, default=480.0, help="seconds, after which it gives up")
     parser.add_argument("--choices", metavar="RECIPE", help="measure a recipe's stronger choices instead")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=20)
     given = parser.parse_args()
     found: Any = (
         choices(given.choices, given.seeds)

@@ -1,6 +1,6 @@
 /** The random decisions of local training, each from the page's own keystream (as sordino.learning.draws has them). */
 import { PURPOSE, type Words } from "../bits/keystream.ts";
-import { normalQuantile } from "../bits/normal.ts";
+import type { Noise } from "../bits/noise.ts";
 
 /** What a stream of training is used for: the tensor field of its counter block. */
 const DRAW = { order: 0, sample: 1, noise: 2, portions: 16 } as const;
@@ -30,13 +30,8 @@ export async function poissonSample(words: Words, step: number, records: number,
   return Array.from({ length: records }, (_, i) => i).filter((i) => drawn[i]! < threshold);
 }
 
-/** Standard normal values by inversion of 52-bit uniform numbers. */
-export async function normals(words: Words, step: number, count: number): Promise<Float64Array> {
-  const lanes = await draw(words, DRAW.noise, step, 2 * count);
-  const values = new Float64Array(count);
-  for (let i = 0; i < count; i += 1) {
-    const bits = lanes[2 * i + 1]! * 2 ** 20 + (lanes[2 * i]! >>> 12);
-    values[i] = normalQuantile((bits + 0.5) * 2 ** -52);
-  }
-  return values;
+/** Whole-number noise for each of `count` values. */
+export async function wholeNoise(words: Words, step: number, count: number, noise: Noise): Promise<Float64Array> {
+  const lanes = await draw(words, DRAW.noise, step, noise.wordsPerValue * count);
+  return Float64Array.from({ length: count }, (_, i) => noise.draw(lanes, i * noise.wordsPerValue));
 }

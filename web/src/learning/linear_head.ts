@@ -61,13 +61,9 @@ export class LinearHead {
   }
 
   /** The linear head that a task's model is, if it is one: a single dense layer, flattened before, under cross-entropy. */
-  static of({ model, input, loss }: Pick<Task, "model" | "input" | "loss">, clip: number, steps: number): LinearHead | null {
-    const [dense, ...others] = model.layers.filter(({ kind }) => kind !== "flatten");
-    if (loss !== "cross-entropy" || dense?.kind !== "dense" || others.length || dense.inputs >= MOST_FEATURES) return null;
-    const [weight, bias, ...rest] = model.parameters;
-    const fits = weight?.name === `${dense.name}.weight` && weight.size === dense.inputs * dense.outputs;
-    if (!fits || bias?.name !== `${dense.name}.bias` || bias.size !== dense.outputs || rest.length) return null;
-    return new LinearHead(input.shape, dense.inputs, dense.outputs, clip, steps);
+  static of(task: Task, clip: number, steps: number): LinearHead | null {
+    const dense = denseAlone(task);
+    return dense && new LinearHead(task.input.shape, dense.inputs, dense.outputs, clip, steps);
   }
 
   /** Weights `[classes, inputs + 1]` as whole numbers of 2^-16, the bias last; what is not finite is 0. */
@@ -170,6 +166,15 @@ export class LinearHead {
     for (let k = 0; k < this.classes; k += 1) likely[k]! /= sum;
     return likely;
   }
+}
+
+/** The only layer of a linear softmax model; null where a model is another. */
+export function denseAlone({ model, loss }: Task): { inputs: number; outputs: number } | null {
+  const [dense, ...others] = model.layers.filter(({ kind }) => kind !== "flatten");
+  if (loss !== "cross-entropy" || dense?.kind !== "dense" || others.length || dense.inputs >= MOST_FEATURES) return null;
+  const [weight, bias, ...rest] = model.parameters;
+  const fits = weight?.name === `${dense.name}.weight` && weight.size === dense.inputs * dense.outputs;
+  return fits && bias?.name === `${dense.name}.bias` && bias.size === dense.outputs && !rest.length ? dense : null;
 }
 
 function wholeWeight(weight: number): number {

@@ -8,8 +8,6 @@ export interface Multiplier {
   multiply(a: Float32Array, b: Float32Array, m: number, k: number, n: number): Promise<Float32Array>;
   /** the transpose of a [m, k] times b [m, n]: a result [k, n] */
   multiplyTransposed(a: Float32Array, b: Float32Array, m: number, k: number, n: number): Promise<Float32Array>;
-  /** the same for each of `count` pairs of matrices: results [count, k, n] */
-  multiplyEach(a: Float32Array, b: Float32Array, count: number, m: number, k: number, n: number): Promise<Float32Array>;
 }
 
 /** For small products, where a call into wasm costs more than the product, and where there is no wasm. */
@@ -34,30 +32,17 @@ export class ScriptMultiplier implements Multiplier {
   }
 
   async multiplyTransposed(a: Float32Array, b: Float32Array, m: number, k: number, n: number): Promise<Float32Array> {
-    return transposedProduct(a, b, m, k, n, 0, 0);
-  }
-
-  async multiplyEach(a: Float32Array, b: Float32Array, count: number, m: number, k: number, n: number): Promise<Float32Array> {
-    const result = new Float32Array(count * k * n);
-    for (let i = 0; i < count; i += 1) result.set(transposedProduct(a, b, m, k, n, i * m * k, i * m * n), i * k * n);
-    return result;
-  }
-}
-
-function transposedProduct(
-  a: Float32Array, b: Float32Array, m: number, k: number, n: number, firstOfA: number, firstOfB: number,
-): Float32Array {
-  const sums = new Float64Array(k * n);
-  for (let i = 0; i < m; i += 1) {
-    const from = firstOfB + i * n;
-    for (let t = 0; t < k; t += 1) {
-      const factor = a[firstOfA + i * k + t]!;
-      if (factor === 0) continue;
-      const at = t * n;
-      for (let j = 0; j < n; j += 1) sums[at + j]! += factor * b[from + j]!;
+    const sums = new Float64Array(k * n);
+    for (let i = 0; i < m; i += 1) {
+      for (let t = 0; t < k; t += 1) {
+        const factor = a[i * k + t]!;
+        if (factor === 0) continue;
+        const at = t * n;
+        for (let j = 0; j < n; j += 1) sums[at + j]! += factor * b[i * n + j]!;
+      }
     }
+    return Float32Array.from(sums);
   }
-  return Float32Array.from(sums);
 }
 
 /** multiplications below which plain script is faster than a call of a kernel */
@@ -75,21 +60,18 @@ export class JaxMultiplier implements Multiplier {
   readonly #script = new ScriptMultiplier();
   readonly #plain: Product;
   readonly #transposed: Product;
-  readonly #each: Product;
 
   private constructor(jax: Jax, readonly device: "wasm" | "webgpu", readonly threads: number) {
     const { numpy: np, jit } = jax;
     this.#jax = jax;
     this.#plain = jit((a, b) => np.matmul(a, b)) as Product;
     this.#transposed = jit((a, b) => np.matmul(np.transpose(a), b)) as Product;
-    this.#each = jit((a, b) => np.matmul(np.swapaxes(a, 1, 2), b)) as Product;
   }
 
   /** Null where the device is not to be had, or computes something else than plain script does. */
-  static async open(device: "wasm" | "webgpu"): Promise<JaxMultiplier | null> {
+  static async open(device: "wasm" | "webgpu", threads = device === "wasm" ? wasmThreads() : 1): Promise<JaxMultiplier | null> {
     const jax = await import("@jax-js/jax");
     if (!(await jax.init(device)).includes(device)) return null;
-    const threads = device === "wasm" ? wasmThreads() : 1;
     const found = new JaxMultiplier(jax, device, threads);
     if (await found.#isRight()) return found;
     // Where threads are forbidden (by a policy, say), a product made by them is silently not made at all.
@@ -105,11 +87,6 @@ export class JaxMultiplier implements Multiplier {
   async multiplyTransposed(a: Float32Array, b: Float32Array, m: number, k: number, n: number): Promise<Float32Array> {
     if (m * k * n < SMALL) return this.#script.multiplyTransposed(a, b, m, k, n);
     return this.#run(this.#transposed, a, [m, k], b, [m, n], m * k * n);
-  }
-
-  async multiplyEach(a: Float32Array, b: Float32Array, count: number, m: number, k: number, n: number): Promise<Float32Array> {
-    if (count * m * k * n < SMALL) return this.#script.multiplyEach(a, b, count, m, k, n);
-    return this.#run(this.#each, a, [count, m, k], b, [count, m, n], count * m * k * n);
   }
 
   async #run(product: Product, a: Float32Array, shapeOfA: number[], b: Float32Array, shapeOfB: number[], work: number): Promise<Float32Array> {

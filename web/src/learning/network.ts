@@ -1,10 +1,8 @@
 /**
- * Networks from a task's layers: scores, gradients, and sums of clipped per-record gradients.
+ * Networks from a task's layers: scores and gradients.
  *
  * Records are kept channels last, with channels padded to a multiple of 4 by zeros; convolutions are im2col and a product
- * of matrices. Gradients of single records are never built for dense layers: record i's is the outer product of its input
- * a_i and its error d_i, so its norm is |a_i| |d_i| and a weighted sum of all is one product of matrices. For
- * convolutions they are built, being small.
+ * of matrices.
  */
 import type { Layer, Model, Task } from "../wire/task.ts";
 import type { Multiplier } from "./multiply.ts";
@@ -64,17 +62,6 @@ export interface Gradient {
   loss: number;
   gradient: Float64Array;
 }
-
-export interface ClippedSum {
-  sum: Float64Array;
-  /** sum of the losses of the batch's records: for the owner's eyes */
-  loss: number;
-  norms: Float64Array;
-  clipped: number;
-}
-
-/** Float32 rounding may lengthen a scaled gradient a little: it is scaled to a little less. */
-export const ROUNDING = 1 - 2 ** -16;
 
 /** Large arrays that are used again: fetching fresh memory for each takes longer than what is computed in it. */
 class Memory {
@@ -215,34 +202,6 @@ export class Network {
     return { loss: losses.reduce((sum, loss) => sum + loss, 0) * weight, gradient };
   }
 
-  /** The sum over a batch of per-record gradients, each scaled to a norm of at most `clip`; not finite counts as 0. */
-  async clippedSum(parameters: Float32Array, batch: Batch, clip: number): Promise<ClippedSum> {
-    const sum = new Float64Array(this.size);
-    const norms = new Float64Array(batch.size);
-    if (batch.size === 0) return { sum, loss: 0, norms, clipped: 0 };
-    const scratch = this.#memory.borrow();
-    const { outputs, traces } = await this.#forward(parameters, batch.x, scratch);
-    const { losses, errors } = this.#errors(outputs, batch);
-    const found: { trace: Trace; error: Float32Array; rows: number; each: Float32Array | null }[] = [];
-    const squares = new Float64Array(batch.size);
-    await this.#backward(traces, errors, scratch, async (trace, error, rows) => {
-      const each = await this.#addSquares(squares, trace, error, rows);
-      found.push({ trace, error, rows, each });
-    });
-    const scales = new Float64Array(batch.size);
-    let clipped = 0;
-    for (let i = 0; i < batch.size; i += 1) {
-      const norm = Math.sqrt(squares[i]!);
-      norms[i] = norm;
-      const short = norm <= clip;
-      if (!short) clipped += 1;
-      scales[i] = !Number.isFinite(norm) ? 0 : short ? ROUNDING : (clip * ROUNDING) / norm;
-    }
-    for (const { trace, error, rows, each } of found) await this.#addScaled(sum, trace, error, rows, each, scales);
-    scratch.giveBack();
-    return { sum, loss: losses.reduce((total, loss) => total + loss, 0), norms, clipped };
-  }
-
   // --- forward
 
   async #forward(parameters: Float32Array, x: Float32Array, scratch: Scratch): Promise<{ outputs: Float32Array; traces: Trace[] }> {
@@ -332,54 +291,6 @@ export class Network {
     scatter(gradient, product, places, weight);
     scatter(gradient, columnSums(error, outputs), bias, weight);
   }
-
-  /** Adds the squared norms of each record's gradient at one layer; gives those of a convolution back. */
-  async #addSquares(squares: Float64Array, trace: Trace, error: Float32Array, rows: number): Promise<Float32Array | null> {
-    const { inputs, outputs } = trace.step.weights!;
-    if (trace.step.layer.kind === "dense") {
-      for (let i = 0; i < squares.length; i += 1) {
-        const own = squareOf(error, i * outputs, outputs);
-        squares[i]! += own * (squareOf(trace.rows!, i * inputs, inputs) + 1);
-      }
-      return null;
-    }
-    const pixels = trace.step.after.height * trace.step.after.width;
-    const records = rows / pixels;
-    const each = await this.#multiplier.multiplyEach(trace.rows!, error, records, pixels, inputs, outputs);
-    for (let i = 0; i < squares.length; i += 1) {
-      squares[i]! += squareOf(each, i * inputs * outputs, inputs * outputs);
-      const sums = columnSums(error.subarray(i * pixels * outputs, (i + 1) * pixels * outputs), outputs);
-      for (const total of sums) squares[i]! += total * total;
-    }
-    return each;
-  }
-
-  /** Adds the scaled gradients of all records at one layer. */
-  async #addScaled(
-    sum: Float64Array, trace: Trace, error: Float32Array, rows: number, each: Float32Array | null, scales: Float64Array,
-  ): Promise<void> {
-    const { inputs, outputs, places, bias } = trace.step.weights!;
-    const perRecord = trace.step.after.height * trace.step.after.width;
-    const scaled = new Float32Array(error.length);
-    for (let i = 0; i < scales.length; i += 1) {
-      const scale = scales[i]!;
-      if (scale === 0) continue; // 0 times infinity would not be 0
-      for (let j = i * perRecord * outputs; j < (i + 1) * perRecord * outputs; j += 1) scaled[j] = error[j]! * scale;
-    }
-    scatter(sum, columnSums(scaled, outputs), bias, 1);
-    if (each === null) {
-      const own = withoutInfinities(trace.rows!, inputs, scales);
-      scatter(sum, await this.#multiplier.multiplyTransposed(own, scaled, rows, inputs, outputs), places, 1);
-      return;
-    }
-    const total = new Float64Array(inputs * outputs);
-    for (let i = 0; i < scales.length; i += 1) {
-      const scale = scales[i]!;
-      if (scale === 0) continue;
-      for (let j = 0; j < total.length; j += 1) total[j]! += scale * each[i * total.length + j]!;
-    }
-    scatter(sum, total, places, 1);
-  }
 }
 
 // --- places of parameters
@@ -439,22 +350,6 @@ function columnSums(rows: Float32Array, n: number): Float64Array {
   const sums = new Float64Array(n);
   for (let at = 0; at < rows.length; at += n) for (let j = 0; j < n; j += 1) sums[j]! += rows[at + j]!;
   return sums;
-}
-
-function squareOf(values: Float32Array, first: number, count: number): number {
-  let sum = 0;
-  for (let i = first; i < first + count; i += 1) sum += values[i]! * values[i]!;
-  return sum;
-}
-
-/** The rows with those of records that count for nothing set to zero. */
-function withoutInfinities(rows: Float32Array, inputs: number, scales: Float64Array): Float32Array {
-  if (!scales.includes(0)) return rows;
-  const own = rows.slice();
-  scales.forEach((scale, i) => {
-    if (scale === 0) own.fill(0, i * inputs, (i + 1) * inputs);
-  });
-  return own;
 }
 
 function transposed(matrix: Float32Array, rows: number, columns: number): Float32Array {

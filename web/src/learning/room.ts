@@ -2,6 +2,7 @@
 import { Keystream, type Words } from "../bits/keystream.ts";
 import { STOPPED } from "../wire/refusal.ts";
 import { type Task, readTask } from "../wire/task.ts";
+import { denseAlone } from "./linear_head.ts";
 import { JaxMultiplier, type Multiplier, ScriptMultiplier } from "./multiply.ts";
 import { Network, probabilities } from "./network.ts";
 import { type Progress, type Records, train, withNoise } from "./training.ts";
@@ -92,12 +93,19 @@ function networkOf(task: Task, multiplier: Multiplier): Network {
 /** A step that takes longer than this in wasm is worth a try on a graphics card. */
 const SLOW_STEP = 30;
 
+/**
+ * Private training stays on one thread of the processor: what a record adds must not depend on what is computed beside it,
+ * which a graphics card does not promise. A linear model is computed in whole numbers by plain script.
+ */
 async function chosenMultiplier(task: Task): Promise<{ multiplier: Multiplier; notes: string[] }> {
-  const wasm = await JaxMultiplier.open("wasm").catch(() => null);
+  const alone = task.training.kind === "private";
+  if (alone && denseAlone(task)) return { multiplier: new ScriptMultiplier(), notes: [] };
+  const wasm = await (alone ? JaxMultiplier.open("wasm", 1) : JaxMultiplier.open("wasm")).catch(() => null);
   if (!wasm) {
     const note = "This browser does not let the page run WebAssembly, so training is slower; everything else is the same.";
     return { multiplier: new ScriptMultiplier(), notes: [note] };
   }
+  if (alone) return { multiplier: wasm, notes: ["Training takes one example at a time, and no graphics card: so no example leaves a trace in what is computed of another."] };
   const notes = wasm.threads > 1 ? [] : ["Training uses one thread: this browser or this address does not allow more."];
   const slow = await stepTime(task, wasm);
   if (slow < SLOW_STEP || !globalThis.navigator || !("gpu" in globalThis.navigator)) return { multiplier: wasm, notes };
@@ -106,16 +114,15 @@ async function chosenMultiplier(task: Task): Promise<{ multiplier: Multiplier; n
   return { multiplier: faster ? webgpu : wasm, notes };
 }
 
-/** Milliseconds of one step on made-up records, after one that compiles what is needed. */
+/** Milliseconds of one step of plain training on made-up records, after one that compiles what is needed. */
 async function stepTime(task: Task, multiplier: Multiplier): Promise<number> {
   const network = networkOf(task, multiplier);
-  const size = task.training.kind === "private" ? Math.ceil(Math.min(64, task.training.expected_batch)) : Math.min(64, task.training.batch || 32);
+  const size = task.training.kind === "plain" ? Math.min(64, task.training.batch || 32) : 1;
   const chosen = Array.from({ length: size }, (_, i) => i);
   const batch = network.batch(new Float32Array(size * network.recordSize), new Int32Array(size), chosen);
   const parameters = new Float32Array(network.size);
-  const step = () => (task.training.kind === "private" ? network.clippedSum(parameters, batch, 1) : network.gradient(parameters, batch));
-  await step();
+  await network.gradient(parameters, batch);
   const begun = performance.now();
-  await step();
+  await network.gradient(parameters, batch);
   return performance.now() - begun;
 }

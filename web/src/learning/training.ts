@@ -1,9 +1,15 @@
-/** Local training from a plan's parameters: plain, or DP-SGD on Poisson batches (Abadi et al. 2016, Algorithm 1). */
+/**
+ * Local training from a plan's parameters: plain, or DP-SGD on Poisson batches (Abadi et al. 2016, Algorithm 1) in whole
+ * numbers (docs/bits.md).
+ */
+import { gridFor } from "../bits/discrete.ts";
 import type { Words } from "../bits/keystream.ts";
 import type { PlainTraining, PrivateTraining, Task } from "../wire/task.ts";
-import { normals, order, poissonSample, portions } from "./draws.ts";
+import { order, poissonSample, portions, wholeNoise } from "./draws.ts";
+import { LinearHead } from "./linear_head.ts";
 import type { Gradient, Network } from "./network.ts";
 import { Descent } from "./optimiser.ts";
+import { wholeGradient } from "./whole.ts";
 
 /** A page's records in the network's layout. */
 export interface Records {
@@ -42,26 +48,40 @@ export function withNoise(task: Task, noise: number | null): Task {
   return noise === null || task.training.kind === "plain" ? task : { ...task, training: { ...task.training, noise } };
 }
 
-/** How many records a private batch has at most where they are computed together. */
-const TOGETHER = 64;
-
 async function trainPrivately(
   training: PrivateTraining, task: Task, network: Network, parameters: Float32Array, records: Records, round: number,
   words: Words, progress: Progress,
 ): Promise<Trained> {
   let loss = 0;
   let seen = 0;
+  const add = addition(training, task, network);
   const after = await descended(training, task, parameters, round, words, async (now, sum, t) => {
     const sample = records.count ? await poissonSample(words, t, records.count, training.threshold) : [];
-    for (let first = 0; first < sample.length; first += TOGETHER) {
-      const batch = network.batch(records.x, records.y, sample.slice(first, first + TOGETHER));
-      const part = await network.clippedSum(now, batch, training.clip);
-      part.sum.forEach((value, i) => (sum[i]! += value));
-      loss += part.loss;
-    }
+    loss += await add(sum, now, records, sample);
     seen += sample.length;
   }, progress);
   return { parameters: after, loss: seen ? loss / seen : null, seen, order: null };
+}
+
+/** Adds what some records move a step's sum by, in whole numbers of grid steps; gives back the sum of their losses. */
+type Addition = (sum: Float64Array, parameters: Float32Array, records: Records, sample: number[]) => Promise<number>;
+
+/** What a record adds is a function of it and of the parameters alone: what is beside it changes no bit. */
+export function addition(training: PrivateTraining, task: Task, network: Network): Addition {
+  const steps = gridFor(training.noise, training.resolution).clip;
+  const head = LinearHead.of(task, training.clip, steps);
+  if (head) return async (sum, parameters, { x, y }, sample) => head.addTo(sum, parameters, x, y, sample);
+  const whole = new Float64Array(network.size);
+  return async (sum, parameters, { x, y }, sample) => {
+    let losses = 0;
+    for (const record of sample) {
+      const { gradient, loss } = await network.gradient(parameters, network.batch(x, y, [record]));
+      wholeGradient(gradient, training.clip, steps, whole);
+      for (let i = 0; i < sum.length; i += 1) sum[i]! += whole[i]!;
+      losses += loss;
+    }
+    return losses;
+  };
 }
 
 /** What private training makes of no records at all: every batch is empty, and its noise is there all the same. */
@@ -70,17 +90,19 @@ export async function noiseAlone(task: Task, parameters: Float32Array, round: nu
   return descended(task.training, task, parameters, round, words, async () => {}, () => {});
 }
 
-/** Descends along noisy sums of clipped gradients; `add` adds those of step t's batch, at the parameters of now. */
+/** Descends along noisy sums of whole gradients; `add` adds those of step t's batch, at the parameters of now. */
 async function descended(
-  { optimiser, steps, clip, noise, expected_batch }: PrivateTraining, task: Task, parameters: Float32Array, round: number,
+  { optimiser, steps, clip, noise, expected_batch, resolution }: PrivateTraining, task: Task, parameters: Float32Array, round: number,
   words: Words, add: (now: Float32Array, sum: Float64Array, t: number) => Promise<void>, progress: Progress,
 ): Promise<Float32Array> {
+  const grid = gridFor(noise, resolution);
+  const unit = clip / grid.clip / expected_batch;
   const descent = new Descent(optimiser, parameters.slice(), task.model, (round - 1) * steps);
   for (let t = 0; t < steps; t += 1) {
     const sum = new Float64Array(parameters.length);
     await add(descent.parameters, sum, t);
-    const drawn = await normals(words, t, sum.length);
-    for (let i = 0; i < sum.length; i += 1) sum[i] = Math.fround((sum[i]! + drawn[i]! * noise * clip) / expected_batch);
+    const drawn = await wholeNoise(words, t, sum.length, grid.noise);
+    for (let i = 0; i < sum.length; i += 1) sum[i] = Math.fround((sum[i]! + drawn[i]!) * unit);
     descent.step(sum, t);
     progress(t + 1, steps);
   }

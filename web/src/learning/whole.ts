@@ -43,3 +43,16 @@ export function roundWithin(values: Float64Array, factor: number, limit: number,
   }
   return scale;
 }
+
+/**
+ * A gradient as whole numbers with an L2 norm of at most `steps`; one of length `clip` has `steps` grid steps, and one that is
+ * not finite becomes 0. Gives back its norm.
+ */
+export function wholeGradient(gradient: Float64Array, clip: number, steps: number, whole: Float64Array): number {
+  let squares = 0;
+  for (let i = 0; i < gradient.length; i += 1) squares += gradient[i]! * gradient[i]!;
+  const norm = Math.sqrt(squares);
+  if (Number.isFinite(norm)) roundWithin(gradient, norm > clip ? steps / norm : steps / clip, steps, whole);
+  else whole.fill(0);
+  return norm;
+}

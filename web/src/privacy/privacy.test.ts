@@ -1,6 +1,7 @@
 import "fake-indexeddb/auto";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { buildMechanism } from "../bits/build.ts";
+import { gridFor } from "../bits/discrete.ts";
 import { Keystream } from "../bits/keystream.ts";
 import { makeBody } from "../bits/report.ts";
 import { fromHex, golden, stream, tasks, toHex } from "../golden.ts";
@@ -8,6 +9,7 @@ import { canonical, readPlan, writeAnswer } from "../wire/frames.ts";
 import { readTask } from "../wire/task.ts";
 import { Ledger } from "./ledger.ts";
 import { PrivacyRoom, type Ruling } from "./privacy.ts";
+import { ownReleases } from "./releases.ts";
 import type { Choice } from "./terms.ts";
 
 let name = "";
@@ -76,6 +78,37 @@ describe("tasks that a server compiled", () => {
     const { perRound } = await (await opened()).outlook({ task, choice: own, own: true });
     expect(perRound.at(-1)! / louder.spending.epsilon.at(-1)).toBeLessThan(1.02);
     expect(perRound.at(-1)! / louder.spending.epsilon.at(-1)).toBeGreaterThan(0.8);
+  });
+
+  test("every choice of noise has the loss of its own grid, slack included, and hardly any noise has none", async () => {
+    const task = silo();
+    const { rate: q, steps, resolution } = task.training;
+    const lossOf = async (noise: number | null, changed = task) =>
+      (await ownReleases(changed, changed.strengths[0], 1, noise))[0]!.guarantees.map(({ loss }) => loss as any);
+    const [stated] = task.strengths[0].releases[0].guarantees;
+    for (const { noise } of task.choices) {
+      const [added, replaced] = await lossOf(noise);
+      expect(replaced).toEqual(added);
+      const { clip, noise: drawn } = gridFor(noise, resolution);
+      expect(added).toMatchObject({ type: "PoissonGaussian", q, steps, sigma: Math.sqrt(4 ** 20 - 1 / 12) / clip });
+      expect(drawn.bits).toBe(20);
+      expect(added.sigma).toBeGreaterThanOrEqual(noise);
+      expect(added.sigma).toBeLessThan(noise * 1.0001);
+      for (const key of ["eta", "tau"]) expect(Math.abs(added[key] / stated.loss[key] - 1)).toBeLessThan(1e-9);
+    }
+    const faint = { ...task, training: { ...task.training, noise: 0.06 } };
+    faint.strengths[0].releases[0].guarantees = [];
+    expect((await lossOf(null, faint)).map(({ type }) => type)).toEqual(["Infinite", "Infinite"]);
+    const least = { ...faint, training: { ...task.training, noise: 0.0626 } };
+    expect((await lossOf(null, least))[0].type).toBe("PoissonGaussian");
+  });
+
+  test("a task with another grid than the noise that it states is refused", async () => {
+    for (const resolution of [3, 25, 7.5, undefined]) {
+      await expect(opened({ ...silo(), training: { ...silo().training, resolution } })).rejects.toThrow(/2\^4 to 2\^24/);
+    }
+    await expect(opened({ ...silo(), training: { ...silo().training, resolution: 8 } })).rejects.toThrow(/are not those of the noise/);
+    await expect(opened({ ...silo(), training: { ...silo().training, noise: 1e6 } })).rejects.toThrow(/8 are the least/);
   });
 
   test("a server that states a smaller loss than its noise has is refused", async () => {

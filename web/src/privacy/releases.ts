@@ -1,5 +1,6 @@
 /** What leaves with a report, by the page's own figures; a server that states less is refused. */
 import { buildMechanism } from "../bits/build.ts";
+import { FARTHEST, gridFor } from "../bits/discrete.ts";
 import type { ValueLoss } from "../bits/mechanisms.ts";
 import type { Plan } from "../wire/frames.ts";
 import { Refused } from "../wire/refusal.ts";
@@ -27,11 +28,17 @@ export async function ownReleases(
 /** Guarantees by adjacency. */
 type Own = OwnRelease["guarantees"];
 
-function privately({ training }: Task, noise: number | null): Own {
+/** Of DP-SGD in whole numbers: a record moves a sum by `clip` grid steps at most, and the noise lacks a slack of a Gaussian. */
+function privately({ training, upload }: Task, noise: number | null): Own {
   if (training.kind !== "private") throw new Error("not private training");
-  const loss: StatedLoss = {
-    type: "PoissonGaussian", q: training.rate, sigma: chosenNoise(training.noise, noise), steps: training.steps, eta: 0, tau: 0,
-  };
+  const { clip, noise: drawn } = gridFor(chosenNoise(training.noise, noise), training.resolution);
+  const { sigma, eta, tau } = drawn.slack;
+  const { rate: q, steps } = training;
+  const values = steps * upload.values;
+  const loss: StatedLoss =
+    clip > FARTHEST * drawn.sigma
+      ? { type: "Infinite", why: "the noise is below a sixteenth of what one record can add" }
+      : { type: "PoissonGaussian", q, sigma: sigma / clip, steps, eta: values * eta, tau: values * tau };
   return ["record-add-remove", "record-replace"].map((adjacency) => ({ adversary: "server", adjacency, loss }));
 }
 

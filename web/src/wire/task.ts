@@ -51,6 +51,8 @@ export interface PrivateTraining {
   threshold: number;
   expected_batch: number;
   steps: number;
+  /** bits of the noise: its sigma is 2^resolution grid steps */
+  resolution: number;
 }
 
 export type Training = PlainTraining | PrivateTraining;
@@ -228,12 +230,12 @@ function checkTraining({ training }: Task): void {
   need(["sgd", "adam", "rmsprop"].includes(training.optimiser.name), `this page knows no optimiser called ${String(training.optimiser.name)}`);
   need(training.optimiser.lr > 0, "the learning rate must be above zero");
   if (training.kind === "private") {
-    const { clip, noise, rate, threshold, expected_batch, steps } = training;
-    // Far outside these, clipped gradients are rounded so coarsely that they are longer than `clip`.
+    const { clip, noise, rate, threshold, expected_batch, steps, resolution } = training;
     const usual = [clip, noise, expected_batch].every((x) => Number.isFinite(x) && x >= 1e-12 && x <= 1e12);
     need(usual && rate > 0 && rate <= 1, "private training needs positive numbers, from 1e-12 to 1e12");
     need(threshold === Math.floor(rate * 2 ** 32), "the threshold of private sampling is not that of its rate");
     need(whole(steps, 1, MOST_STEPS), `pages take 1 to ${MOST_STEPS} noisy steps in a round`);
+    need(whole(resolution, 4, 24), "the noise of private training has 2^4 to 2^24 grid steps");
   } else {
     need(training.kind === "plain", `this page knows no training called ${String((training as Training).kind)}`);
     need((training.epochs === null) !== (training.steps === null), "training goes by epochs or by steps");
