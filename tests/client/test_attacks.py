@@ -374,7 +374,7 @@ def test_a_report_that_could_not_be_recorded_does_not_leave_and_the_next_is_anot
     plan = plans()(1)
     lost: list[bytes] = []
 
-    def full(key: Any, releases: Any, report: bytes) -> None:
+    def full(key: Any, releases: Any, report: bytes, **_: Any) -> None:
         lost.append(report)
         raise LedgerUnavailable("the disk is full")
 

@@ -6,15 +6,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from sordino.client.settings import Settings
 from tests.client.test_commands import CliRunner, app
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "client.md"
-BLOCKS = re.compile(r"```(console|python|)\n(.*?)```", re.DOTALL)
+BLOCKS = re.compile(r"```(console|python|toml|)\n(.*?)```", re.DOTALL)
 
 
 @pytest.fixture
@@ -54,6 +56,8 @@ def test_the_page_can_be_followed_and_shows_what_comes_out(background, capsys):
             capsys.readouterr()
             exec(compile(block, str(PAGE), "exec"), {})
             printed = capsys.readouterr().out
+        elif kind == "toml":
+            Settings.of({"data": {"source": "digits"}, "budget": {"limit": 1.0}, **tomllib.loads(block)})
         else:
             assert block == printed
     assert len(background) == 2

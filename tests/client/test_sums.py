@@ -24,6 +24,7 @@ from sordino.errors import InvalidInput
 from sordino.fleets.local_clients import SocketFleet
 from sordino.learning import datasets
 from sordino.methods.interface import State
+from sordino.privacy import guarantee
 from sordino.wiring import Federation
 from tests.client import people
 from tests.client.mortals import ROOT, Mortals
@@ -180,6 +181,48 @@ def test_owners_who_list_nobody_trust_the_server_with_the_keys(tmp_path):
     fleet = InTheMiddle(people.members(tmp_path, federation))
     _, held = people.coordinator(federation, fleet).round(federation.method.init())
     assert held.attendance.reported == [0, 2, 3]  # client 1 alone notices, since it knows its own keys
+
+
+def with_second_budget(clients: dict[int, Client], limit: float) -> dict[int, Client]:
+    """The same clients, of which client 0 has a second limit, against the sum."""
+    clients[0].close()
+    path = clients[0].folder / "client.toml"
+    path.write_text(f"{path.read_text()}\n[summed_budget]\nlimit = {limit}\nhonest = 2\n")
+    clients[0] = Client.open(clients[0].folder)
+    return clients
+
+
+def test_a_second_budget_is_charged_where_the_others_keys_are_listed(tmp_path):
+    federation = summed(4)
+    for listed in (True, False):
+        clients = people.members(tmp_path / str(listed), federation)
+        clients = with_second_budget(listing(clients) if listed else clients, 1.5 * COST)
+        offer = clients[0].offer(people.invitation(federation.recipe).encode())
+        assert (offer.pinned, offer.budgets, offer.fits) == ((True, 2, 1) if listed else (False, 1, 3))
+        assert ("a server that keeps to the protocol: you have not listed" in offer.to_text()) != listed
+        fleet = people.DirectFleet(clients)
+        coordinator = people.coordinator(federation, fleet)
+        state, held = coordinator.round(federation.method.init())
+        assert held.attendance.reported == [0, 1, 2, 3]
+        standing = clients[0].standing
+        assert standing.spent == pytest.approx(COST) and standing.summed is not None
+        assert standing.summed.spent == pytest.approx(COST if listed else 0)
+        _, held = coordinator.round(state)  # more than the second budget, and less than the first
+        assert fleet.reasons == ({0: Reason.BUDGET.value} if listed else {})
+        assert clients[0].standing.spent == pytest.approx(COST if listed else 2 * COST)
+        for client in clients.values():
+            client.close()
+
+
+def test_a_second_budget_is_written_down_and_given_up_as_the_settings_say(tmp_path):
+    clients = with_second_budget(people.members(tmp_path, summed(4)), 2.0)
+    account = clients[0].standing.summed
+    assert account is not None and (account.budget.limit, account.budget.adversary) == (2.0, guarantee.summed(2))
+    clients[0].close()
+    path = clients[0].folder / "client.toml"
+    path.write_text(path.read_text().split("[summed_budget]")[0])
+    with Client.open(clients[0].folder) as client:
+        assert client.standing.summed is None
 
 
 def test_a_list_of_keys_that_lacks_somebody_or_is_none_is_refused(tmp_path):

@@ -297,6 +297,101 @@ def test_decisions_of_the_owner_are_entries_of_the_chain(ledger: Ledger) -> None
     ]
 
 
+# --- two budgets
+
+
+def in_a_sum(name: str, server: float, sum: float, honest: int = 7) -> Release:
+    """Its noise hides less from a server that sees it alone than from one that sees a sum."""
+    return Release(
+        name,
+        "wards",
+        "update",
+        (
+            Guarantee(SERVER, Adjacency.CLIENT, Pure(server), "alone"),
+            Guarantee(summed(honest), Adjacency.CLIENT, Pure(sum), "in the sum"),
+        ),
+    )
+
+
+@pytest.fixture
+def two_budgets(path: Path) -> Iterator[Ledger]:
+    with Ledger.create(path) as ledger:
+        ledger.set_budget("wards", Budget(limit=10.0))
+        ledger.set_summed_budget("wards", Budget(limit=1.0, adversary=summed(7)))
+        yield ledger
+
+
+def spent(ledger: Ledger) -> tuple[float, float]:
+    standing = ledger.standing("wards")
+    assert standing.summed is not None
+    return standing.spent, standing.summed.spent
+
+
+def test_each_release_in_a_sum_is_charged_to_both_budgets_and_refused_by_either(two_budgets: Ledger) -> None:
+    two_budgets.record(key(0), in_a_sum("a", 2.95, 0.5), b"1", pinned=True)
+    assert spent(two_budgets) == (2.95, 0.5)
+    with pytest.raises(BudgetExceeded, match=r"against summed\(7\)"):
+        two_budgets.record(key(1), in_a_sum("b", 2.95, 0.6), b"2", pinned=True)
+    with pytest.raises(BudgetExceeded, match="against server"):
+        two_budgets.record(key(1), in_a_sum("b", 7.1, 0.1), b"2", pinned=True)
+    assert spent(two_budgets) == (2.95, 0.5)
+    two_budgets.record(key(1), in_a_sum("b", 7.05, 0.5), b"2", pinned=True)
+    with Ledger.open(two_budgets.path) as again:  # the same from the file
+        assert spent(again) == spent(two_budgets) == (10.0, 1.0)
+
+
+def test_one_budget_alone_refuses_what_costs_more_against_the_server(path: Path) -> None:
+    with Ledger.create(path) as ledger:
+        ledger.set_budget("wards", Budget(limit=1.0))
+        with pytest.raises(BudgetExceeded):
+            ledger.record(key(0), in_a_sum("a", 2.95, 1.0), b"1", pinned=True)
+
+
+def test_without_pinned_keys_the_first_budget_alone_decides(two_budgets: Ledger) -> None:
+    two_budgets.record(key(0), in_a_sum("a", 2.95, 5.0), b"1")
+    assert spent(two_budgets) == (2.95, 0.0)
+
+
+@pytest.mark.parametrize("honest", [1, 6, 7, 8, 50])
+def test_a_guarantee_that_needs_more_honest_clients_than_the_owner_counts_on_does_not_pay(
+    two_budgets: Ledger, honest: int
+) -> None:
+    release = in_a_sum("a", 0.9, 0.25, honest)
+    two_budgets.record(key(0), release, b"1", pinned=True)
+    assert spent(two_budgets) == (0.9, 0.25 if honest <= 7 else 0.9)  # what holds against the server always does
+
+
+def test_a_second_budget_counts_what_left_before_it_and_stays_when_the_first_one_changes(ledger: Ledger) -> None:
+    ledger.set_budget("wards", Budget(limit=20.0))
+    ledger.record(key(0), in_a_sum("a", 3.0, 0.25), b"1", pinned=True)
+    ledger.record(key(1), in_a_sum("b", 3.0, 0.25), b"2")
+    ledger.set_summed_budget("wards", Budget(limit=1.0, adversary=summed(9)))
+    assert spent(ledger) == (6.0, 0.25)
+    ledger.set_budget("wards", Budget(limit=30.0))
+    assert spent(ledger) == (6.0, 0.25)
+    ledger.set_summed_budget("wards", None)
+    assert ledger.standing("wards").summed is None
+    with Ledger.open(ledger.path) as again:
+        assert again.standing("wards").summed is None and again.standing("wards").spent == 6.0
+
+
+def test_a_second_budget_is_one_against_sums_and_counts_what_is_proven(ledger: Ledger) -> None:
+    for budget in (Budget(1.0), Budget(1.0, adversary=MODEL_READER), Budget(1.0, basis="claimed", adversary=summed(3))):
+        with pytest.raises(InvalidInput, match=r"summed\(N\)"):
+            ledger.set_summed_budget("wards", budget)
+
+
+def test_what_has_no_figure_in_the_second_budget_needs_consent(two_budgets: Ledger) -> None:
+    two_budgets.set_budget("wards", Budget(limit=10.0, delta=1e-5))
+    release = Release("a", "wards", "update", (Guarantee(SERVER, Adjacency.CLIENT, Gaussian(0.1), "by hand"),))
+    with pytest.raises(ConsentMissing, match=r"against summed\(7\)"):
+        two_budgets.record(key(0), release, b"1", pinned=True)
+    two_budgets.allow_unproven("wards", "update")
+    two_budgets.record(key(0), release, b"1", pinned=True)
+    assert spent(two_budgets)[0] > 0 and spent(two_budgets)[1] == 0
+    assert two_budgets.standing("wards").unprotected == 0  # the first budget's figure covers it
+
+
 # --- derived releases and identities
 
 

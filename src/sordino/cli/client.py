@@ -129,6 +129,10 @@ def show(folder: Folder, as_json: AsJson = False) -> None:
     typer.echo(f"Budget      epsilon {budget['limit']:g} ({budget['terms']})")
     spent, left = (figure(float(str(budget[key]).replace("infinite", "inf"))) for key in ("spent", "left"))
     typer.echo(f"Spent       {spent} in {budget['releases']} releases, {left} left")
+    if (second := found["summed_budget"]) is not None:
+        typer.echo(f"Sums        epsilon {second['limit']:g} ({second['terms']}), where the others' keys are listed")
+        spent, left = (figure(float(str(second[key]).replace("infinite", "inf"))) for key in ("spent", "left"))
+        typer.echo(f"Spent       {spent} in secure sums, {left} left")
     if budget["unprotected"]:
         typer.echo(f"UNPROTECTED {budget['unprotected']} of these left without a proof, as allowed")
     allowed = [f"without a proof: {what}" for what in consents["unproven"]]
@@ -162,6 +166,14 @@ def _described(client: Client) -> dict[str, Any]:
             "left": standing.left,
             "releases": standing.releases,
             "unprotected": standing.unprotected,
+        },
+        "summed_budget": None
+        if (second := standing.summed) is None
+        else {
+            "limit": second.budget.limit,
+            "terms": terms(second.budget),
+            "spent": json_figure(second.spent),
+            "left": second.remaining,
         },
         "consents": {key: list(value) if isinstance(value, tuple) else value for key, value in consents},
         "shufflers": {name: own.url for name, own in client.settings.shuffler.items()},

@@ -15,6 +15,7 @@ from sordino.errors import InvalidInput, SordinoError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from sordino.privacy.accountant import Account
     from sordino.privacy.guarantee import Budget, Claim, Guarantee, Release
     from sordino.privacy.ledger import Entry, Ledger, Standing
 
@@ -225,6 +226,10 @@ def _standings_table(standings: dict[str, Standing]) -> Table:
             ", ".join(consents + ["claimed budgets"] * standing.consents.claimed) or "none",
         )
         table.add_row(*map(Text, cells))
+        if (second := standing.summed) is not None:
+            left = figure(second.remaining)
+            cells = (name, _in_words(second.budget), figure(second.spent), left, "of these, in secure sums", "")
+            table.add_row(*map(Text, cells))
     return table
 
 
@@ -243,18 +248,21 @@ def _entries_table(entries: list[Entry], standings: dict[str, Standing]) -> Tabl
 
 def _entry_rows(entry: Entry, standings: dict[str, Standing]) -> Iterator[tuple[str, ...]]:
     """What follows number and time: one row for an owner's decision, one per release for a report."""
-    from sordino.privacy.ledger import BudgetSet, ConsentChanged, Opened, Released
+    from sordino.privacy.ledger import BudgetSet, ConsentChanged, Opened, Released, SummedBudgetSet
 
     match entry.event:
         case Opened(ledger):
             yield "", "", "", f"ledger {ledger} opened", "", ""
         case BudgetSet(dataset, budget):
             yield dataset, "", "", f"budget set to {_in_words(budget)}", "", ""
+        case SummedBudgetSet(dataset, second):
+            set_to = "given up" if second is None else f"set to {_in_words(second)}"
+            yield dataset, "", "", f"budget for secure sums {set_to}", "", ""
         case ConsentChanged(dataset, what, granted):
             verb = "given" if granted else "withdrawn"
             thing = "claimed budgets" if what is None else f"unproven {what!r}"
             yield dataset, "", "", f"consent {verb}: {thing}", "", ""
-        case Released(key, releases, unprotected, _):
+        case Released(key, releases, unprotected):
             for release in releases:
                 flag = " UNPROTECTED" if release.id in unprotected else ""
                 proven = "\n".join(map(_proven_in_words, _proven(release, standings[key.dataset])))
@@ -310,7 +318,16 @@ def _standing_as_json(dataset: str, standing: Standing) -> dict[str, Any]:
         "left": standing.left,
         "releases": standing.releases,
         "unprotected": standing.unprotected,
+        "summed": None if standing.summed is None else _account_as_json(standing.summed),
         "consents": {"unproven": sorted(standing.consents.unproven), "claimed": standing.consents.claimed},
+    }
+
+
+def _account_as_json(account: Account) -> dict[str, Any]:
+    return {
+        "budget": _budget_as_json(account.budget),
+        "spent": json_figure(account.spent),
+        "left": account.remaining,
     }
 
 
@@ -330,7 +347,7 @@ def _budget_as_json(budget: Budget) -> dict[str, Any]:
 
 
 def _entry_as_json(entry: Entry, standings: dict[str, Standing]) -> dict[str, Any]:
-    from sordino.privacy.ledger import BudgetSet, ConsentChanged, Opened, Released
+    from sordino.privacy.ledger import BudgetSet, ConsentChanged, Opened, Released, SummedBudgetSet
 
     line: dict[str, Any] = {"entry": entry.sequence, "time": entry.time, "hash": entry.hash}
     match entry.event:
@@ -338,13 +355,17 @@ def _entry_as_json(entry: Entry, standings: dict[str, Standing]) -> dict[str, An
             return {**line, "kind": "opened", "ledger": ledger}
         case BudgetSet(dataset, budget):
             return {**line, "kind": "budget", "dataset": dataset, "budget": _budget_as_json(budget)}
+        case SummedBudgetSet(dataset, second):
+            told = None if second is None else _budget_as_json(second)
+            return {**line, "kind": "summed budget", "dataset": dataset, "budget": told}
         case ConsentChanged(dataset, what, granted):
             kind = "claimed" if what is None else "unproven"
             return {**line, "kind": "consent", "dataset": dataset, "to": kind, "what": what, "granted": granted}
-        case Released(key, releases, unprotected, report_sha256):
+        case Released(key, releases, unprotected, report_sha256, pinned):
             return {
                 **line,
                 "kind": "release",
+                "pinned": pinned,
                 "dataset": key.dataset,
                 "federation": key.federation,
                 "round": key.round,

@@ -123,6 +123,8 @@ class Offer:
     rounds: int  #: rounds of the schedule
     unprotected: tuple[str, ...]  #: kinds of release that would leave without a proof, with the owner's consent
     agreed: bool  #: whether the owner has agreed to these very terms before
+    pinned: bool | None = None  #: whether the keys of all others are listed; None where there is no secure sum
+    budgets: int = 1  #: how many budgets the releases have to fit
 
     @cached_property
     def statement(self) -> Statement:
@@ -133,7 +135,14 @@ class Offer:
     def to_text(self, width: int = 110) -> str:
         """The statement, and what the budget makes of it."""
         lines = [self.statement.to_text(width)]
-        lines.append(f"Of {self.rounds} rounds your budget allows {self.fits}; then this client declines.")
+        allow = "budget allows" if self.budgets == 1 else "two budgets, against the server and against the sum, allow"
+        lines.append(f"Of {self.rounds} rounds your {allow} {self.fits}; then this client declines.")
+        if self.pinned is False:
+            lines.append(
+                "What is said of the secure sum holds against a server that keeps to the protocol: you have not listed "
+                f"the others' keys under peers.{self.invitation.federation} in client.toml. Your budget against the "
+                "server alone decides."
+            )
         if self.unprotected:
             kinds = ", ".join(self.unprotected)
             lines.append(f"Without any proof, as you allowed in client.toml, would leave: {kinds}.")
@@ -266,6 +275,11 @@ class Client:
         if standing.budget != self.settings.ledger_budget():
             self.ledger.set_budget(name, self.settings.ledger_budget())
             self.log(f"budget set: epsilon {self.settings.budget.limit:g} ({terms(self.settings.ledger_budget())})")
+        second, had_second = self.settings.ledger_summed_budget(), standing.summed and standing.summed.budget
+        if second != had_second:
+            self.ledger.set_summed_budget(name, second)
+            said = "given up" if second is None else f"set: epsilon {second.limit:g} ({terms(second)})"
+            self.log(f"budget for secure sums {said}")
         for what in sorted(had.unproven - wanted.unproven):
             self.ledger.withdraw_unproven(name, what)
             self.log(f"consent withdrawn: {what!r} may no longer leave without a proof")
@@ -333,11 +347,13 @@ class Client:
             raise refusal
         spent = tuple(Spent(round, (own,), ((0,),)) for round, own in membership.schedule())
         delta, rounds = self.settings.budget.delta or 1e-5, membership.recipe.rounds.count
-        return Offer(membership.invitation, spent, delta, fits, rounds, unprotected, agreed)
+        budgets = len(self.standing.accounts) if membership.pinned else 1
+        pinned = membership.pinned if membership.members is not None else None
+        return Offer(membership.invitation, spent, delta, fits, rounds, unprotected, agreed, pinned, budgets)
 
     def _destination(self, membership: Membership) -> Destination:
         """Where this federation's releases go, as the ledger counts them."""
-        return Destination(membership.federation)
+        return Destination(membership.federation, membership.pinned)
 
     def _foreseen(
         self, schedule: Sequence[tuple[int, tuple[Release, ...]]], destination: Destination
@@ -458,7 +474,7 @@ class Client:
         if not releases and body:
             raise Refused(Reason.UNAVAILABLE, f"{_about(plan)}: a report that stands for no release must be empty")
         if releases:
-            self.ledger.record(key, releases, body)
+            self.ledger.record(key, releases, body, pinned=membership.pinned)
         if kept or not releases:  # only now: until the ledger has this round, the one before is what it goes on from
             states.forget_before(key.round)
         self._note(key, releases)
@@ -543,8 +559,10 @@ class Client:
         self._told.update(ids(releases))
 
     def _left(self) -> str:
-        standing, budget = self.standing, self.settings.ledger_budget()
-        return f"epsilon {standing.spent:.6g} of {budget.limit:.6g} is spent ({terms(budget)})"
+        return "; ".join(
+            f"epsilon {account.spent:.6g} of {account.budget.limit:.6g} is spent ({terms(account.budget)})"
+            for account in self.standing.accounts
+        )
 
     # --- what was made before the first round
 
@@ -567,7 +585,7 @@ class Client:
         if not any(isinstance(release.composition, Derived) for release in releases):
             self._prepared.tell_as(name, ids(releases))
         if releases:
-            self.ledger.record(key, releases, b"")
+            self.ledger.record(key, releases, b"", pinned=membership.pinned)
         else:
             self._agreements.states(membership.federation).save(0, str(key.plan_hash), {})
         self._note(key, releases)
@@ -802,7 +820,10 @@ class Client:
         lost = {federation: self._perhaps_lost(federation, loss) for federation in self._agreements.names()}
         try:
             self._require_affordable(
-                [(Destination(self._place_of_lost(name, loss).federation), own) for name, own in lost.items()]
+                [
+                    (Destination(self._place_of_lost(name, loss).federation, self._member(name).pinned), own)
+                    for name, own in lost.items()
+                ]
             )
         except (BudgetExceeded, ConsentMissing) as error:
             raise self._refused("to go on with an older ledger", error) from None
@@ -810,7 +831,7 @@ class Client:
         for federation, releases in lost.items():
             if releases:
                 place = self._place_of_lost(federation, loss)
-                self.ledger.record(place, releases, b"")
+                self.ledger.record(place, releases, b"", pinned=self._member(federation).pinned)
                 self._note(place, releases)
         # All is counted: now it is accepted, with the receipts that lie here, whose rounds are among those counted.
         line = [self.ledger.head(), *dict.fromkeys(stands_for)]

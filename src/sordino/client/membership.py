@@ -72,6 +72,7 @@ class Membership:
         self._bench = Bench(execution)
         sums = self.recipe.method.channel.kind == "summed"
         self.seconds = settings.limits.seconds  #: that a round may take to compute
+        self.pinned = sums and invitation.federation in settings.peers  #: whether the keys of all others are listed
         self._identities = {self.client: self._identity(signing, settings)} if signing is not None and sums else None
         last = self.expected(self.recipe.rounds.count)
         assert last is not None

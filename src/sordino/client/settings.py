@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from sordino.durable import write_whole
 from sordino.errors import InvalidInput
-from sordino.privacy.guarantee import SERVER, Budget
+from sordino.privacy.guarantee import SERVER, Budget, summed
 from sordino.privacy.ledger import Consents
 from sordino.privacy.terms import adjacency_named
 from sordino.recipe import Data
@@ -44,6 +44,15 @@ class OwnBudget(Part):
     delta: Annotated[float, Ge(0), Lt(1)] = Field(default=0.0, description="the delta at which epsilon is counted")
     adjacency: str = Field(default="client", description="what is hidden")
     basis: Literal["proven", "claimed"] = Field(default="proven", description="which epsilon is counted")
+
+
+class OwnSummedBudget(Part):
+    """A second limit, against whoever sees only sums; charged where the keys of all others are listed under peers."""
+
+    limit: Annotated[float, Gt(0)] = Field(description="the largest epsilon that may ever be spent in secure sums")
+    honest: Count = Field(description="how many honest clients you count on in a sum, yourself included")
+    delta: Annotated[float, Ge(0), Lt(1)] = Field(default=0.0, description="the delta at which epsilon is counted")
+    adjacency: str = Field(default="client", description="what is hidden")
 
 
 class OwnConsents(Part):
@@ -93,6 +102,9 @@ class Settings(Part):
 
     data: OwnData = Field(description="the records")
     budget: OwnBudget = Field(description="what may be spent")
+    summed_budget: OwnSummedBudget | None = Field(
+        default=None, description="what may be spent in secure sums with listed keys, beside the budget"
+    )
     consents: OwnConsents = Field(default=OwnConsents(), description="what is agreed to")
     limits: OwnLimits = Field(default=OwnLimits(), description="what one federation may take of this machine")
     shuffler: dict[str, OwnShuffler] = Field(default={}, description="where sealed reports may go, by federation")
@@ -119,6 +131,8 @@ class Settings(Part):
         try:
             found = cls(**_as_floats(tables))
             adjacency_named(found.budget.adjacency)
+            if found.summed_budget is not None:
+                adjacency_named(found.summed_budget.adjacency)
         except ValidationError as error:
             raise InvalidInput(f"{where}: {'; '.join(map(str, translated(error, cls)))}") from None
         if not NAME.fullmatch(found.data.name):
@@ -144,6 +158,13 @@ class Settings(Part):
         """The budget as a ledger enforces it. The server is the adversary: a client cannot vouch for anybody else."""
         own = self.budget
         return Budget(own.limit, own.delta, own.basis, adjacency_named(own.adjacency), SERVER)
+
+    def ledger_summed_budget(self) -> Budget | None:
+        """The second budget as a ledger enforces it, where there is one."""
+        own = self.summed_budget
+        if own is None:
+            return None
+        return Budget(own.limit, own.delta, "proven", adjacency_named(own.adjacency), summed(own.honest))
 
     def ledger_consents(self) -> Consents:
         """The consents that a ledger asks for."""
@@ -217,6 +238,8 @@ def _as_floats(tables: dict[str, Any]) -> dict[str, Any]:
     found = dict(tables)
     if isinstance(budget := tables.get("budget"), dict):
         found["budget"] = _floats_in(budget)
+    if isinstance(second := tables.get("summed_budget"), dict):
+        found["summed_budget"] = {**second, **_floats_in({k: v for k, v in second.items() if k != "honest"})}
     if isinstance(limits := tables.get("limits"), dict):
         found["limits"] = {**limits, **_floats_in({k: v for k, v in limits.items() if k == "seconds"})}
     if isinstance(shufflers := tables.get("shuffler"), dict):
@@ -229,4 +252,7 @@ def _floats_in(table: dict[str, Any]) -> dict[str, Any]:
     return {**table, **whole}
 
 
-__all__ = ["NAME", "OwnBudget", "OwnConsents", "OwnData", "OwnLimits", "OwnShuffler", "Settings", "allow_shuffler"]
+__all__ = [
+    "NAME", "OwnBudget", "OwnConsents", "OwnData", "OwnLimits", "OwnShuffler", "OwnSummedBudget", "Settings",
+    "allow_shuffler",
+]  # fmt: skip

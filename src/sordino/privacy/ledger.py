@@ -53,18 +53,29 @@ class Consents:
 
 @dataclass(frozen=True)
 class Standing:
-    """Where one data set stands: its budget, what is spent of it, and how many releases no proof covers."""
+    """Where one data set stands: its budget, what is spent of it, and how many releases no proof covers.
+
+    `summed` is the account of a second budget, against whoever sees only sums with so many honest clients in them. It
+    is charged with what leaves in secure sums where the keys of all others are pinned; the first is charged with
+    everything.
+    """
 
     budget: Budget | None = None
     account: Account | None = None
     consents: Consents = Consents()
     releases: int = 0
     unprotected: int = 0
+    summed: Account | None = None
 
     @classmethod
     def opening(cls, budget: Budget, consents: Consents = Consents()) -> Standing:  # noqa: B008 (a frozen value)
         """A budget of which nothing is spent."""
         return cls(budget, Account.opening(budget), consents)
+
+    @property
+    def accounts(self) -> tuple[Account, ...]:
+        """The account of every budget there is, that of the first one first."""
+        return tuple(account for account in (self.account, self.summed) if account is not None)
 
     @property
     def spent(self) -> float:
@@ -98,7 +109,8 @@ def admit(standing: Standing, release: Release, destination: Destination) -> Sta
     """The standing after `release`, if it may leave; else `BudgetExceeded` or `ConsentMissing` with the remedy.
 
     This is the one place that decides. What is computed only from earlier releases costs nothing. A release without a
-    proof in the budget's terms needs consent and is counted beside the proven sum; all others must fit the budget.
+    proof in the budget's terms needs consent and is counted beside the proven sum; all others must fit the budget. What
+    leaves in a secure sum with pinned keys must fit the second budget too, where there is one.
     """
     if standing.budget is None or standing.account is None:
         raise BudgetExceeded(
@@ -107,14 +119,29 @@ def admit(standing: Standing, release: Release, destination: Destination) -> Sta
     if isinstance(release.composition, Derived):
         return replace(standing, releases=standing.releases + 1)
     _require_consent_to_claims(standing.budget, standing.consents)
-    asked = cost(standing.budget, release, destination)
+    account = _charge(standing.account, standing.consents, release, destination)
+    summed = standing.summed
+    if summed is not None and destination.pinned:
+        summed = _charge(summed, standing.consents, release, destination) or summed
+    return replace(
+        standing,
+        account=account or standing.account,
+        summed=summed,
+        releases=standing.releases + 1,
+        unprotected=standing.unprotected + (account is None),
+    )
+
+
+def _charge(account: Account, consents: Consents, release: Release, destination: Destination) -> Account | None:
+    """The account with this release in it; None where nothing proves a cost and the owner consents to that."""
+    asked = cost(account.budget, release, destination)
     if math.isinf(asked):
-        _require_consent_to_unproven(standing, release)
-        return replace(standing, releases=standing.releases + 1, unprotected=standing.unprotected + 1)
-    after = _count(standing.account, release, destination)
+        _require_consent_to_unproven(account.budget, consents, release, destination)
+        return None
+    after = _count(account, release, destination)
     if not after.permits:
-        raise _exceeded(standing, release, asked, after.spent)
-    return replace(standing, account=after, releases=standing.releases + 1)
+        raise _exceeded(account, release, asked, after.spent)
+    return after
 
 
 def _require_consent_to_claims(budget: Budget, consents: Consents) -> None:
@@ -125,26 +152,27 @@ def _require_consent_to_claims(budget: Budget, consents: Consents) -> None:
         )
 
 
-def _require_consent_to_unproven(standing: Standing, release: Release) -> None:
-    if standing.budget is None or release.what in standing.consents.unproven:
+def _require_consent_to_unproven(
+    budget: Budget, consents: Consents, release: Release, destination: Destination
+) -> None:
+    if release.what in consents.unproven:
         return
-    needs_delta = standing.budget.delta == 0 and math.isfinite(cost(replace(standing.budget, delta=1e-5), release))
+    needs_delta = budget.delta == 0 and math.isfinite(cost(replace(budget, delta=1e-5), release, destination))
     why = dict.fromkeys(g.loss.why for g in release.guarantees if isinstance(g.loss, Infinite))
     hint = " A budget with delta > 0 would cover it." if needs_delta else ""
     because = f", because {'; '.join(why)}" if why else ""
     raise ConsentMissing(
         f"{release.what!r} has no finite epsilon in the budget's terms "
-        f"({terms(standing.budget)}){because}.{hint} Nothing was recorded and nothing may leave. Leave it out, or let "
+        f"({terms(budget)}){because}.{hint} Nothing was recorded and nothing may leave. Leave it out, or let "
         f"it go unprotected: sordino ledger consent PATH DATASET --unproven {release.what!r}"
     )
 
 
-def _exceeded(standing: Standing, release: Release, asked: float, together: float) -> BudgetExceeded:
-    budget = standing.budget
-    assert budget is not None
+def _exceeded(account: Account, release: Release, asked: float, together: float) -> BudgetExceeded:
+    budget = account.budget
     return BudgetExceeded(
-        f"{release.what!r} asks for epsilon {asked:.6g}; {standing.spent:.6g} of "
-        f"{budget.limit:.6g} is spent and {standing.left:.6g} is left; with it {together:.6g} would be spent "
+        f"{release.what!r} asks for epsilon {asked:.6g}; {account.spent:.6g} of "
+        f"{budget.limit:.6g} is spent and {account.remaining:.6g} is left; with it {together:.6g} would be spent "
         f"({terms(budget)}). Nothing was recorded and nothing may leave. Ask the federation for a smaller epsilon or "
         "fewer rounds, or raise the budget: of a client in its client.toml, of any other ledger with sordino ledger "
         "budget PATH DATASET --epsilon E"
@@ -221,6 +249,14 @@ class BudgetSet:
 
 
 @dataclass(frozen=True)
+class SummedBudgetSet:
+    """The owner set, changed or, with None, gave up the second budget, against whoever sees only sums."""
+
+    dataset: str
+    budget: Budget | None
+
+
+@dataclass(frozen=True)
 class ConsentChanged:
     """The owner agreed, or no longer agrees, to unproven releases of a kind (`what`) or, with None, to claims."""
 
@@ -231,15 +267,24 @@ class ConsentChanged:
 
 @dataclass(frozen=True)
 class Released:
-    """One report: what it stands for, which of its releases no proof covers (by id), and the hash of its bytes."""
+    """One report: what it stands for, which of its releases no proof covers (by id), and the hash of its bytes.
+
+    `pinned` says that it left in a secure sum in which the keys of all others were pinned.
+    """
 
     key: ReportKey
     releases: tuple[Release, ...]
     unprotected: tuple[str, ...]
     report_sha256: str
+    pinned: bool = False
+
+    @property
+    def destination(self) -> Destination:
+        """Where it went."""
+        return Destination(self.key.federation, self.pinned)
 
 
-Event = Opened | BudgetSet | ConsentChanged | Released
+Event = Opened | BudgetSet | SummedBudgetSet | ConsentChanged | Released
 
 
 @dataclass(frozen=True)
@@ -280,13 +325,16 @@ def _columns_of(event: Event) -> tuple[str, str | None, str | None, int | None, 
             return "opened", None, None, None, None, _compact({"ledger": ledger})
         case BudgetSet(dataset, budget):
             return "budget", dataset, None, None, None, to_json(budget)
+        case SummedBudgetSet(dataset, summed):
+            return "summed budget", dataset, None, None, None, "null" if summed is None else to_json(summed)
         case ConsentChanged(dataset, what, granted):
             return "consent", dataset, None, None, None, _compact({"what": what, "granted": granted})
-        case Released(key, releases, unprotected, report_sha256):
+        case Released(key, releases, unprotected, report_sha256, pinned):
             body = {
                 "releases": [json.loads(to_json(release)) for release in releases],
                 "unprotected": unprotected,
                 "report_sha256": report_sha256,
+                **({"pinned": True} if pinned else {}),
             }
             return "release", key.dataset, key.federation, key.round, str(key.plan_hash), _compact(body)
 
@@ -295,6 +343,8 @@ def _event_of(row: _Row) -> Event:
     _, _, kind, dataset, federation, round_, plan_hash, body, _, _ = row
     if kind == "budget":
         return BudgetSet(str(dataset), from_json(body))
+    if kind == "summed budget":
+        return SummedBudgetSet(str(dataset), None if body == "null" else from_json(body))
     content: dict[str, Any] = json.loads(body)
     if kind == "opened":
         return Opened(content["ledger"])
@@ -303,7 +353,8 @@ def _event_of(row: _Row) -> Event:
     if kind == "release" and federation is not None and round_ is not None and plan_hash is not None:
         releases = tuple(from_json(json.dumps(packed)) for packed in content["releases"])
         key = ReportKey(str(dataset), federation, round_, plan_hash)
-        return Released(key, releases, tuple(content["unprotected"]), content["report_sha256"])
+        pinned = bool(content.get("pinned", False))  # older ledgers do not say
+        return Released(key, releases, tuple(content["unprotected"]), content["report_sha256"], pinned)
     raise InvalidInput(f"unknown kind of entry {kind!r}")
 
 
@@ -348,13 +399,14 @@ class _Book:
         match entry.event:
             case BudgetSet(dataset, budget):
                 self.standings[dataset] = self.under(dataset, budget)
+            case SummedBudgetSet(dataset, summed):
+                self.standings[dataset] = replace(self.standing(dataset), summed=self.summed_under(dataset, summed))
             case ConsentChanged(dataset, what, granted):
                 self.standings[dataset] = _with_consent(self.standing(dataset), what, granted)
-            case Released(key, releases, unprotected, _):
+            case Released(key, releases, unprotected) as event:
                 self.reports[key] = entry
-                destination = Destination(key.federation)
                 for release in releases:
-                    self._fold_release(key.dataset, release, destination, release.id in unprotected)
+                    self._fold_release(key.dataset, release, event.destination, release.id in unprotected)
 
     def _fold_release(self, dataset: str, release: Release, destination: Destination, unprotected: bool) -> None:
         self.release_ids.add(release.id)
@@ -363,20 +415,39 @@ class _Book:
 
     def under(self, dataset: str, budget: Budget) -> Standing:
         """Where the data set stands when all its releases so far are counted in the terms of `budget`."""
-        standing = Standing.opening(budget, self.standing(dataset).consents)
+        before = self.standing(dataset)
+        standing = Standing.opening(budget, before.consents)
         for release, destination, _ in self.history.get(dataset, []):
             standing = _absorb(standing, release, destination, math.isinf(cost(budget, release, destination)))
-        return standing
+        return replace(standing, summed=before.summed)
+
+    def summed_under(self, dataset: str, budget: Budget | None) -> Account | None:
+        """The second account, with all that has left in secure sums with pinned keys counted in its terms."""
+        if budget is None:
+            return None
+        account = Account.opening(budget)
+        for release, destination, _ in self.history.get(dataset, []):
+            account = _absorb_summed(account, release, destination)
+        return account
 
 
 def _absorb(standing: Standing, release: Release, destination: Destination, unprotected: bool) -> Standing:
     """Count what has left already: no rule can call it back."""
-    standing = replace(standing, releases=standing.releases + 1)
+    summed = None if standing.summed is None else _absorb_summed(standing.summed, release, destination)
+    standing = replace(standing, releases=standing.releases + 1, summed=summed)
     if unprotected:
         return replace(standing, unprotected=standing.unprotected + 1)
     if standing.account is None or isinstance(release.composition, Derived):
         return standing
     return replace(standing, account=_count(standing.account, release, destination))
+
+
+def _absorb_summed(account: Account, release: Release, destination: Destination) -> Account:
+    """The second account after a release, which is charged where it left in a secure sum with pinned keys."""
+    counts = destination.pinned and not isinstance(release.composition, Derived)
+    if not counts or math.isinf(cost(account.budget, release, destination)):
+        return account
+    return _count(account, release, destination)
 
 
 def _with_consent(standing: Standing, what: str | None, granted: bool) -> Standing:
@@ -605,12 +676,27 @@ class Ledger:
             self._require_countable(dataset, budget)
             return self._append(BudgetSet(dataset, budget))
 
-    def _require_countable(self, dataset: str, budget: Budget) -> None:
-        standing = replace(self._book.standing(dataset), budget=budget)
-        _require_consent_to_claims(budget, standing.consents)
+    def set_summed_budget(self, dataset: str, budget: Budget | None) -> Entry:
+        """Set or change the second budget of a data set, against `summed(h)`; None gives it up.
+
+        It is charged with what leaves in secure sums where the keys of all others are pinned, what has left so far
+        included, and refuses what would exceed it, whatever the first budget says.
+        """
+        _require_name("dataset", dataset)
+        if budget is not None and (budget.adversary.kind != "summed" or budget.basis != "proven"):
+            raise InvalidInput(f"the second budget counts proven epsilons against summed(N), got {terms(budget)}")
+        with self._transaction("BEGIN IMMEDIATE"), _about(dataset):
+            if budget is not None:
+                self._require_countable(dataset, budget, pinned=True)
+            return self._append(SummedBudgetSet(dataset, budget))
+
+    def _require_countable(self, dataset: str, budget: Budget, *, pinned: bool = False) -> None:
+        consents = self._book.standing(dataset).consents
+        _require_consent_to_claims(budget, consents)
         for release, destination, unprotected in self._book.history.get(dataset, []):
-            if not unprotected and math.isinf(cost(budget, release, destination)):
-                _require_consent_to_unproven(standing, release)
+            counts = destination.pinned if pinned else not unprotected
+            if counts and math.isinf(cost(budget, release, destination)):
+                _require_consent_to_unproven(budget, consents, release, destination)
 
     def allow_unproven(self, dataset: str, what: str) -> Entry:
         """Agree that releases of this kind may leave without a proof; they are flagged as unprotected."""
@@ -637,15 +723,18 @@ class Ledger:
 
     # -- what leaves
 
-    def record(self, key: ReportKey, releases: Release | Sequence[Release], report: bytes) -> Entry:
+    def record(
+        self, key: ReportKey, releases: Release | Sequence[Release], report: bytes, *, pinned: bool = False
+    ) -> Entry:
         """Write down a report and the releases it stands for, all or nothing; when this returns, it may leave.
 
-        Recording the same again gives the first entry. Other bytes under a key that has some are refused.
+        `pinned` says that it leaves in a secure sum in which the keys of all others are pinned. Recording the same
+        again gives the first entry. Other bytes under a key that has some are refused.
         """
         with self._transaction("BEGIN IMMEDIATE"):
             known = self._book.reports.get(key)
             if known is None:
-                return self._append_report(key, releases, report)
+                return self._append_report(key, releases, report, pinned)
             assert isinstance(known.event, Released)
             if known.event.releases == _as_tuple(releases) and known.event.report_sha256 == _sha256(report):
                 return known
@@ -683,11 +772,13 @@ class Ledger:
                 return report
         raise self._damaged(f"the report of entry {entry.sequence} was edited or removed")
 
-    def _append_report(self, key: ReportKey, releases: Release | Sequence[Release], report: bytes) -> Entry:
+    def _append_report(
+        self, key: ReportKey, releases: Release | Sequence[Release], report: bytes, pinned: bool = False
+    ) -> Entry:
         releases = _as_tuple(releases)
         self._require_report(key, releases, report)
         standing, unprotected, new_ids = self._book.standing(key.dataset), [], set[str]()
-        destination = Destination(key.federation)
+        destination = Destination(key.federation, pinned)
         with _about(key.dataset):
             for release in releases:
                 _require_identity(release, lambda name: name in self._book.release_ids or name in new_ids)
@@ -696,7 +787,7 @@ class Ledger:
                     unprotected.append(release.id)
                 standing = after
                 new_ids.add(release.id)
-        return self._append(Released(key, releases, tuple(unprotected), _sha256(report)), report)
+        return self._append(Released(key, releases, tuple(unprotected), _sha256(report), pinned), report)
 
     def _require_report(self, key: ReportKey, releases: tuple[Release, ...], report: bytes) -> None:
         if not isinstance(report, bytes):
@@ -989,5 +1080,5 @@ class _Admissions:
 
 __all__ = [
     "BudgetSet", "ConsentChanged", "Consents", "Draw", "Entry", "Event", "Ledger", "MemoryLedger", "Opened", "Released",
-    "ReportKey", "Standing", "Verified", "admit", "cost", "terms",
+    "ReportKey", "Standing", "SummedBudgetSet", "Verified", "admit", "cost", "terms",
 ]  # fmt: skip

@@ -831,9 +831,10 @@ def _trust(fewest: Adversary, most: Adversary) -> str:
             )
         case "summed":
             return (
-                "Behind the secure sum: the server sees sums of reports and no single one. It is trusted to hand on "
-                "the clients' true keys (with keys of its own in their place it would see every report), unless "
-                f"owners list each other's; and at least {_parties(fewest, most)} honest clients are in a sum."
+                "Behind the secure sum: against a server that keeps to the protocol, which sees sums of reports and no "
+                "single one (with keys of its own in the place of the clients' it would see every report); where "
+                "owners list each other's keys, against any server; "
+                f"at least {_parties(fewest, most)} honest clients are in a sum."
             )
         case _:
             return "Against readers of the model: the server is trusted; whoever sees the trained model is not."
