@@ -46,6 +46,7 @@ from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
 from sordino.shuffler import keys
 from sordino.shuffler.store import Store
+from sordino.signing import SigningKey, key_file
 from sordino.wiring import Federation, wire
 
 CLIENTS = 3
@@ -223,6 +224,11 @@ class Troupe:
     def everybody(self) -> list[str]:
         return [*self.people, *(["shuffler"] if self.shuffled else []), "coordinator"]
 
+    @property
+    def key(self) -> SigningKey:
+        """The coordinator's, made when it is first looked at."""
+        return SigningKey.at(key_file(self.run))
+
     def set_up(self) -> Federation:
         """Make the recipe's file and the clients' folders, with the records that a simulation would give them."""
         tables: dict[str, dict[str, Any]] = {name: {} for name in self.people}
@@ -232,7 +238,10 @@ class Troupe:
         (self.place / "recipe.toml").write_text(self.recipe.to_toml())
         for name, own in zip(self.people, parts.parts, strict=True):
             data = {"source": "digits", "rows": ranges(own)}
-            given = {"data": data, "budget": {"limit": LIMIT}, "consents": {"federations": [self.name]}, **tables[name]}
+            given = {
+                "data": data, "budget": {"limit": LIMIT}, "consents": {"federations": [self.name]},
+                "coordinators": {self.name: self.key.author.first.hex()}, **tables[name],
+            }  # fmt: skip
             Client.create(self.place / name, Settings.of(given)).close()
         return parts
 

@@ -17,6 +17,7 @@ from sordino.errors import SordinoError
 from sordino.messages import Answer, Kind, Plan
 from sordino.shuffler.envelopes import Body, open_batch, seal
 from sordino.shuffler.terms import Terms
+from sordino.signing import Author, Envelope
 from tests.golden import wire
 
 GOLDEN = wire.kept()
@@ -59,11 +60,21 @@ def test_answers_are_read():
 def test_requests_and_responses_are_read():
     assert Request.decode(GOLDEN["request-hello"]) == Request(What.HELLO)
     assert Request.decode(GOLDEN["request-join"]) == Request(What.JOIN, "", GOLDEN["invitation"])
-    assert Request.decode(GOLDEN["request-step"]) == Request(What.STEP, "report", GOLDEN["plan"])
+    assert Request.decode(GOLDEN["request-step"]) == Request(What.STEP, "report", GOLDEN["signed-plan"])
     assert Request.decode(GOLDEN["request-receipt"]) == Request(What.RECEIPT, wire.FEDERATION, GOLDEN["receipt"])
     fine = Response(True, GOLDEN["answer-report"], "", GOLDEN["receipt"])
     assert Response.decode(GOLDEN["response-fine"]) == fine
     assert Response.decode(GOLDEN["response-refused"]) == Response(False, b"", "not agreed", b"")
+
+
+def test_signed_messages_are_read_and_their_signatures_hold():
+    plan, step = (Envelope.decode(GOLDEN[name]) for name in ("signed-plan", "signed-sum"))
+    assert (plan.message, step.message) == (GOLDEN["plan"], GOLDEN["sum-masked-to-2"])
+    assert plan.is_about(wire.plan()) and step.is_about(wire.plan())
+    assert [client for client in range(20) if plan.is_for(client)] == [0, 2, 9]
+    first, next = wire.author().key, Author(wire.author().first, (GOLDEN["rotation"],)).key
+    assert plan.is_signed("report", first) and step.is_signed("masked", next)
+    assert not plan.is_signed("prepare", first) and not step.is_signed("masked", first)
 
 
 def test_invitations_and_receipts_are_read():
@@ -113,6 +124,8 @@ def test_new_envelopes_have_the_form_of_the_golden_ones():
 READERS = {
     "plan": Plan.decode,
     "answer-report": Answer.decode,
+    "signed-plan": Envelope.decode,
+    "rotation": lambda raw: Author(wire.author().first, (raw,)),
     "request-step": Request.decode,
     "response-fine": Response.decode,
     "invitation": Invitation.decode,
@@ -140,7 +153,7 @@ def test_another_version_is_refused(name):
 def test_the_page_names_every_golden_file_and_every_magic():
     text = PAGE.read_text()
     magics = {data[:2].decode() for name, data in GOLDEN.items() if name in READERS}
-    assert magics == {"SP", "SR", "SQ", "SA", "SI", "SH", "SE", "SB", "SS"}
+    assert magics == {"SC", "SK", "SP", "SR", "SQ", "SA", "SI", "SH", "SE", "SB", "SS"}
     assert all(f"`{magic}`" in text for magic in magics)
     families = {re.sub(r"-(to|from)-\d$|-\d$", "", name) for name in GOLDEN}
     missing = [name for name in families if f"`{name}" not in text]

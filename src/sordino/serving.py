@@ -24,6 +24,7 @@ from sordino.coordinator import Round as Held
 from sordino.course import LOST_ROUNDS, REAL, Course, Memory, Outcome, client_budgets, written
 from sordino.durable import whole_lines, write_whole
 from sordino.errors import InvalidInput, SordinoError
+from sordino.fleets.signed import SignedFleet
 from sordino.journal import Ended, Journal, exists, journal
 from sordino.learning import models
 from sordino.learning.evaluation import Scores, score
@@ -35,6 +36,7 @@ from sordino.privacy.history import Spent
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder, alone
 from sordino.report.records import Round, from_json, to_line
+from sordino.signing import Author, SigningKey, key_file
 from sordino.wiring import Federation, wire
 
 LONGEST_REASON = 500  #: letters of a client's reason that are kept
@@ -64,6 +66,7 @@ def serve(
     channel: Channel | None = None,
     observer: Observer | None = None,
     notes: Mapping[str, Any] | None = None,
+    key: Path | None = None,
 ) -> Outcome:
     """Carry a recipe out with a fleet's clients and leave a run's folder: recipe, metrics, statement, model, page.
 
@@ -79,8 +82,10 @@ def serve(
 
     `federation` is the name that plans and invitations carry (the recipe's if left out); a client agrees to a name
     once, so that another run needs another one. `channel` is how reports travel, if not as `sordino.channels.build` has
-    it. `notes` (JSON) are kept for the caller, who gets them back from `remembered`. A run that was stopped or killed
-    goes on with `resume`, from the folder and with the recipe that lies in it; `begun` says whether there is one.
+    it. `key` is the file with the key that signs everything that clients are sent, made where there is none. If left
+    out it lies beside the folder; clients answer to this key alone, as long as the federation lasts. `notes` (JSON) are
+    kept for the caller, who gets them back from `remembered`. A run that was stopped or killed goes on with `resume`,
+    from the folder and with the recipe that lies in it; `begun` says whether there is one.
 
     `TooFewClients` is raised where too few have agreed at the start, or too few answer in a few rounds running: the
     run is not over, and goes on with `resume`.
@@ -102,8 +107,11 @@ def serve(
                 with _empty_if_refused(target, resume):
                     name = _named(book, recipe, federation, notes or {})
                     expected = _expected(parts, name)
-                    absent = {} if target.result() is not None else _invited(parts, fleet, name, book)
-                return _Served(parts, fleet, way, name, target, book, observer or Observer()).go(expected, absent)
+                    signing = SigningKey.at(key or key_file(Path(folder)))
+                    over = target.result() is not None
+                    absent = {} if over else _invited(parts, fleet, name, book, signing.author)
+                served = _Served(parts, fleet, way, name, target, book, observer or Observer(), signing)
+                return served.go(expected, absent)
 
 
 def begun(folder: str | Path) -> bool:
@@ -200,11 +208,12 @@ def _expected(parts: Federation, name: str) -> tuple[str, ...]:
     return (*preflight.of_federation(parts).sentences, *(own if parts.budgets else ()))
 
 
-def _invited(parts: Federation, fleet: Fleet, name: str, book: Journal) -> dict[int, str]:
+def _invited(parts: Federation, fleet: Fleet, name: str, book: Journal, author: Author) -> dict[int, str]:
     """Hand out invitations, where the fleet can: who does not take part, and why. Too few at the start are refused."""
     if not isinstance(fleet, Inviting):
         return {}
-    absent = {c: _plain(why) for c, why in fleet.invite(invitations(parts, name, book.receipts())).items()}
+    found = invitations(parts, name, author, book.receipts())
+    absent = {c: _plain(why) for c, why in fleet.invite(found).items()}
     quorum = parts.recipe.rounds.quorum
     if book.last() is None and parts.clients - len(absent) < quorum:
         reasons = "; ".join(f"client {client}: {reason}" for client, reason in sorted(absent.items())[:5])
@@ -223,11 +232,13 @@ def _plain(reason: object) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in str(reason)[:LONGEST_REASON])
 
 
-def invitations(parts: Federation, name: str, receipts: Mapping[int, bytes] | None = None) -> dict[int, bytes]:
+def invitations(
+    parts: Federation, name: str, author: Author, receipts: Mapping[int, bytes] | None = None
+) -> dict[int, bytes]:
     """The invitation of each client to a federation of this name, with the receipt that it gave last, if any."""
     found = {}
     for client in range(parts.clients):
-        own = Invitation.of(parts.recipe, name, client, parts.dataset)
+        own = Invitation.of(parts.recipe, name, client, parts.dataset, author)
         found[client] = replace(own, receipt=(receipts or {}).get(client, b"").hex()).encode()
     return found
 
@@ -245,7 +256,9 @@ class _Served:
         folder: RunFolder,
         book: Journal,
         observer: Observer,
+        key: SigningKey,
     ) -> None:
+        self._key = key
         self._parts, self._recipe, self._method = parts, parts.recipe, parts.method
         self._fleet, self._channel, self._name = fleet, channel, name
         self._folder, self._book, self._observer = folder, book, observer
@@ -271,7 +284,8 @@ class _Served:
         self._book.start()
         self._course.lap()
         rules = Rules(self._recipe.rounds.quorum, self._recipe.rounds.deadline or None)
-        coordinator = Coordinator(self._method, self._fleet, self._channel, self._name, rules)
+        signed = SignedFleet(self._fleet, self._key)
+        coordinator = Coordinator(self._method, signed, self._channel, self._name, rules)
         stopped = None
         try:
             self._prepare(coordinator, state)

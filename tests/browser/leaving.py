@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from sordino.client.frames import Request, Response, What
 from sordino.messages import DIGEST_BYTES, Answer, Kind
+from sordino.signing import Envelope
 
 _HEX = {"id": 32, "proof": 64, "task": 64}
 _BARE = {"ping", "pause", "resume", "leave"}
@@ -27,7 +28,7 @@ def check_hello(message: Mapping[str, Any]) -> None:
     assert set(message) == {"type", "protocol", "id", "proof", "kind", "token", "task", "last"}
     for field, digits in _HEX.items():
         assert re.fullmatch(f"[0-9a-f]{{{digits}}}", message[field]), field
-    assert (message["protocol"], message["kind"]) == (1, "page")
+    assert (message["protocol"], message["kind"]) == (2, "page")
     last = message["last"]
     assert last is None or (set(last) == {"round", "digest"} and re.fullmatch("[0-9a-f]{32}", last["digest"]))
 
@@ -65,9 +66,9 @@ def plans_in(frames: Sequence[Mapping[str, str]]) -> dict[bytes, int]:
         if "binary" in frame:
             request = Request.decode(base64.b64decode(frame["binary"]))
             if request.what == What.STEP:
-                length = int.from_bytes(request.payload[4:8], "little")
-                header = json.loads(request.payload[8 : 8 + length])
-                found[hashlib.sha256(request.payload).digest()[:DIGEST_BYTES]] = int(header["round"])
+                plan = Envelope.decode(request.payload).message
+                header = json.loads(plan[8 : 8 + int.from_bytes(plan[4:8], "little")])
+                found[hashlib.sha256(plan).digest()[:DIGEST_BYTES]] = int(header["round"])
     return found
 
 

@@ -23,6 +23,7 @@ from sordino.randomness import KEY_BYTES, Keystream
 from sordino.wiring import wire
 from tests.browser.leaving import check_frames, check_requests
 from tests.browser.stage import Browser, play, served
+from tests.client import people
 
 KEY = 7
 REPORTS = 2
@@ -32,7 +33,7 @@ BODY_BYTES = {"webfed-digits": 4 * 650, "two-point-digits": 82}  #: float32 valu
 def plans(received: list[dict[str, str]]) -> dict[int, Plan]:
     """The plans that came, by their rounds."""
     requests = [Request.decode(base64.b64decode(frame["binary"])) for frame in received if "binary" in frame]
-    found = [Plan.decode(request.payload) for request in requests if request.what == What.STEP]
+    found = [Plan.decode(people.unsigned(request.payload)) for request in requests if request.what == What.STEP]
     return {plan.round: plan for plan in found}
 
 
@@ -45,7 +46,7 @@ def native(folder: Path, name: str, federation: str) -> Client:
     Client.create(folder, Settings.of({"data": data, "budget": budget})).close()
     key = bytes([KEY]) * KEY_BYTES
     client = Client.open(folder, randomness=lambda _: lambda clients: Keystream(key, [0] * len(clients), 0))
-    client.join(Invitation.of(recipe, federation, 0, datasets.load("digits")).encode())
+    client.join(Invitation.of(recipe, federation, 0, datasets.load("digits"), people.KEY.author).encode())
     return client
 
 
@@ -62,7 +63,7 @@ def test_a_report_is_what_the_encoder_makes_with_that_key(
             assert len(reports) >= REPORTS
             with native(tmp_path / name, name, asked[reports[0].round].federation) as client:
                 for report in reports[:REPORTS]:
-                    expected = Answer.decode(client.answer("report", asked[report.round].encode()))
+                    expected = Answer.decode(client.answer("report", people.signed(asked[report.round])))
                     compare(name, report, expected)
 
 

@@ -10,11 +10,12 @@ import pytest
 from sordino.client.frames import Request, Response, What
 from sordino.messages import Plan, answer_to
 from tests.browser.leaving import check_frames, check_requests
+from tests.client.people import signed
 
 PLAN = Plan("digits", 3)
-RECEIVED = [{"binary": base64.b64encode(Request(What.STEP, "report", PLAN.encode()).encode()).decode()}]
+RECEIVED = [{"binary": base64.b64encode(Request(What.STEP, "report", signed(PLAN)).encode()).decode()}]
 HELLO = {
-    "type": "hello", "protocol": 1, "id": "0" * 32, "proof": "1" * 64, "kind": "page", "token": "", "task": "2" * 64,
+    "type": "hello", "protocol": 2, "id": "0" * 32, "proof": "1" * 64, "kind": "page", "token": "", "task": "2" * 64,
     "last": None,
 }  # fmt: skip
 SERVER = "http://127.0.0.1:8000"

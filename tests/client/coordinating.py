@@ -20,10 +20,11 @@ import numpy as np
 from sordino import channels
 from sordino.coordinator import Coordinator
 from sordino.fleets.local_clients import SocketFleet
+from sordino.fleets.signed import SignedFleet
 from sordino.learning import datasets
 from sordino.recipe import Recipe
 from sordino.wiring import wire
-from tests.client.people import NAME, read_once
+from tests.client.people import KEY, NAME, read_once
 
 
 class MortalFleet(SocketFleet):
@@ -47,7 +48,8 @@ def live(given: dict[str, Any], life: int) -> None:
     method = wire(recipe).method
     fleet = MortalFleet({int(client): path for client, path in given["sockets"].items()}, patience=120.0)
     fleet.death = tuple(given["deaths"][life]) if life < len(given["deaths"]) else None
-    state, held = Coordinator(method, fleet, channels.build(recipe, method), NAME).round(method.init())
+    channel = channels.build(recipe, method)
+    state, held = Coordinator(method, SignedFleet(fleet, KEY), channel, NAME).round(method.init())
     np.save(given["out"], state.parameters)
     print(json.dumps({"reported": held.attendance.reported, "why_lost": held.why_lost}), flush=True)
 

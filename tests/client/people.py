@@ -5,11 +5,14 @@ from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from sordino import channels
 from sordino.client.core import Client
 from sordino.client.invitation import Invitation
 from sordino.client.settings import Settings
 from sordino.coordinator import Coordinator, Rules
+from sordino.fleets.signed import SignedFleet
 from sordino.learning import datasets
 from sordino.learning.stacked import LOOP, Execution
 from sordino.messages import Answer, Kind, Plan
@@ -17,10 +20,13 @@ from sordino.methods.interface import State
 from sordino.privacy.history import ranges
 from sordino.randomness import Keystream
 from sordino.recipe import Recipe
+from sordino.signing import Author, Envelope, SigningKey
 from sordino.wiring import Federation, wire
 from tests.engine import tiny
 
 NAME = "digits-demo"
+_PRIVATE = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+KEY = SigningKey(_PRIVATE, Author(_PRIVATE.public_key().public_bytes_raw()))  #: of the coordinator, in every process
 
 read_once = functools.cache(datasets.load)  #: in the place of `datasets.load`, for tests that open many clients
 
@@ -39,7 +45,9 @@ def recipe(changes: dict[str, Any] | None = None) -> Recipe:
 
 def settings(rows: str = "0-19", limit: float = 1e6, **tables: Any) -> Settings:
     own = {"source": "digits", "rows": rows}
-    return Settings.of({"data": own, "budget": {"limit": limit, **tables.pop("budget", {})}, "consents": tables})
+    known = {name: KEY.author.first.hex() for name in tables.get("federations", ()) if "*" not in name}
+    budget = {"limit": limit, **tables.pop("budget", {})}
+    return Settings.of({"data": own, "budget": budget, "consents": tables, "coordinators": known})
 
 
 def client(folder: Path, given: Settings | None = None) -> Client:
@@ -47,7 +55,17 @@ def client(folder: Path, given: Settings | None = None) -> Client:
 
 
 def invitation(given: Recipe | None = None, number: int = 0, name: str = NAME) -> Invitation:
-    return Invitation.of(given or recipe(), name, number, datasets.load("digits"))
+    return Invitation.of(given or recipe(), name, number, datasets.load("digits"), KEY.author)
+
+
+def signed(plan: Plan, step: str = "report", key: SigningKey = KEY) -> bytes:
+    """A plan as its coordinator sends it to everybody."""
+    return key.envelope(step, plan, range(100), plan.encode())
+
+
+def unsigned(message: bytes) -> bytes:
+    """What lies in an envelope."""
+    return Envelope.decode(message).message
 
 
 def plans(given: Recipe | None = None, name: str = NAME) -> Callable[[int], Plan]:
@@ -112,7 +130,7 @@ def members(folder: Path, federation: Federation, injected: bool = False, **tabl
 
 def coordinator(federation: Federation, fleet: Any, quorum: int = 1) -> Coordinator:
     channel = channels.build(federation.recipe, federation.method)
-    return Coordinator(federation.method, fleet, channel, NAME, Rules(quorum))
+    return Coordinator(federation.method, SignedFleet(fleet, KEY), channel, NAME, Rules(quorum))
 
 
 #: every paper's method, and DP-SGD in silos, on a few digits

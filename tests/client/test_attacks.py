@@ -19,7 +19,7 @@ from sordino.mechanisms.privunit import best_cap
 from sordino.messages import Answer, Kind, Plan
 from sordino.recipe import Recipe
 from tests.client import people
-from tests.client.people import COST, NAME, body, invitation, joined, plans, recipe, settings
+from tests.client.people import COST, NAME, body, invitation, joined, plans, recipe, settings, signed
 from tests.engine import tiny
 
 
@@ -49,7 +49,7 @@ def member(tmp_path: Path, draws: Draws) -> Iterator[Client]:
 def refused(client: Client, plan: Plan | bytes, reason: Reason, step: str = "report") -> None:
     """The plan is declined for this reason, and nothing was spent or recorded."""
     before = client.standing.spent, client.ledger.head()
-    message = plan if isinstance(plan, bytes) else plan.encode()
+    message = plan if isinstance(plan, bytes) else signed(plan, step)
     reply = client.reply(step, message)
     assert reply.reason == reason.value
     if isinstance(plan, Plan):
@@ -76,16 +76,16 @@ def changed(plan: Plan, **arrays: Any) -> Plan:
 
 def test_the_same_plan_again_gets_the_same_bytes_and_costs_nothing(member, draws):
     plan = plans()(1)
-    first = member.answer("report", plan.encode())
+    first = member.answer("report", signed(plan))
     assert len(body(first)) == 82  # 650 bits
     assert member.standing.spent == pytest.approx(COST)
-    assert [member.answer("report", plan.encode()) for _ in range(3)] == [first] * 3
+    assert [member.answer("report", signed(plan)) for _ in range(3)] == [first] * 3
     assert member.standing.spent == pytest.approx(COST)
     assert draws.rounds == [1]
 
 
 def test_the_same_bytes_after_a_restart(member, draws, tmp_path):
-    plan = plans()(1).encode()
+    plan = signed(plans()(1))
     first = member.answer("report", plan)
     member.close()
     with Client.open(tmp_path / "a") as again:
@@ -95,7 +95,7 @@ def test_the_same_bytes_after_a_restart(member, draws, tmp_path):
 
 def test_a_round_again_with_other_parameters_is_refused(member, draws):
     plan = plans()(1)
-    member.answer("report", plan.encode())
+    member.answer("report", signed(plan))
     refused(member, changed(plan, parameters=plan.arrays["parameters"] + 1), Reason.OUT_OF_ORDER)
     assert draws.rounds == [1]
 
@@ -104,7 +104,7 @@ def test_a_round_again_with_other_ranges_is_refused(tmp_path):
     given = people.method_recipe("ldp-fl")
     with joined(tmp_path / "a", given) as member:
         plan = plans(given)(1)
-        member.answer("report", plan.encode())
+        member.answer("report", signed(plan))
         spent = member.standing.spent
         refused(member, changed(plan, range=plan.arrays["range"] * np.float32(1.5)), Reason.OUT_OF_ORDER)
         assert member.standing.spent == spent > 0
@@ -112,9 +112,9 @@ def test_a_round_again_with_other_ranges_is_refused(tmp_path):
 
 def test_rounds_do_not_go_backwards(member):
     of = plans()
-    member.answer("report", of(2).encode())
+    member.answer("report", signed(of(2)))
     refused(member, of(1), Reason.OUT_OF_ORDER)
-    body(member.answer("report", of(3).encode()))
+    body(member.answer("report", signed(of(3))))
 
 
 @pytest.mark.parametrize("round", [0, 4, 2**31])
@@ -123,14 +123,15 @@ def test_rounds_outside_the_schedule_are_refused(member, round):
 
 
 def test_a_negative_round_is_unreadable(member):
-    reply = member.reply("report", Plan(NAME, -1, {}, plans()(1).arrays).encode())
+    message = Plan(NAME, -1, {}, plans()(1).arrays).encode()
+    reply = member.reply("report", people.KEY.envelope("report", plans()(1), [0], message))
     assert (reply.answer, reply.reason) == (b"", Reason.UNREADABLE.value)
 
 
 def test_two_federations_of_one_recipe_get_two_draws_and_both_are_counted(member, draws):
     member.join(invitation(name="another").encode())
-    first = body(member.answer("report", plans()(1).encode()))
-    second = body(member.answer("report", plans(name="another")(1).encode()))
+    first = body(member.answer("report", signed(plans()(1))))
+    second = body(member.answer("report", signed(plans(name="another")(1))))
     assert first != second
     assert member.standing.spent == pytest.approx(2 * COST)
     assert draws.rounds == [1, 1]
@@ -151,7 +152,7 @@ def test_a_larger_share_of_the_budget_than_the_schedule_has_is_refused(tmp_path)
             refused(member, replace(plan, settings={**plan.settings, "share": share}), Reason.NOT_IN_RECIPE)
         other = plans(given)(2).settings
         refused(member, replace(plan, settings={**other, "columns": [0, 1]}), Reason.NOT_IN_RECIPE)
-        body(member.answer("report", plan.encode()))
+        body(member.answer("report", signed(plan)))
 
 
 @pytest.mark.parametrize(
@@ -186,13 +187,13 @@ def test_a_plan_written_in_another_way_is_refused(member):
     (length,) = struct.unpack_from("<I", encoded, 4)
     header = json.dumps(json.loads(encoded[8 : 8 + length])).encode()  # with spaces: another digest, the same plan
     message = encoded[:4] + struct.pack("<I", len(header)) + header + encoded[8 + length :]
-    refused(member, message, Reason.UNREADABLE)
+    refused(member, people.KEY.envelope("report", plans()(1), [0], message), Reason.UNREADABLE)
 
 
 def test_unknown_steps_are_refused(member):
     for step in ("reveal", "", "prepare", "keys"):
-        reply = member.reply(step, plans()(1).encode())
-        assert reply.reason
+        reply = member.reply(step, signed(plans()(1), step))
+        assert reply.reason not in ("", Reason.NOT_SIGNED.value)
     assert member.standing.spent == 0
 
 
@@ -210,7 +211,7 @@ def test_a_report_that_is_in_a_secure_sum_does_not_leave_by_itself_afterwards(tm
     plan = federation.method.plan(federation.method.init(), NAME)
     assert held.attendance.reported == [0, 1, 2, 3]
     for step in ("report", "post", "prepare"):  # the ledger has the bytes: they are not handed out by another step
-        reply = clients[0].reply(step, plan.encode())
+        reply = clients[0].reply(step, signed(plan, step))
         assert reply.reason == Reason.NOT_IN_RECIPE.value
         assert reply.answer == b"", "nor is it called declined"
 
@@ -255,8 +256,8 @@ def test_the_last_answer_is_given_again_and_says_nothing_new(tmp_path):
 
 
 def test_a_plan_of_a_federation_that_nobody_agreed_to_is_refused(member):
-    refused(member, plans(name="elsewhere")(1), Reason.NOT_AGREED)
-    refused(member, replace(plans()(1), federation="../a"), Reason.NOT_AGREED)
+    refused(member, signed(plans(name="elsewhere")(1)), Reason.NOT_AGREED)
+    refused(member, signed(replace(plans()(1), federation="../a")), Reason.NOT_AGREED)
 
 
 @pytest.mark.parametrize(
@@ -281,7 +282,7 @@ def test_nothing_leaves_unprotected_that_the_owner_did_not_allow(tmp_path):
     with joined(tmp_path / "b", given[1], settings(unproven=["sample count"])) as allowed:
         offer = allowed.offer(invitation(given[1]).encode())
         assert offer.unprotected == ("sample count",)
-        body(allowed.answer("report", plans(given[1])(1).encode()))
+        body(allowed.answer("report", signed(plans(given[1])(1))))
         assert allowed.standing.unprotected == 1
 
 
@@ -358,7 +359,7 @@ def test_a_plan_beyond_the_budget_is_declined_and_the_rest_stays(tmp_path, draws
     with Client.open(tmp_path / "a", randomness=draws) as member:
         of = plans()
         for round in (1, 2):
-            body(member.answer("report", of(round).encode()))
+            body(member.answer("report", signed(of(round))))
         refused(member, of(3), Reason.BUDGET)
         assert draws.rounds == [1, 2]  # refused before any record was touched
         assert "of 1301 is spent" in (tmp_path / "a" / "log.txt").read_text()
@@ -381,7 +382,7 @@ def test_a_report_that_could_not_be_recorded_does_not_leave_and_the_next_is_anot
     with monkeypatch.context() as patch:
         patch.setattr(member.ledger, "record", full)
         refused(member, plan, Reason.UNAVAILABLE)
-    assert body(member.answer("report", plan.encode())) != lost[0]
+    assert body(member.answer("report", signed(plan))) != lost[0]
     assert draws.rounds == [1, 1]
     assert member.standing.spent == pytest.approx(COST)
 
@@ -390,7 +391,7 @@ def test_training_that_breaks_looks_like_any_report(member, monkeypatch):
     plan = plans()(1)
     kind = type(member._member(NAME))
     monkeypatch.setattr(kind, "report", lambda *_: 1 / 0)
-    assert len(body(member.answer("report", plan.encode()))) == 82
+    assert len(body(member.answer("report", signed(plan)))) == 82
     assert member.standing.spent == pytest.approx(COST)
     assert "training failed" in (member.folder / "log.txt").read_text()
 
@@ -399,7 +400,7 @@ def test_private_training_that_breaks_sends_its_noise_alone_and_is_counted(tmp_p
     given = people.method_recipe("silo-dp")
     with joined(tmp_path / "a", given, settings(budget={"adjacency": "record-add-remove", "delta": 1e-5})) as member:
         monkeypatch.setattr(type(member._member(NAME)), "report", lambda *_: 1 / 0)
-        sent = np.frombuffer(body(member.answer("report", plans(given)(1).encode())), "<f4")
+        sent = np.frombuffer(body(member.answer("report", signed(plans(given)(1)))), "<f4")
         # two steps of noise with standard deviation 1, divided by 0.5 * 20; 15 % are above 5 sigma for 650 values
         assert sent.size == 650
         assert np.std(sent) == pytest.approx(np.sqrt(2) / 10, rel=0.15)
@@ -434,5 +435,5 @@ def test_nothing_of_the_recipe_selects_randomness(tmp_path):
     bodies = set()
     for name in ("a", "b"):
         with joined(tmp_path / name) as member:
-            bodies.add(body(member.answer("report", plans()(1).encode())))
+            bodies.add(body(member.answer("report", signed(plans()(1)))))
     assert len(bodies) == 2  # the same records, recipe, number and plan

@@ -24,7 +24,7 @@ from sordino.learning import datasets
 from sordino.privacy.guarantee import Derived
 from sordino.privacy.ledger import Released
 from tests.client import people
-from tests.client.people import COST, NAME, body, invitation, joined, plans, recipe, settings
+from tests.client.people import COST, NAME, body, invitation, joined, plans, recipe, settings, signed
 from tests.power_cut import watched
 
 # --- the folder
@@ -108,8 +108,8 @@ def test_edited_settings_are_written_into_the_ledger(tmp_path):
 
 def test_two_processes_do_not_answer_for_one_client(tmp_path):
     with joined(tmp_path / "a") as one, Client.open(tmp_path / "a") as other:
-        body(one.answer("report", plans()(1).encode()))
-        assert other.reply("report", plans()(2).encode()).reason == Reason.UNAVAILABLE.value
+        body(one.answer("report", signed(plans()(1))))
+        assert other.reply("report", signed(plans()(2))).reason == Reason.UNAVAILABLE.value
         assert other.standing.spent == pytest.approx(COST)
 
 
@@ -167,7 +167,7 @@ def test_a_list_of_keys_says_nothing_where_no_sums_are_made(tmp_path):
     path = tmp_path / "a" / "client.toml"
     path.write_text(f'{path.read_text()}\n[peers.{NAME}]\n0 = "{key}"\n')
     with Client.open(tmp_path / "a") as client:
-        body(client.answer("report", plans()(1).encode()))
+        body(client.answer("report", signed(plans()(1))))
 
 
 # --- invitations and offers
@@ -176,7 +176,7 @@ def test_a_list_of_keys_says_nothing_where_no_sums_are_made(tmp_path):
 def test_an_invitation_survives_the_wire_and_tells_no_places():
     own = {"source": "/srv/secret/scans.npz", "classes": ["a", "b"], "mean": [0.0], "std": [1.0]}
     given = recipe().with_({"data": own})
-    found = Invitation.of(given, "demo", 1, datasets.load("digits"))
+    found = Invitation.of(given, "demo", 1, datasets.load("digits"), people.KEY.author)
     assert Invitation.decode(found.encode()) == found
     assert "secret" not in found.recipe
     assert 'source = "./scans.npz"' in found.recipe
@@ -243,8 +243,8 @@ def test_fresh_randomness_serves_every_method(tmp_path):
         with joined(tmp_path / name, given, own) as client:
             of = plans(given)
             if client._member(NAME).prepares:
-                assert client.reply("prepare", of(0).encode()).reason == ""
-            reply = client.reply("report", of(1).encode())
+                assert client.reply("prepare", signed(of(0), "prepare")).reason == ""
+            reply = client.reply("report", signed(of(1)))
             assert reply.reason == "", name
 
 
@@ -255,7 +255,7 @@ def test_what_a_client_keeps_is_there_after_a_restart(tmp_path):
     counts = []
     for round in (1, 2, 3):
         with Client.open(tmp_path / "a") as client:
-            counts.append(body(client.answer("report", plans(given)(round).encode()))[:4])
+            counts.append(body(client.answer("report", signed(plans(given)(round))))[:4])
             assert len(list((tmp_path / "a" / "federations" / NAME / "kept").iterdir())) == round
     assert counts[0] == counts[1] == counts[2]
 
@@ -264,13 +264,13 @@ def test_a_method_that_sends_nothing_spends_nothing_and_does_each_round_once(tmp
     given = people.method_recipe("local-only")
     with joined(tmp_path / "a", given) as client:
         of = plans(given)
-        first = client.answer("report", of(1).encode())
+        first = client.answer("report", signed(of(1)))
         assert body(first) == b""
         kept = sorted((tmp_path / "a" / "federations" / NAME / "kept").iterdir())
         content = kept[0].read_bytes()
-        assert client.answer("report", of(1).encode()) == first
+        assert client.answer("report", signed(of(1))) == first
         assert kept[0].read_bytes() == content
-        assert client.reply("report", replace(of(1), round=0).encode()).reason == Reason.NOT_IN_RECIPE.value
+        assert client.reply("report", signed(replace(of(1), round=0))).reason == Reason.NOT_IN_RECIPE.value
         assert client.standing.releases == 0
 
 
@@ -294,18 +294,18 @@ def test_records_are_randomised_once_and_reused_after_a_restart_and_by_a_second_
     given = people.method_recipe("ldpfl")
     client, made = randomised(tmp_path)
     with client:
-        client.answer("prepare", plans(given)(0).encode())
-        body(client.answer("report", plans(given)(1).encode()))
+        client.answer("prepare", signed(plans(given)(0), "prepare"))
+        body(client.answer("report", signed(plans(given)(1))))
         spent, unprotected = client.standing.spent, client.standing.unprotected
         (path,) = (tmp_path / "a" / "prepared").glob("*.safetensors")
         content = path.read_bytes()
     assert made == [0, 1] and spent > 0 and unprotected == 1
     with Client.open(tmp_path / "a", randomness=lambda round: (made.append(round), fresh(round))[1]) as again:
-        again.answer("prepare", plans(given)(0).encode())
+        again.answer("prepare", signed(plans(given)(0), "prepare"))
         again.join(invitation(given, name="second").encode())
         of = plans(given, "second")
-        again.answer("prepare", of(0).encode())
-        body(again.answer("report", of(1).encode()))
+        again.answer("prepare", signed(of(0), "prepare"))
+        body(again.answer("report", signed(of(1))))
         assert made == [0, 1, 1]  # training order only: no record was randomised again
         assert path.read_bytes() == content
         assert (again.standing.spent, again.standing.unprotected) == (spent, unprotected)
@@ -324,10 +324,10 @@ def test_other_settings_randomise_anew_and_are_counted(tmp_path, changes):
     client, made = randomised(tmp_path)
     other = given.with_(changes)
     with client:
-        client.answer("prepare", plans(given)(0).encode())
+        client.answer("prepare", signed(plans(given)(0), "prepare"))
         spent = client.standing.spent
         client.join(invitation(other, name="second").encode())
-        assert client.reply("prepare", plans(other, "second")(0).encode()).reason == ""
+        assert client.reply("prepare", signed(plans(other, "second")(0), "prepare")).reason == ""
         assert client.standing.spent > spent
         assert made == [0, 0]
 
@@ -335,7 +335,7 @@ def test_other_settings_randomise_anew_and_are_counted(tmp_path, changes):
 def test_a_round_before_the_preparation_is_refused(tmp_path):
     client, _ = randomised(tmp_path)
     with client:
-        reply = client.reply("report", plans(people.method_recipe("ldpfl"))(1).encode())
+        reply = client.reply("report", signed(plans(people.method_recipe("ldpfl"))(1)))
         assert reply.reason == Reason.OUT_OF_ORDER.value
 
 
@@ -348,7 +348,7 @@ def with_receipt(receipt: bytes) -> bytes:
 
 def test_a_receipt_is_the_ledgers_head_and_only_this_client_can_make_it(tmp_path):
     with joined(tmp_path / "a") as client:
-        receipt = client.reply("report", plans()(1).encode()).receipt
+        receipt = client.reply("report", signed(plans()(1))).receipt
         assert len(receipt) == RECEIPT_BYTES
         assert Seal(client.identity.key).head(NAME, receipt) == client.ledger.head()
         client.receive_receipt(NAME, receipt)
@@ -358,17 +358,17 @@ def test_a_receipt_is_the_ledgers_head_and_only_this_client_can_make_it(tmp_path
         with pytest.raises(Refused):  # one for another federation
             client.join(replace(invitation(name="another"), receipt=receipt.hex()).encode())
         assert not client.stopped  # what is forged stops nobody
-        body(client.answer("report", plans()(2).encode()))
+        body(client.answer("report", signed(plans()(2))))
 
 
 def older(tmp_path: Path) -> tuple[bytes, Path]:
     """A client whose folder was copied after round 1 and put back after round 2; the receipt of round 2."""
     folder, backup = tmp_path / "a", tmp_path / "backup"
     with joined(folder) as client:
-        client.answer("report", plans()(1).encode())
+        client.answer("report", signed(plans()(1)))
     shutil.copytree(folder, backup)
     with Client.open(folder) as client:
-        receipt = client.reply("report", plans()(2).encode()).receipt
+        receipt = client.reply("report", signed(plans()(2))).receipt
     shutil.rmtree(folder)
     shutil.copytree(backup, folder)
     return receipt, folder
@@ -380,7 +380,7 @@ def test_a_restored_older_ledger_is_noticed_at_the_next_join_and_stops_the_clien
         with pytest.raises(Refused, match="restored from a backup") as caught:
             client.join(with_receipt(receipt))
         assert caught.value.reason is Reason.OLDER_LEDGER
-        reply = client.reply("report", plans()(2).encode())
+        reply = client.reply("report", signed(plans()(2)))
         assert reply.reason == Reason.OLDER_LEDGER.value
     with Client.open(folder) as again:  # a restart does not resolve it, nor does another invitation
         assert again.stopped
@@ -396,7 +396,7 @@ def test_an_accepted_older_ledger_counts_every_round_that_it_lacks(tmp_path):
         assert client.standing.spent == pytest.approx(COST)
         assert client.accept_older_ledger() == pytest.approx(3 * COST)  # rounds 2 and 3 may both have been answered
         client.join(with_receipt(receipt))
-        body(client.answer("report", plans()(2).encode()))  # perhaps a second draw of round 2: counted again
+        body(client.answer("report", signed(plans()(2))))  # perhaps a second draw of round 2: counted again
         assert client.standing.spent == pytest.approx(4 * COST)
         with pytest.raises(InvalidInput, match="nothing to accept"):
             client.accept_older_ledger()
@@ -440,7 +440,7 @@ def test_one_acceptance_is_for_all_receipts_that_lie_in_the_folder(tmp_path):
         client.join(invitation(name="another").encode())
         shutil.copy(tmp_path / "a" / "ledger.sqlite", tmp_path / "old.sqlite")
         for name in names:
-            client.receive_receipt(name, client.reply("report", plans(name=name)(1).encode()).receipt)
+            client.receive_receipt(name, client.reply("report", signed(plans(name=name)(1))).receipt)
     shutil.copy(tmp_path / "old.sqlite", tmp_path / "a" / "ledger.sqlite")
     with Client.open(tmp_path / "a") as client:
         assert client.accept_older_ledger() == pytest.approx(6 * COST)
@@ -457,8 +457,8 @@ def test_a_receipt_in_the_folder_and_a_newer_one_of_the_server_are_one_loss(tmp_
     folder = tmp_path / "a"
     with joined(folder) as client:
         shutil.copy(folder / "ledger.sqlite", tmp_path / "old.sqlite")
-        client.receive_receipt(NAME, client.reply("report", plans()(1).encode()).receipt)
-        newest = client.reply("report", plans()(2).encode()).receipt
+        client.receive_receipt(NAME, client.reply("report", signed(plans()(1))).receipt)
+        newest = client.reply("report", signed(plans()(2))).receipt
     limited(folder, 3 * COST)  # room for the schedule once
     shutil.copy(tmp_path / "old.sqlite", folder / "ledger.sqlite")
     with Client.open(folder) as client:
@@ -475,7 +475,7 @@ def test_a_stopped_client_gathers_what_servers_show_and_counts_it_once(tmp_path)
     with joined(folder) as client:
         client.join(invitation(name="another").encode())
         shutil.copy(folder / "ledger.sqlite", tmp_path / "old.sqlite")
-        receipts = {name: client.reply("report", plans(name=name)(1).encode()).receipt for name in names}
+        receipts = {name: client.reply("report", signed(plans(name=name)(1))).receipt for name in names}
     shown = [replace(invitation(name=name), receipt=receipts[name].hex()).encode() for name in names]
     limited(folder, 6 * COST)
     shutil.copy(tmp_path / "old.sqlite", folder / "ledger.sqlite")
@@ -492,28 +492,28 @@ def test_an_acceptance_is_worth_no_more_than_the_ledger_that_counted_it(tmp_path
     folder = tmp_path / "a"
     with joined(folder) as client:
         shutil.copy(folder / "ledger.sqlite", tmp_path / "old.sqlite")
-        client.receive_receipt(NAME, client.reply("report", plans()(1).encode()).receipt)
+        client.receive_receipt(NAME, client.reply("report", signed(plans()(1))).receipt)
     for spent in (3 * COST, 6 * COST, 9 * COST):  # a schedule for each time that the ledger was put back
         shutil.copy(tmp_path / "old.sqlite", folder / "ledger.sqlite")
         with Client.open(folder) as client:
             assert client.stopped
-            assert client.reply("report", plans()(1).encode()).reason == Reason.OLDER_LEDGER.value
+            assert client.reply("report", signed(plans()(1))).reason == Reason.OLDER_LEDGER.value
             assert client.accept_older_ledger() == pytest.approx(spent)
         with Client.open(folder) as client:
             assert not client.stopped
-            body(client.answer("report", plans()(1).encode()))
+            body(client.answer("report", signed(plans()(1))))
 
 
 def test_the_newest_copy_put_back_after_an_acceptance_lacks_what_left_since_then(tmp_path):
     folder = tmp_path / "a"
     with joined(folder) as client:
         shutil.copy(folder / "ledger.sqlite", tmp_path / "old.sqlite")
-        client.receive_receipt(NAME, client.reply("report", plans()(1).encode()).receipt)
+        client.receive_receipt(NAME, client.reply("report", signed(plans()(1))).receipt)
         shutil.copy(folder / "ledger.sqlite", tmp_path / "newest.sqlite")
     shutil.copy(tmp_path / "old.sqlite", folder / "ledger.sqlite")
     with Client.open(folder) as client:
         client.accept_older_ledger()
-        body(client.answer("report", plans()(1).encode()))
+        body(client.answer("report", signed(plans()(1))))
     shutil.copy(tmp_path / "newest.sqlite", folder / "ledger.sqlite")
     with Client.open(folder) as client:
         assert client.stopped
@@ -524,7 +524,7 @@ def test_the_newest_copy_put_back_after_an_acceptance_lacks_what_left_since_then
 def test_an_older_ledger_alone_is_noticed_by_the_receipt_beside_it(tmp_path):
     with joined(tmp_path / "a") as client:
         shutil.copy(tmp_path / "a" / "ledger.sqlite", tmp_path / "old.sqlite")
-        client.receive_receipt(NAME, client.reply("report", plans()(1).encode()).receipt)
+        client.receive_receipt(NAME, client.reply("report", signed(plans()(1))).receipt)
     newest = tmp_path / "newest.sqlite"
     (tmp_path / "a" / "ledger.sqlite").rename(newest)
     shutil.copy(tmp_path / "old.sqlite", tmp_path / "a" / "ledger.sqlite")

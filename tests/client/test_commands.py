@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sordino.client.core import Client
-from tests.client.people import COST, NAME, invitation, plans
+from tests.client.people import COST, NAME, invitation, plans, signed
 
 with warnings.catch_warnings():  # typer imports names that click has deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -62,7 +62,7 @@ def test_joining_shows_the_statement_and_asks(folder, invited):
 def test_yes_answers_and_show_tells_what_was_spent_in_its_terms(folder, invited):
     assert sordino("join", folder, invited, "--yes").exit_code == 0
     with Client.open(folder) as client:
-        client.answer("report", plans()(1).encode())
+        client.answer("report", signed(plans()(1)))
     found = shown(folder)
     assert found["budget"]["spent"] == pytest.approx(COST)
     assert found["budget"]["terms"] == "proven, against server, adjacency client, delta 0"
@@ -108,7 +108,7 @@ def test_an_older_ledger_is_accepted_by_its_owner_only(folder, invited, tmp_path
     sordino("join", folder, invited, "--yes")
     shutil.copytree(folder, tmp_path / "backup")
     with Client.open(folder) as client:
-        receipt = client.reply("report", plans()(1).encode()).receipt
+        receipt = client.reply("report", signed(plans()(1))).receipt
     shutil.rmtree(folder)
     shutil.copytree(tmp_path / "backup", folder)
     invited.write_bytes(replace(invitation(), receipt=receipt.hex()).encode())

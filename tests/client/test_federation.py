@@ -124,7 +124,7 @@ def test_an_invitation_that_the_owner_did_not_name_waits_for_the_owner(served):
     waiting = client.folder / "invitations" / f"{NAME}.invitation"
     client.join(waiting.read_bytes())
     assert asked(path, Request(What.JOIN, "", invitation().encode())).fine  # agreed to by now
-    answer = asked(path, Request(What.STEP, "report", plans()(1).encode()))
+    answer = asked(path, Request(What.STEP, "report", people.signed(plans()(1))))
     assert answer.fine and len(body(answer.payload)) == 82
     assert asked(path, Request(What.RECEIPT, NAME, answer.receipt)).fine
     assert not asked(path, Request(What.RECEIPT, "elsewhere", answer.receipt)).fine

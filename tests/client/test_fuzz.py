@@ -21,11 +21,13 @@ from sordino.client.invitation import Invitation
 from sordino.client.refusal import Reason, Refused
 from sordino.errors import InvalidInput
 from sordino.messages import Plan
-from tests.client.people import NAME, invitation, joined, plans
+from sordino.signing import Envelope
+from tests.client.people import KEY, NAME, invitation, joined, plans, signed
 
 ROUNDS = 150
 STEPS = ["report", "prepare", "post", "keys", "masked", "x"]
 PLAN = plans()(1).encode()
+SIGNED = signed(plans()(1))
 INVITATION = invitation().encode()
 
 json_values = st.recursive(
@@ -45,7 +47,7 @@ def damaged(message: bytes) -> st.SearchStrategy[bytes]:
 
 
 def as_invitation(value: Any) -> bytes:
-    return b"SI\x01\x00" + json.dumps(value).encode()
+    return b"SI\x02\x00" + json.dumps(value).encode()
 
 
 @st.composite
@@ -88,17 +90,26 @@ def nested(depth: int) -> bytes:
 @example(
     b"SP\x01\x00" + struct.pack("<I", 60) + b'{"arrays":{},"federation":"x","round":1e999,"settings":{}}  ', "report"
 )
-def test_any_plan_is_answered_in_words(member, message, step):
+def test_any_plan_that_its_coordinator_signed_is_answered_in_words(member, message, step):
     assume(not well_formed(message))
-    reply = member.reply(step, message)
+    reply = member.reply(step, KEY.envelope(step, Plan.decode(PLAN), [0], message))
     assert reply.reason in {reason.value for reason in Reason}
+    assert member.standing.spent == 0
+
+
+@tried(max_examples=ROUNDS, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.one_of(st.binary(max_size=300), damaged(SIGNED), damaged(PLAN)), st.sampled_from(STEPS))
+def test_whatever_the_coordinator_did_not_sign_is_refused_for_that(member, message, step):
+    assume((step, message) != ("report", SIGNED))
+    reply = member.reply(step, message)
+    assert (reply.answer, reply.reason) in ((b"", Reason.NOT_SIGNED.value), (b"", Reason.NOT_AGREED.value))
     assert member.standing.spent == 0
 
 
 @tried(max_examples=ROUNDS, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(st.binary(max_size=300), damaged(INVITATION), json_values.map(as_invitation)))
 @example(INVITATION.replace(b"digits-demo", b"digitsmo"))
-@example(b"SI\x01\x00" + b"[" * 100_000)
+@example(b"SI\x02\x00" + b"[" * 100_000)
 def test_any_invitation_is_refused_in_words_or_offered_as_it_stands(member, message):
     """A damaged one may happen to be another federation's: it is offered under that name, and nothing is agreed to."""
     try:
@@ -114,7 +125,7 @@ def test_any_invitation_is_refused_in_words_or_offered_as_it_stands(member, mess
 @tried(max_examples=ROUNDS)
 @given(st.binary(max_size=80))
 def test_decoders_give_back_what_they_wrote_or_refuse(raw):
-    for decode in (Request.decode, Response.decode, Invitation.decode):
+    for decode in (Request.decode, Response.decode, Invitation.decode, Envelope.decode):
         try:
             found: Any = decode(raw)
         except InvalidInput:

@@ -25,6 +25,7 @@ from sordino.fleets.local_clients import SocketFleet
 from sordino.learning import datasets
 from sordino.methods.interface import State
 from sordino.privacy import guarantee
+from sordino.signing import Envelope
 from sordino.wiring import Federation
 from tests.client import people
 from tests.client.mortals import ROOT, Mortals
@@ -248,21 +249,23 @@ class Lying(people.DirectFleet):
         if step == self._step:
             self.clients[0].close()
             self.clients[0] = Client.open(self.clients[0].folder)  # type: ignore[index]
-            self.replies.append(self.clients[0].reply(step, self._otherwise(messages)))
+            self.replies.append(self.clients[0].reply(step, self._otherwise(step, messages)))
         yield from found
 
 
 def without(names: list[int], length: int) -> Any:
-    """A list of clients, with something from each but client 0, without some of them."""
+    """A list of clients, with something from each but client 0, without some of them; signed, by a server that lies."""
 
-    def shorter(messages: dict[int, bytes]) -> bytes:
-        head, body = messages[0][: secagg._HEAD.size], messages[0][secagg._HEAD.size :]
+    def shorter(step: str, messages: dict[int, bytes]) -> bytes:
+        envelope = Envelope.decode(messages[0])
+        head, body = envelope.message[: secagg._HEAD.size], envelope.message[secagg._HEAD.size :]
         count = int.from_bytes(body[:4], "little")
         listed = np.frombuffer(body[4 : 4 + 4 * count], "<u4").tolist()
         rest = body[4 + 4 * count :]
         pieces = {n: rest[length * k : length * (k + 1)] for k, n in enumerate(listed[1:])}
         left = [number for number in listed if number not in names]
-        return head + secagg._listed(left) + b"".join(pieces[n] for n in left[1:])
+        lie = head + secagg._listed(left) + b"".join(pieces[n] for n in left[1:])
+        return replace(envelope, message=lie).signed(step, people.KEY.private).encode()
 
     return shorter
 
@@ -292,7 +295,7 @@ def test_the_lists_that_the_lie_is_made_of_are_good_when_they_come_first(tmp_pat
     class Shorter(people.DirectFleet):
         def exchange(self, step: str, messages: Any, deadline: Any) -> Any:
             if step == "confirm":
-                reply = clients[0].reply(step, without([4], 16)(messages))
+                reply = clients[0].reply(step, without([4], 16)(step, messages))
                 assert not reply.reason
                 return
             yield from super().exchange(step, messages, deadline)

@@ -5,8 +5,8 @@ from sordino.client.invitation import Invitation
 from sordino.client.receipt import Seal
 
 INVITATION = (
-    b'SI\x01\x00{"classes":["no","yes"],"client":2,"federation":"demo","mean":[0.5],"receipt":"ab12",'
-    b'"recipe":"name = \\"x\\"\\n","shape":[1,8,8],"std":[2.0]}'
+    b'SI\x02\x00{"classes":["no","yes"],"client":2,"coordinator":"' + b"00" * 32 + b'","federation":"demo",'
+    b'"mean":[0.5],"receipt":"ab12","recipe":"name = \\"x\\"\\n","rotations":[],"shape":[1,8,8],"std":[2.0]}'
 )
 RECEIPT = (
     "53480100"
@@ -16,7 +16,7 @@ RECEIPT = (
 
 
 def test_an_invitation():
-    found = Invitation("demo", 2, 'name = "x"\n', (1, 8, 8), ("no", "yes"), (0.5,), (2.0,), "ab12")
+    found = Invitation("demo", 2, 'name = "x"\n', (1, 8, 8), ("no", "yes"), (0.5,), (2.0,), "00" * 32, (), "ab12")
     assert found.encode() == INVITATION
     assert Invitation.decode(INVITATION) == found
 

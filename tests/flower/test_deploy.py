@@ -33,6 +33,7 @@ from sordino.deploy.deployment import Deployment
 from sordino.deploy.making import Place, make, member_names, renew
 from sordino.errors import InvalidInput
 from sordino.recipe import Recipe
+from sordino.signing import SigningKey
 from tests.client import people
 from tests.engine import tiny
 from tests.flower.nodes import Served
@@ -546,6 +547,30 @@ def server(setup: Path, own: Pair | None = None, **said: Any) -> Iterator[None]:
         running.shutdown()
         thread.join()
         running.server_close()
+
+
+def test_a_member_that_reaches_the_control_api_is_warned_of(setup, monkeypatch):
+    """It could run an app on the server, under whose account the coordinator's key lies."""
+    monkeypatch.setattr(checks, "_listed", lambda _: {})
+    with server(setup):
+        for place, members in ((setup / "client-1", ["client-1"]), (setup, ["client-1", "client-2", "client-3"])):
+            found = [each for each in checks.check(Deployment.read(place), place) if each.what == "control"]
+            assert [(each.machine, each.state, bool(each.remedy)) for each in found] == [
+                (member, "warning", True) for member in members
+            ]
+        alone = checks.check(Deployment.read(setup / "server"), setup / "server")
+        assert "control" not in [each.what for each in alone], "the operator's own machine must reach it"
+
+
+def test_the_coordinators_key_is_the_servers_alone_and_invitations_name_it(original):
+    own = SigningKey.at(original / "server/coordinator.key")
+    assert stat.S_IMODE((original / "server/coordinator.key").stat().st_mode) == 0o600
+    assert [path.parent.name for path in original.rglob("coordinator.key")] == ["server"]
+    deployment = Deployment.read(original)
+    assert deployment.coordinator == own.author.first.hex()
+    for member in deployment.members:
+        invitation = Invitation.decode((original / member / deployment.invitation).read_bytes())
+        assert invitation.author == own.author
 
 
 def test_a_server_is_fine_and_its_nodes_cannot_be_asked_for_where_it_only_looks_like_one(setup):

@@ -24,6 +24,7 @@ from sordino.coordinator import Coordinator
 from sordino.errors import InvalidInput
 from sordino.fleets import flower
 from sordino.fleets.flower import FlowerFleet, Roster, Unknown
+from sordino.fleets.signed import SignedFleet
 from sordino.fleets.simulated import Population, SimulatedFleet, Work
 from sordino.flower import bundles
 from sordino.flower.client_app import SOCKET
@@ -37,8 +38,10 @@ from sordino.recipe import Recipe
 from sordino.runs import run
 from sordino.serving import TooFewClients, invitations, serve
 from sordino.shuffler import keys
+from sordino.signing import key_file
 from sordino.wiring import wire
 from tests.client import people
+from tests.client.forgeries import STRANGER, forged
 from tests.client.people import NAME
 from tests.flower.nodes import LocalGrid, Served, until
 from tests.shuffler.test_channel import Shuffler
@@ -92,7 +95,7 @@ class Parties:
 
     def joined(self, **more: Any) -> FlowerFleet:
         fleet = self.fleet(**more)
-        assert fleet.invite(invitations(self.federation, NAME)) == {}
+        assert fleet.invite(invitations(self.federation, NAME, people.KEY.author)) == {}
         return fleet
 
     def run(self, **more: Any) -> Any:
@@ -192,7 +195,7 @@ def test_the_number_of_ones_of_every_parameter_is_the_simulations(parties):
     loss, bench = models.loss_for("logistic"), Bench(people.Execution())
     work = Work(federation.method, federation.model, loss, population, federation.exams, found.recipe.seed, bench)
     counts = []
-    for fleet in (found.joined(), SimulatedFleet(work, None, workers=1, report_bytes=4 * 650)):
+    for fleet in (SignedFleet(found.joined(), people.KEY), SimulatedFleet(work, None, workers=1, report_bytes=4 * 650)):
         bodies = [people.body(answer) for _, answer in fleet.exchange("report", dict.fromkeys(range(3), plan), None)]
         bits = [np.unpackbits(np.frombuffer(body, np.uint8), bitorder="little")[:650] for body in bodies]
         counts.append(np.sum(bits, axis=0, dtype=np.int64))
@@ -235,7 +238,7 @@ def test_owners_who_agree_later_are_waited_for(parties):
 
     owners = threading.Thread(target=agree)
     owners.start()
-    assert fleet.invite(invitations(found.federation, NAME)) == {}
+    assert fleet.invite(invitations(found.federation, NAME, people.KEY.author)) == {}
     owners.join()
 
 
@@ -245,7 +248,7 @@ def test_who_has_not_joined_in_time_is_named_with_the_reason(parties):
     found.serve(1)
     fleet = found.fleet(wait=0.1)
     expected = {0: Reason.NOT_AGREED.value, 1: Reason.NOT_AGREED.value, 2: "no node answers for it"}
-    until(lambda: fleet.invite(invitations(found.federation, NAME)) == expected)
+    until(lambda: fleet.invite(invitations(found.federation, NAME, people.KEY.author)) == expected)
     with pytest.raises(TooFewClients, match="sordino client join"):
         found.run(wait=0.1)
 
@@ -255,7 +258,7 @@ def test_who_never_joined_released_nothing_and_who_was_asked_and_is_silent_may_h
     found.serve(0)
     found.serve(1)
     fleet = found.fleet(wait=0.1, patience=0.1)
-    until(lambda: list(fleet.invite(invitations(found.federation, NAME))) == [2])
+    until(lambda: list(fleet.invite(invitations(found.federation, NAME, people.KEY.author))) == [2])
     found.grid.silent.add(11)
     outcome = serve(found.recipe, fleet, found.place / "run", federation=NAME)
     assert [record.reported for record in outcome.rounds] == [1]
@@ -267,7 +270,7 @@ def test_who_comes_after_the_start_takes_part_from_then_on(parties):
     found.serve(0)
     found.serve(1)
     fleet = found.fleet(wait=0.1, patience=0.2)
-    until(lambda: list(fleet.invite(invitations(found.federation, NAME))) == [2])
+    until(lambda: list(fleet.invite(invitations(found.federation, NAME, people.KEY.author))) == [2])
     coordinator, state = people.coordinator(found.federation, fleet), found.federation.method.init()
     state, first = coordinator.round(state)
     assert (sorted(first.attendance.reported), list(fleet.reasons)) == ([0, 1], [2])
@@ -336,7 +339,7 @@ def test_a_node_takes_one_place_however_many_clients_it_pretends_to_have(tmp_pat
     grid = LocalGrid({10: {}}, pretending)
     grid.names = {10: registered}
     roster = Roster(3, tmp_path / "members.json", ["c0", "c1", "c2"])
-    absent = FlowerFleet(grid, roster, wait=5.0).invite(invitations(wire(people.recipe()), NAME))
+    absent = FlowerFleet(grid, roster, wait=5.0).invite(invitations(wire(people.recipe()), NAME, people.KEY.author))
     assert next(hellos) > 3 and set(absent) == {0, 1, 2}
     assert list(json.loads((tmp_path / "members.json").read_text())) == [place]
 
@@ -439,7 +442,7 @@ def test_an_answer_that_comes_too_late_is_seen_as_late_in_the_next_round(parties
     fleet, method = found.joined(), found.federation.method
     state = method.init()
     found.grid.silent.add(10)
-    asked = dict.fromkeys(range(3), method.plan(state, NAME).encode())
+    asked = dict.fromkeys(range(3), people.signed(method.plan(state, NAME)))
     with closing(fleet.exchange("report", asked, time.monotonic() + 60)) as answers:
         assert sorted(client for client, _ in itertools.islice(answers, 2)) == [1, 2]
     until(lambda: found.grid.held)
@@ -454,7 +457,7 @@ def test_a_deadline_ends_the_wait(parties):
     found.serve_all()
     fleet, method = found.joined(), found.federation.method
     found.grid.silent.update((10, 11, 12))
-    asked, began = dict.fromkeys(range(3), method.plan(method.init(), NAME).encode()), time.monotonic()
+    asked, began = dict.fromkeys(range(3), people.signed(method.plan(method.init(), NAME))), time.monotonic()
     assert list(fleet.exchange("report", asked, began + 0.3)) == []
     assert 0.3 <= time.monotonic() - began < 30
 
@@ -586,3 +589,50 @@ def test_a_restarted_app_goes_on_with_the_same_plan_and_nobody_spends_twice(part
     members = json.loads(members_file(found.place / "runs" / NAME).read_text())
     assert [members[str(number)]["name"] for number in range(3)] == ["c0", "c1", "c2"]
     assert found.run().result == outcome.result  # over: nobody is asked, and nobody is there
+
+
+# --- an app of somebody else's ----------------------------------------------------------------------------------------
+
+
+def relayed(grid: LocalGrid, node: int, request: Request) -> Response:
+    """What a node's relay brings back from the owner's client; any app that runs on the SuperLink may ask it."""
+    message = Message(bundles.content(bundles.array([request.encode()])), node, "query", ttl=60.0)
+    (name,) = grid.push_messages([message])
+    found: list[Message] = []
+    until(lambda: found.extend(grid.pull_messages([name])) or found)
+    (response,) = bundles.responses(bundles.bundle_in(found[0]))
+    return response
+
+
+def test_forged_plans_of_another_members_app_are_refused_and_the_real_run_counts_every_round(parties):
+    """The attack that worked: six forged rounds were answered and spent, the real ones refused as answered before."""
+    given = people.recipe({"rounds.count": 6})
+    found, plans = parties(given), people.plans(given)
+    found.serve_all()
+    client = found.served[0].client
+    client.join(people.invitation(given).encode())  # the attacker comes after the owner has agreed
+    hostile = replace(people.invitation(given), coordinator=STRANGER.author.first.hex()).encode()
+    assert relayed(found.grid, 10, Request(What.JOIN, "", hostile)).reason == Reason.OTHER_TERMS.value
+    for round in range(1, 7):
+        for name, message in forged(plans(round), people.plans(given, "another")(round)).items():
+            response = relayed(found.grid, 10, Request(What.STEP, "report", message))
+            expected = Reason.NOT_AGREED if name == "of another federation" else Reason.NOT_SIGNED
+            assert response == Response(False, b"", expected.value, b""), name
+    assert (client.standing.spent, client.federations()) == (0.0, {NAME: 0})
+    outcome = found.run()
+    assert [(record.reported, record.counted) for record in outcome.rounds] == [(3, True)] * 6
+    assert client.standing.spent == pytest.approx(6 * people.COST)
+
+
+def test_a_rotated_key_reaches_clients_when_the_run_goes_on(parties):
+    found = parties(people.recipe({"rounds.count": 2}))
+    found.serve_all()
+    path = key_file(found.place / "runs" / NAME)
+    path.parent.mkdir()
+    people.KEY.rotated().write(path)
+    for number in range(3):
+        found.served[number].client.join(people.invitation(found.recipe, number).encode())  # from before the rotation
+    outcome = found.run()
+    assert [record.reported for record in outcome.rounds] == [3, 3]
+    known = found.folder(0) / "federations" / NAME / "rotations.json"
+    assert len(json.loads(known.read_text())) == 1

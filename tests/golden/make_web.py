@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 from torch.func import functional_call, grad, vmap
 
@@ -51,6 +52,7 @@ from sordino.privacy.guarantee import (
 from sordino.privacy.terms import plain
 from sordino.randomness import Keystream, Purpose
 from sordino.recipe import Recipe
+from sordino.signing import Author, SigningKey
 from sordino.web.task import compile_task, layers_of, mechanism_of
 from sordino.wiring import wire
 
@@ -136,6 +138,25 @@ def frames() -> dict[str, Any]:
         "declined_hex": Response(False, answer_to(plan, None), "the budget is spent").encode().hex(),
         "report_hex": Response(True, answer_to(plan, b"\x01\x02\xff")).encode().hex(),
     }
+
+
+def signing() -> dict[str, Any]:
+    """A plan in its envelope, and the coordinator's next key; signatures of Ed25519 are the same every time."""
+    plan = Plan("bakery", 7, {}, {"parameters": np.array([1.5, -2.0], np.float32)})
+    old, new = (Ed25519PrivateKey.from_private_bytes(seed) for seed in (KEY, bytes(32)))
+    key = SigningKey(old, author())
+    rotation = key.rotated_to(new)
+    return {
+        "key": key.author.first.hex(), "step": "report", "clients": [0, 2, 9],
+        "envelope_hex": key.envelope("report", plan, [0, 2, 9], plan.encode()).hex(),
+        "rotation": rotation.author.rotations[0].hex(), "next": rotation.author.key.hex(),
+        "next_envelope_hex": rotation.envelope("report", plan, [0, 2, 9], plan.encode()).hex(),
+    }  # fmt: skip
+
+
+def author() -> Author:
+    """Who signs in all tasks here."""
+    return Author(Ed25519PrivateKey.from_private_bytes(KEY).public_key().public_bytes_raw())
 
 
 # --- networks ---------------------------------------------------------------------------------------------------------
@@ -400,6 +421,7 @@ def web() -> dict[str, Any]:
         "reports": [report(name, mechanism) for name, mechanism in mechanisms().items()],
         "counts": counts(),
         "frames": frames(),
+        "signing": signing(),
         "batch": BATCH,
         "networks": [network(*given) for given in NETWORKS],
         "training": training(),
@@ -433,7 +455,7 @@ def tasks() -> list[dict[str, Any]]:
     found = []
     for name, settings in FEDERATIONS:
         recipe = Recipe.load(name, settings)
-        found.append(stripped(compile_task(wire(recipe), recipe.name).content))
+        found.append(stripped(compile_task(wire(recipe), recipe.name, author()).content))
     return found
 
 

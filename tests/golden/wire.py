@@ -18,6 +18,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sordino.channels import secagg, shamir, summed
@@ -30,6 +31,7 @@ from sordino.methods.upload import Upload
 from sordino.randomness import Keystream
 from sordino.shuffler import envelopes
 from sordino.shuffler.terms import Terms
+from sordino.signing import Author, SigningKey
 
 FOLDER = Path(__file__).with_name("wire")
 INDEX = FOLDER / "index.json"
@@ -72,7 +74,21 @@ def _fixed(clients: Any) -> Keystream:
 
 
 def invitation() -> Invitation:
-    return Invitation(FEDERATION, 2, 'name = "x"\n', (1, 8, 8), ("no", "yes"), (0.5,), (2.0,), receipt().hex())
+    return Invitation(FEDERATION, 2, 'name = "x"\n', (1, 8, 8), ("no", "yes"), (0.5,), (2.0,), author().first.hex(),
+                      (rotated().author.rotations[0].hex(),), receipt().hex())  # fmt: skip
+
+
+def author() -> Author:
+    """Of the key 000102.."""
+    return Author(Ed25519PrivateKey.from_private_bytes(KEY).public_key().public_bytes_raw())
+
+
+def signing() -> SigningKey:
+    return SigningKey(Ed25519PrivateKey.from_private_bytes(KEY), author())
+
+
+def rotated() -> SigningKey:
+    return signing().rotated_to(Ed25519PrivateKey.from_private_bytes(bytes(32)))
 
 
 def receipt() -> bytes:
@@ -178,7 +194,19 @@ MADE: dict[str, tuple[str, Callable[[], bytes]]] = {
     ),
     "request-hello": ("who is there?", lambda: Request(What.HELLO).encode()),
     "request-join": ("join: `invitation`", lambda: Request(What.JOIN, "", invitation().encode()).encode()),
-    "request-step": ("the step report: `plan`", lambda: Request(What.STEP, "report", plan().encode()).encode()),
+    "signed-plan": (
+        "`plan` for the step report, signed with the key 000102.. for the clients 0, 2 and 9",
+        lambda: signing().envelope("report", plan(), (0, 2, 9), plan().encode()),
+    ),
+    "signed-sum": (
+        "`sum-masked-to-2` as a step of `plan`, signed for client 2 with the key 000000.., after `rotation`",
+        lambda: rotated().envelope("masked", plan(), (2,), secure_sum()["sum-masked-to-2"]),
+    ),
+    "rotation": ("the key 000102.. hands over to the key 000000..", lambda: rotated().author.rotations[0]),
+    "request-step": (
+        "the step report: `signed-plan`",
+        lambda: Request(What.STEP, "report", signing().envelope("report", plan(), (0, 2, 9), plan().encode())).encode(),
+    ),
     "request-receipt": (
         "what the server received: `receipt`",
         lambda: Request(What.RECEIPT, FEDERATION, receipt()).encode(),

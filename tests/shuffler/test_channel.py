@@ -23,6 +23,7 @@ from sordino.client.settings import Settings, allow_shuffler
 from sordino.coordinator import Coordinator, Rules
 from sordino.errors import InvalidInput
 from sordino.fleets.local_clients import SocketFleet
+from sordino.fleets.signed import SignedFleet
 from sordino.learning import datasets
 from sordino.messages import Plan
 from sordino.methods.upload import Lost, Sum
@@ -37,7 +38,7 @@ from sordino.shuffler.remote import Announcement, Rejected, Remote
 from sordino.shuffler.store import Store
 from tests.client import people
 from tests.client.mortals import Mortals
-from tests.client.people import NAME
+from tests.client.people import NAME, signed
 
 from .parties import Running, random_bits, report, terms_of
 
@@ -132,8 +133,9 @@ def test_a_federation_over_a_shuffler_learns_what_the_direct_channel_learns_thou
         assert fleet.invite(invitations) == {}
         killer = threading.Timer(0.5, shuffler.kill_and_start)
         killer.start()
+        signing = SignedFleet(fleet, people.KEY)
         coordinator = Coordinator(
-            federation.method, fleet, channel_of(given, federation.method, shuffler.access), NAME, Rules(5)
+            federation.method, signing, channel_of(given, federation.method, shuffler.access), NAME, Rules(5)
         )
         first, held = coordinator.round(federation.method.init())
         killer.join()
@@ -144,7 +146,7 @@ def test_a_federation_over_a_shuffler_learns_what_the_direct_channel_learns_thou
 
         # A coordinator that is killed when all is counted and nothing written down holds the round again.
         again = Coordinator(
-            federation.method, fleet, channel_of(given, federation.method, shuffler.access), NAME, Rules(5)
+            federation.method, signing, channel_of(given, federation.method, shuffler.access), NAME, Rules(5)
         )
         repeated, held = again.round(federation.method.init())
         assert np.array_equal(repeated.parameters, first.parameters)
@@ -360,12 +362,12 @@ def test_a_client_posts_once_and_answers_with_nothing_of_its_report(tmp_path):
     with client:
         remote.changes = {"terms": terms_for(plan)}
         assert remote.proposals == [3.0], "proposed when it joined"
-        assert people.body(client.answer("post", plan.encode())) == b""
+        assert people.body(client.answer("post", signed(plan, "post"))) == b""
         assert len(remote.came) == 1 and len(Body.decode(remote.came[0]).positions) == 650
         spent = client.standing.spent
-        assert people.body(client.answer("post", plan.encode())) == b""
+        assert people.body(client.answer("post", signed(plan, "post"))) == b""
         assert len(remote.came) == 1 and client.standing.spent == spent
-        assert client.reply("report", plan.encode()).reason == Reason.NOT_IN_RECIPE.value, "not in the clear as well"
+        assert client.reply("report", signed(plan)).reason == Reason.NOT_IN_RECIPE.value, "not in the clear as well"
 
 
 def test_a_report_that_may_have_left_in_part_is_not_called_declined(tmp_path, monkeypatch):
@@ -375,14 +377,14 @@ def test_a_report_that_may_have_left_in_part_is_not_called_declined(tmp_path, mo
         remote.changes = {"terms": terms_for(plan)}
         with monkeypatch.context() as broken:
             broken.setattr(remote, "send", lambda round, body: (_ for _ in ()).throw(OSError("the line is cut")))
-            reply = client.reply("post", plan.encode())
+            reply = client.reply("post", signed(plan, "post"))
         assert reply.answer == b"" and reply.reason == Reason.UNAVAILABLE.value
         spent = client.standing.spent
         assert spent > 0, "it is in the ledger"
         with monkeypatch.context() as broken:
             broken.setattr(remote, "announced", lambda round: (_ for _ in ()).throw(Rejected(500, "not now")))
-            assert client.reply("post", plan.encode()) == reply, "whatever goes wrong when it is asked again"
-        assert people.body(client.answer("post", plan.encode())) == b"", "and goes out when the line is back"
+            assert client.reply("post", signed(plan, "post")) == reply, "whatever goes wrong when it is asked again"
+        assert people.body(client.answer("post", signed(plan, "post"))) == b"", "and goes out when the line is back"
         assert len(remote.came) == 1 and client.standing.spent == spent
 
 
@@ -403,7 +405,7 @@ def test_what_was_not_agreed_to_is_not_sealed_and_costs_nothing(tmp_path, change
     client, plan, _ = joined(tmp_path / "a", remote)
     with client:
         remote.changes = {**changes, "terms": {**terms_for(plan), **changes.get("terms", {})}}
-        assert client.reply("post", plan.encode()).reason == Reason.NOT_IN_RECIPE.value
+        assert client.reply("post", signed(plan, "post")).reason == Reason.NOT_IN_RECIPE.value
         assert client.standing.spent == 0 and not remote.came
 
 

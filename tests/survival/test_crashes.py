@@ -250,8 +250,8 @@ def test_a_sum_that_clients_do_not_begin_anew_costs_its_round_and_not_the_run(tm
     class Wary(DirectFleet):
         def exchange(self, step, messages, deadline):
             for number, message in messages.items():
-                if step == "keys" and plan_in(message).round == 1:
-                    yield number, answer_to(plan_in(message), None)
+                if step == "keys" and plan_in(people.unsigned(message)).round == 1:
+                    yield number, answer_to(plan_in(people.unsigned(message)), None)
                 else:
                     yield number, self.clients[number].answer(step, message)
 
@@ -272,8 +272,8 @@ def test_who_does_not_begin_a_sum_anew_may_have_sent_its_report_before_the_resta
     class Wary(DirectFleet):
         def exchange(self, step, messages, deadline):
             for number, message in messages.items():
-                if step == "keys" and number == 0 and plan_in(message).round == 1:
-                    yield number, answer_to(plan_in(message), None)
+                if step == "keys" and number == 0 and plan_in(people.unsigned(message)).round == 1:
+                    yield number, answer_to(plan_in(people.unsigned(message)), None)
                 else:
                     yield number, self.clients[number].answer(step, message)
 
@@ -302,7 +302,12 @@ def test_a_clients_own_words_are_kept_short_and_printable(tmp_path, clients):
         def exchange(self, step, messages, deadline):
             for number, message in messages.items():
                 self.reasons[number] = "\x1b[2J\n" + "no " * 20_000
-                yield number, answer_to(Plan.decode(message), None) if number else self.clients[0].answer(step, message)
+                yield (
+                    number,
+                    answer_to(Plan.decode(people.unsigned(message)), None)
+                    if number
+                    else self.clients[0].answer(step, message),
+                )
 
     with awake(place, given) as there:
         serve(given, Rude(there), place / "run", federation=NAME)
@@ -459,7 +464,7 @@ def test_a_plan_that_is_on_disk_goes_out_again_as_it_was(halted):
 
         class Listening(DirectFleet):
             def exchange(self, step, messages, deadline):
-                sent.extend(messages.values())
+                sent.extend(map(people.unsigned, messages.values()))
                 yield from super().exchange(step, messages, deadline)
 
         with pytest.MonkeyPatch.context() as patch:

@@ -16,7 +16,7 @@ from sordino.methods.upload import Lost
 from sordino.recipe import Recipe
 from sordino.serving import Outcome, TooFewClients, serve
 from tests.client import people
-from tests.client.people import NAME
+from tests.client.people import NAME, signed
 
 BODY = b"\x01" * 82  #: a report of 650 bits
 
@@ -38,7 +38,7 @@ class Scripted:
         for client, message in messages.items():
             if client == self._killed_at:
                 raise Killed
-            plan = Plan.decode(message)
+            plan = Plan.decode(people.unsigned(message))
             yield client, answer_to(plan, self._answering(client, plan))
 
 
@@ -97,7 +97,7 @@ def test_a_preparation_that_may_have_been_told_before_a_restart_is_counted(tmp_p
 
 
 def test_a_client_whose_report_is_in_its_ledger_does_not_decline_whatever_became_of_its_records(tmp_path):
-    plan = people.plans()(1).encode()
+    plan = people.signed(people.plans()(1))
     with people.joined(tmp_path / "a") as client:
         assert len(people.body(client.answer("report", plan))) == 82
     settings = tmp_path / "a/client.toml"
@@ -106,7 +106,7 @@ def test_a_client_whose_report_is_in_its_ledger_does_not_decline_whatever_became
         reply = client.reply("report", plan)
         assert (reply.answer, reply.reason) == (b"", Reason.UNAVAILABLE.value)
         other = people.plans()(2)
-        assert client.answer("report", other.encode()) == answer_to(other, None), "of this one nothing has left"
+        assert client.answer("report", signed(other)) == answer_to(other, None), "of this one nothing has left"
 
 
 # --- who was sent nothing

@@ -12,9 +12,9 @@ from sordino.client import frames
 from sordino.client.core import Client
 from sordino.client.frames import Request, Response, What
 from sordino.client.service import Service
-from sordino.messages import Plan
 from sordino.privacy.history import ranges
 from sordino.recipe import Recipe
+from sordino.signing import Envelope
 from sordino.wiring import wire
 from tests.client import people
 from tests.client.people import NAME
@@ -40,7 +40,7 @@ class Unruly(Service):
                 request = Request.decode(frames.receive(connection))
                 behave = honest
                 if request.what is What.STEP:
-                    round = Plan.decode(request.payload).round
+                    round = Envelope.decode(request.payload).round
                     self.asked.append(round)
                     behave = self._behaviours.get(round, honest)
                 with self._turn:

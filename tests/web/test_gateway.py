@@ -14,16 +14,27 @@ from hypothesis import strategies as st
 
 from sordino import serving
 from sordino.client.frames import Request, Response, What
-from sordino.client.refusal import Reason
+from sordino.client.refusal import Reason, Refused
 from sordino.errors import InvalidInput
 from sordino.fleets.gateways import STEP, Bundle, Gateways, Gather, slots
 from sordino.fleets.local_clients import SocketFleet
 from sordino.fleets.web import Stopped
 from sordino.messages import Plan, answer_to
+from sordino.signing import SigningKey
 from sordino.web.gateway import GatewayHosted, GatewayService
+from tests.client import people
+from tests.client.forgeries import STRANGER
+from tests.client.people import signed
 from tests.web.visitors import BITS, recipe, server, visit
 
 NAME = "demo-behind"
+KNOWN = {"federation": NAME, "coordinator": people.KEY.author.first.hex()}  #: to who starts a gateway
+
+
+@pytest.fixture(autouse=True)
+def known_key(monkeypatch):
+    """Coordinators have the key that gateways were started with."""
+    monkeypatch.setattr(SigningKey, "new", classmethod(lambda _: people.KEY))
 
 
 @given(
@@ -98,13 +109,17 @@ class Line:
     def post(self, frame, plan):
         self.posted += 1
 
+    def reconnect(self, why):
+        self.sent_away = why
+
 
 class Asked(threading.Thread):
     """A gateway that is asked, from the moment on when its participants have the plan."""
 
-    def __init__(self, gateway, plan):
+    def __init__(self, gateway, plan, key=people.KEY):
         super().__init__(daemon=True)
         self.gateway, self.plan, self.bundle, self.error = gateway, plan, None, None
+        self.key = key
         self.start()
         until = time.monotonic() + 30
         while self.is_alive() and not gateway.fleet.waiting_for and time.monotonic() < until:
@@ -112,7 +127,7 @@ class Asked(threading.Thread):
 
     def run(self):
         try:
-            self.bundle = self.gateway.gather(Gather((0, 1), self.plan.encode()))
+            self.bundle = self.gateway.gather(Gather((0, 1), signed(self.plan, key=self.key)))
         except Stopped as error:
             self.error = error
 
@@ -134,7 +149,7 @@ def gateway(tmp_path):
         for before in started[-1:]:
             before.stop()
         own = recipe({"split": {"kind": "iid", "clients": 2}})
-        started.append(GatewayHosted(own, tmp_path / "g", federation=NAME, slots=range(2), patience=0.1))
+        started.append(GatewayHosted(own, tmp_path / "g", slots=range(2), patience=0.1, **KNOWN))
         return started[-1]
 
     yield start
@@ -212,7 +227,7 @@ def test_a_gateway_that_is_stopped_in_a_round_is_asked_again_when_it_is_back(gat
 
     answers, plan = [], Plan(NAME, 1)
     outer = Gateways(SocketFleet({0: place / "g.sock"}), 2, 1)
-    messages = dict.fromkeys(range(2), plan.encode())
+    messages = dict.fromkeys(range(2), signed(plan))
     asking = threading.Thread(target=lambda: answers.extend(outer.exchange("report", messages, None)), daemon=True)
     fleet, service = start()
     asking.start()
@@ -233,6 +248,37 @@ def test_a_gateway_that_is_stopped_in_a_round_is_asked_again_when_it_is_back(gat
     assert outer.reasons == {}
 
 
+def test_a_gateway_hands_on_no_plan_that_its_coordinator_did_not_sign(gateway):
+    found, plan = gateway(), Plan(NAME, 2)
+    line = Line()
+    found.fleet.come(0, line)
+    for message in (plan.encode(), signed(plan, key=STRANGER), signed(plan, "prepare")):
+        with pytest.raises((Refused, InvalidInput)):
+            found.gather(Gather((0, 1), message))
+    assert (line.posted, found.state, found.last_round) == (0, "waiting", 0)
+    asked = Asked(found, plan)
+    asked.answer(0, b"x")
+    assert asked.ended() == Bundle({0: answer_to(plan, b"x")}, (1,))
+
+
+def test_a_gateway_follows_rotations_by_the_old_key_and_sends_everybody_to_hear_of_them(gateway):
+    found, new = gateway(), people.KEY.rotated()
+    line = Line()
+    found.fleet.come(0, line)
+    with pytest.raises(Refused):
+        found.handed_over(STRANGER.author)
+    found.handed_over(new.author)
+    assert line.sent_away
+    with pytest.raises(Refused):
+        found.gather(Gather((0, 1), signed(Plan(NAME, 1))))
+    restarted = gateway()
+    assert restarted.author == new.author
+    restarted.fleet.come(0, Line())
+    asked = Asked(restarted, Plan(NAME, 1), new)
+    asked.answer(0, b"x")
+    assert asked.ended().answers
+
+
 def test_one_who_declines_is_answer_enough_for_a_gateway(gateway):
     """Whether a round counts is decided elsewhere, and others wait for this gateway."""
     found, plan = gateway(), Plan(NAME, 1)
@@ -247,7 +293,7 @@ def test_what_breaks_in_a_gateway_is_shown_to_its_operator(gateway, place, monke
     monkeypatch.setattr(found, "gather", lambda asked: 1 / 0)
     service = GatewayService(found, place / "g.sock", "gate")
     service._listening.close()
-    request = Request(What.STEP, STEP, Gather((0,), Plan(NAME, 1).encode()).encode())
+    request = Request(What.STEP, STEP, Gather((0,), signed(Plan(NAME, 1))).encode())
     assert service.respond(request) == Response(False, reason=Reason.UNAVAILABLE.value)
     assert "ZeroDivisionError" in capsys.readouterr().err
 
@@ -278,8 +324,7 @@ def test_pages_behind_two_gateways_are_one_federation(tmp_path, place, way):
     own = recipe({"split": {"kind": "iid", "clients": 4}, "rounds.quorum": 3})
     shares = slots(4, 2)
     hosts = [
-        GatewayHosted(own, tmp_path / f"g{k}", federation=NAME, slots=share, patience=0.3)
-        for k, share in enumerate(shares)
+        GatewayHosted(own, tmp_path / f"g{k}", slots=share, patience=0.3, **KNOWN) for k, share in enumerate(shares)
     ]
     outcome = []
 

@@ -21,14 +21,18 @@ from typer.testing import CliRunner
 
 from sordino.cli import app
 from sordino.client.core import Client
+from sordino.client.frames import Request, What
+from sordino.client.refusal import Reason
 from sordino.learning.stacked import Execution
 from sordino.privacy.history import ranges
 from sordino.runs import run
+from sordino.signing import SigningKey
 from sordino.web.app import Hall
 from sordino.web.joining import Link, NotJoined, Participant, located, readable, trusting
 from sordino.web.limits import Limits
 from sordino.web.server import Place, serving
 from tests.client import people
+from tests.client.forgeries import forged
 from tests.web.visitors import get, hosted, recipe, server, visit
 
 ROOT = Path(__file__).parent.parent.parent
@@ -201,6 +205,7 @@ def test_an_owner_may_read_for_as_long_as_they_like_while_others_go_on(tmp_path)
 
 def test_links_and_addresses():
     assert Link.parse("https://host/#federation=demo&token=1-abc") == Link("https://host", "demo", "1-abc")
+    assert Link.parse("https://host/#federation=demo&token=1-abc&key=00ff").key == "00ff"
     assert Link.parse("localhost:8000", "other", "t") == Link("http://localhost:8000", "other", "t")
     assert Link.parse("https://host/path/").socket == "wss://host/path/api/federations//ws"
     assert Link("http://h", "a b").socket == "ws://h/api/federations/a%20b/ws"
@@ -442,3 +447,52 @@ def certified(folder):
     private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     (folder / "key.pem").write_bytes(private)
     return Place("127.0.0.1", 0, folder / "cert.pem", folder / "key.pem")
+
+
+# --- plans of somebody else's
+
+
+def test_forged_plans_over_the_web_are_refused_and_the_true_rounds_are_answered(tmp_path, monkeypatch):
+    """By whoever has the connection in hand, a proxy for one, and not the coordinator's key."""
+    monkeypatch.setattr(SigningKey, "new", classmethod(lambda _: people.KEY))
+    changes = {"split": {"kind": "iid", "clients": 2}, "rounds.quorum": 2}
+    found = hosted(tmp_path, changes)
+    plans, elsewhere = people.plans(recipe(changes), found.federation), people.plans(recipe(changes), "another")
+    tries = [message for round in (1, 2) for message in forged(plans(round), elsewhere(round)).values()]
+    said: list[str] = []
+    with server(found) as port, Client.open(native(tmp_path / "a", "0-19")) as client:
+        link = Link(f"http://127.0.0.1:{port}", "demo", key=found.author.first.hex())
+        victim = Participant(client, link, found.federation, lambda _: True, said.append, patience=20)
+        thread = threading.Thread(target=victim.take_part, daemon=True)
+        thread.start()
+        _until(lambda: found.fleet.connected)
+        (line,) = found.fleet._lines.values()
+        for message in tries:
+            line.post(Request(What.STEP, "report", message).encode(), bytes(16))
+        _until(lambda: victim.stay.declined == len(tries))
+        assert (client.standing.spent, victim.stay.answered) == (0.0, 0)
+        other = Member(native(tmp_path / "b", "20-39"), link, found.federation)  # now there are two: it begins
+        thread.join(60)
+        other.join(60)
+        assert (victim.stay.answered, other.stay.answered) == (2, 2)
+        assert client.standing.spent == pytest.approx(2 * people.COST)
+    declined = {sentence.removeprefix("Declined: ") for sentence in said if sentence.startswith("Declined")}
+    assert declined == {Reason.NOT_SIGNED.value, Reason.NOT_AGREED.value}
+
+
+def _until(what):
+    end = time.monotonic() + 30
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_link_that_names_another_key_joins_nothing(tmp_path):
+    found = hosted(tmp_path)
+    said: list[str] = []
+    with server(found) as port, Client.open(native(tmp_path / "a", "0-19")) as client:
+        link = Link.parse(f"http://127.0.0.1:{port}/#federation=demo&key={'00' * 32}")
+        with pytest.raises(NotJoined):
+            Participant(client, link, found.federation, lambda _: True, said.append, patience=5).take_part()
+        assert client.federations() == {}
+    assert any("not the server that invited you" in sentence for sentence in said)

@@ -14,6 +14,7 @@ from sordino.client.invitation import Invitation
 from sordino.messages import Plan, answer_to
 from sordino.web.connection import CLOSING
 from sordino.web.limits import Limits
+from tests.client import people
 from tests.web.visitors import BITS, get, hosted, server, visit
 
 ALONE = {"split": {"kind": "iid", "clients": 1}, "rounds.count": 5}
@@ -62,7 +63,7 @@ def test_a_receipt_goes_back_to_its_maker_and_to_nobody_else_in_its_place(tmp_pa
             return asyncio.run(go(port, found))
 
     async def answers_a_round(visitor):
-        plan = Plan.decode(await requested(visitor, What.STEP))
+        plan = Plan.decode(people.unsigned(await requested(visitor, What.STEP)))
         await visitor.socket.send(Response(True, answer_to(plan, bytes(BITS)), receipt=b"of a").encode())
         assert await requested(visitor, What.RECEIPT) == b"of a"
         await visitor.socket.send(Response(True).encode())

@@ -378,7 +378,7 @@ def test_an_origin_may_be_allowed(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"protocol": 2}, "protocol"),
+        ({"protocol": 1}, "protocol"),
         ({"type": "welcome"}, "protocol"),
         ({"id": "x"}, "protocol"),
         ({"proof": ["1"]}, "protocol"),
@@ -475,7 +475,7 @@ def test_whatever_arrives_the_server_lives_and_others_are_served(demo, frames, g
                         await socket.recv()
 
     asyncio.run(send_all())
-    assert get(port, "/api/server")["protocol"] == 1
+    assert get(port, "/api/server")["protocol"] == 2
     assert len(found.roster.members) <= found_before + 1
 
 

@@ -22,7 +22,7 @@ from tests.web import visitors
 
 
 def task_of(recipe):
-    return compile_task(wire(recipe), "demo-1")
+    return compile_task(wire(recipe), "demo-1", people.KEY.author)
 
 
 def numbers(packed):

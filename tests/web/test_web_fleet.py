@@ -10,6 +10,7 @@ from sordino.client.frames import Request, Response
 from sordino.errors import InvalidInput
 from sordino.fleets.web import Stopped, WebFleet
 from sordino.messages import Plan, answer_to
+from tests.client import people
 
 PLAN = Plan("demo", 3)
 EARLIER = Plan("demo", 2)
@@ -21,7 +22,7 @@ class Line:
 
     def post(self, frame, plan):
         self.frames.append(Request.decode(frame))
-        assert plan == Plan.decode(self.frames[-1].payload).digest
+        assert plan == Plan.decode(people.unsigned(self.frames[-1].payload)).digest
 
 
 def response(plan=PLAN, body=b"x", reason=""):
@@ -33,7 +34,7 @@ class Asking:
 
     def __init__(self, fleet, clients, deadline=None):
         self.answers, self.error = [], None
-        messages = dict.fromkeys(clients, PLAN.encode())
+        messages = dict.fromkeys(clients, people.signed(PLAN))
         self.thread = threading.Thread(target=self._run, args=(fleet, messages, deadline), daemon=True)
         self.thread.start()
         while self.thread.is_alive():
@@ -59,7 +60,7 @@ def test_who_is_here_is_asked_and_the_exchange_ends_with_the_last_answer():
         assert fleet.come(number, line) is None
     asking = Asking(fleet, range(3))
     assert [len(line.frames) for line in lines] == [1, 1]
-    assert lines[0].frames[0].payload == PLAN.encode()
+    assert lines[0].frames[0].payload == people.signed(PLAN)
     assert fleet.waiting_for == (0, 1)
     assert fleet.deliver(0, response()).new
     assert not asking.ended(0.05)

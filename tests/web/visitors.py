@@ -21,6 +21,7 @@ from sordino.web.app import Hall
 from sordino.web.hosting import Hosted
 from sordino.web.limits import Limits
 from sordino.web.server import serving
+from sordino.web.task import PROTOCOL
 from tests.client import people
 
 BITS = -(-650 // 8)  #: bytes of a two-point report on digits with logistic regression
@@ -81,7 +82,7 @@ class Visitor:
                 request = Request.decode(message)
                 assert request.what is What.STEP
                 assert request.step == "report"
-                return Plan.decode(request.payload)
+                return Plan.decode(people.unsigned(request.payload))
             self.heard.append(json.loads(message))
 
     async def report(self, plan: Plan, body: bytes | None = b"\x00" * BITS) -> None:
@@ -93,7 +94,7 @@ class Visitor:
         count = 0
         async for message in self.socket:
             if isinstance(message, bytes):
-                await self.report(Plan.decode(Request.decode(message).payload))
+                await self.report(Plan.decode(people.unsigned(Request.decode(message).payload)))
                 count += 1
             elif json.loads(message)["type"] == "ended":
                 break
@@ -104,7 +105,7 @@ def hello(found: Hosted, secret: bytes, **changes: Any) -> dict[str, Any]:
     name = found.federation.encode()
     return {
         "type": "hello",
-        "protocol": 1,
+        "protocol": PROTOCOL,
         "kind": "page",
         "token": "",
         "task": found.task.digest,
@@ -122,7 +123,7 @@ async def visit(
     """A page that has said hello; `origin` None is none, empty is the server's own."""
     own = f"http://127.0.0.1:{port}" if origin == "" else origin
     address = f"ws://127.0.0.1:{port}/api/federations/{found.name}/ws"
-    async with connect(address, origin=own, subprotocols=["sordino.1"], max_size=2**24) as socket:
+    async with connect(address, origin=own, subprotocols=[f"sordino.{PROTOCOL}"], max_size=2**24) as socket:
         key = secret.encode() if isinstance(secret, str) else secret
         with suppress(ConnectionClosed):  # a server that has no time says so at once
             await socket.send(json.dumps(hello(found, key, **changes)))

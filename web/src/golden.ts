@@ -1,4 +1,5 @@
 /** What Python wrote down for tests to compare with (tests/golden/make_web.py). */
+import { type KeyObject, createHash, createPrivateKey, createPublicKey, sign } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { Keystream } from "./bits/keystream.ts";
 
@@ -23,4 +24,46 @@ export async function words(tensor: number, count: number): Promise<Uint32Array>
 /** (word >> 8 - 2^23) * scale * 2^-23. */
 export async function numbers(tensor: number, count: number, scale: number): Promise<Float32Array> {
   return Float32Array.from(await words(tensor, count), (word) => ((word >>> 8) - 2 ** 23) * scale * 2 ** -23);
+}
+
+// --- a coordinator's signatures
+
+/** A private key from its 32 bytes. */
+export function signingKey(seed: string): KeyObject {
+  return createPrivateKey({ key: Buffer.from(`302e020100300506032b657004220420${seed}`, "hex"), format: "der", type: "pkcs8" });
+}
+
+/** The key that signs in all golden tasks. */
+export const coordinator = signingKey(golden.key_hex);
+
+export const publicKey = (key: KeyObject): string => createPublicKey(key).export({ format: "der", type: "spki" }).subarray(-32).toString("hex");
+
+export interface Signing {
+  federation: string;
+  round: number;
+  step?: string;
+  clients?: readonly number[];
+  key?: KeyObject;
+}
+
+/** A plan in its envelope, as a coordinator sends it. */
+export function signed(plan: Uint8Array, { federation, round, step = "report", clients = Array.from({ length: 64 }, (_, i) => i), key = coordinator }: Signing): Uint8Array<ArrayBuffer> {
+  const digest = createHash("sha256").update(plan).digest();
+  const asked = Buffer.alloc(Math.floor(Math.max(...clients) / 8) + 1);
+  for (const client of clients) asked[client >> 3]! |= 1 << (client & 7);
+  const head = Buffer.alloc(29);
+  head.write("SC\x01\0", "latin1");
+  head.writeUInt32LE(round, 4);
+  digest.copy(head, 8, 0, 16);
+  head[24] = federation.length;
+  head.writeUInt32LE(asked.length, 25);
+  const text = [Buffer.from(`sordino step 1\0${String.fromCharCode(step.length)}${step}`), head, Buffer.from(federation), asked];
+  const signature = sign(null, Buffer.concat([...text, digest]), key);
+  return Uint8Array.from(Buffer.concat([head, signature, Buffer.from(federation), asked, plan]));
+}
+
+/** One key hands over to another. */
+export function rotation(from: KeyObject, to: KeyObject, by = from): string {
+  const about = Buffer.concat([Buffer.from("sordino key 1\0"), Buffer.from(publicKey(from), "hex"), Buffer.from(publicKey(to), "hex")]);
+  return `534b0100${publicKey(to)}${sign(null, about, by).toString("hex")}`;
 }

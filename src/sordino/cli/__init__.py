@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sordino.cli import audit, client, data, deploy, join, ledger, plan, recipes, reproduce, run, serve, shuffler
+from sordino.cli import audit, client, data, deploy, join, keys, ledger, plan, recipes, reproduce, run, serve, shuffler
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -22,6 +22,7 @@ app.command()(reproduce.reproduce)
 app.command()(audit.audit)
 app.command()(serve.serve)
 app.command()(join.join)
+app.command()(keys.keys)
 app.add_typer(client.app, name="client")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(data.app, name="data")

@@ -38,9 +38,10 @@ def init(
     federation: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME",
-            help="A federation that may be joined: without a question where this is its very name, after one where it "
-            "fits a pattern (ward*); several may be given. Any, each after a question, if left out.",
+            metavar="NAME[=KEY]",
+            help="A federation that may be joined: without a question where this is its very name and the "
+            "coordinator's key is given with it, after one where it is a name or a pattern (ward*); several may be "
+            "given. Any, each after a question, if left out.",
         ),
     ] = None,
     unproven: Annotated[
@@ -62,15 +63,17 @@ def init(
         own: dict[str, Any] = {"source": _absolute(data), "rows": rows, "label": label}
         if classes is not None:
             own["classes"] = [each.strip() for each in classes.split(",")]
+        named = dict(each.partition("=")[::2] for each in federation or ["*"])
         settings = Settings.of(
             {
                 "data": {key: value for key, value in own.items() if value is not None},
                 "budget": {"limit": budget, "delta": delta, "adjacency": adjacency, "basis": basis},
                 "consents": {
-                    "federations": federation or ["*"],
+                    "federations": list(named),
                     "unproven": unproven or [],
                     "claimed": claimed,
                 },
+                "coordinators": {name: key for name, key in named.items() if key},
             },
             "the options",
         )

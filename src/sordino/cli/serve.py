@@ -61,6 +61,12 @@ def serve(
         ),
     ] = None,
     federation: Annotated[str, typer.Option(help="With --gateway: the name that the federation's plans carry.")] = "",
+    coordinator: Annotated[
+        str,
+        typer.Option(
+            metavar="KEY", help="With --gateway: the key that signs plans, as `sordino keys` prints it there."
+        ),
+    ] = "",
     slots: Annotated[
         str, typer.Option(metavar="FIRST-LAST", help="With --gateway: the places that this one gives out, as in 0-99.")
     ] = "",
@@ -82,7 +88,8 @@ def serve(
         loaded = _loaded(recipes, overrides or [])
         options = {"operator": operator, "by_invitation": invite, "limits": limits, "say": typer.echo}
         if gateway is not None:
-            hosted = {name: _behind(recipe, folder, federation, slots, options) for name, recipe in loaded.items()}
+            options |= {"federation": federation, "coordinator": coordinator}
+            hosted = {name: _behind(recipe, folder, slots, options) for name, recipe in loaded.items()}
         else:
             hosted = {name: _own(recipe, folder, gather, options) for name, recipe in loaded.items()}
         origins = frozenset(each.rstrip("/") for each in origin or ())
@@ -112,19 +119,20 @@ def _own(recipe: Recipe, folder: Path, gather: float, options: dict[str, Any]) -
     return Hosted(recipe, folder / recipe.name, gather=gather, **options)
 
 
-def _behind(recipe: Recipe, folder: Path, federation: str, slots: str, options: dict[str, Any]) -> Hosted:
+def _behind(recipe: Recipe, folder: Path, slots: str, options: dict[str, Any]) -> Hosted:
     """The share of a federation that is coordinated elsewhere."""
     from sordino.errors import InvalidInput
     from sordino.web.gateway import GatewayHosted
 
     first, dash, last = slots.partition("-")
-    if not federation or not dash or not (first.isdigit() and last.isdigit() and int(first) <= int(last)):
+    named = options["federation"] and options["coordinator"]
+    if not named or not dash or not (first.isdigit() and last.isdigit() and int(first) <= int(last)):
         raise InvalidInput(
-            "a gateway needs --federation NAME, the name in the coordinator's invitations, and --slots FIRST-LAST, "
-            "such as 0-99"
+            "a gateway needs --federation NAME, the name in the coordinator's invitations, --coordinator KEY, the key "
+            "that signs its plans (sordino keys prints it there), and --slots FIRST-LAST, such as 0-99"
         )
     share = range(int(first), int(last) + 1)
-    return GatewayHosted(recipe, folder / recipe.name, federation=federation, slots=share, **options)
+    return GatewayHosted(recipe, folder / recipe.name, slots=share, **options)
 
 
 @contextmanager
@@ -159,7 +167,8 @@ def _announce(hall: Hall, place: Place, port: int) -> None:
             for client in hosted.slots:
                 token = hosted.invitations.token(client)
                 taken = " (taken)" if client in hosted.roster.members else ""
-                typer.echo(f"    place {client}: {address}/#federation={name}&token={token}{taken}")
+                key = hosted.author.first.hex()
+                typer.echo(f"    place {client}: {address}/#federation={name}&token={token}&key={key}{taken}")
     if not (hall.page / "index.html").is_file():
         typer.echo(
             "NOTICE: the web page is not built, so only native clients can join (sordino join). In a checkout: make "

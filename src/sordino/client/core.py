@@ -54,6 +54,7 @@ from sordino.privacy.ledger import Ledger, Released, ReportKey, Standing, admit,
 from sordino.privacy.statement import Statement
 from sordino.randomness import KEY_BYTES, Keystream
 from sordino.shuffler.remote import Rejected, Unreachable
+from sordino.signing import Envelope
 
 SUMMING = ("keys", "shares", "masked", "confirm", "unmask")
 STEPS = ("prepare", "report", STEP, *SUMMING)  #: all that a client answers
@@ -135,6 +136,10 @@ class Offer:
     def to_text(self, width: int = 110) -> str:
         """The statement, and what the budget makes of it."""
         lines = [self.statement.to_text(width)]
+        lines.append(
+            f"This client answers to one coordinator: the holder of the key {self.invitation.author.in_words}. "
+            "Compare it with what the coordinator tells you in person."
+        )
         allow = "budget allows" if self.budgets == 1 else "two budgets, against the server and against the sum, allow"
         lines.append(f"Of {self.rounds} rounds your {allow} {self.fits}; then this client declines.")
         if self.pinned is False:
@@ -254,8 +259,9 @@ class Client:
         return {name: max(self._answered.get(name, {}), default=0) for name in self._agreements.names()}
 
     def knows(self, federation: str) -> bool:
-        """Whether the owner has agreed to something under this name."""
-        return self._agreements.find(federation) is not None
+        """Whether the owner has agreed to something under this name, and to who signs plans in it."""
+        agreed = self._agreements.find(federation)
+        return agreed is not None and bool(agreed.coordinator)
 
     @cached_property
     def records(self) -> Records:
@@ -304,12 +310,16 @@ class Client:
         """
         with self.turn:
             offer = self.offer(message)
+            federation, rotations = offer.invitation.federation, offer.invitation.rotations
             if not offer.agreed:
                 self._agreements.add(offer.invitation, offer.to_text())
-                self.log(f"joined {offer.invitation.federation} as client {offer.invitation.client}")
-                membership = self._member(offer.invitation.federation)
+                self.log(f"joined {federation} as client {offer.invitation.client}")
+                membership = self._member(federation)
                 if membership.posts:
                     self._propose(membership)
+            elif len(rotations) > len(self._agreements.author(federation, offer.invitation).rotations):
+                self._agreements.keep_rotations(federation, rotations)
+                self.log(f"{federation}: the coordinator's key was rotated, by the key before it")
             return offer
 
     def _offer(self, message: bytes) -> Offer:
@@ -321,6 +331,8 @@ class Client:
             self._compare(invitation.federation, _unhexed(invitation.receipt))
         self._require_sound()
         known = self._agreements.find(invitation.federation)
+        if known is not None and not known.coordinator:  # from before plans were signed: to be agreed to anew
+            known = None if replace(known, coordinator=invitation.coordinator) == invitation.terms else known
         if known is not None and known != invitation.terms:
             raise Refused(
                 Reason.OTHER_TERMS,
@@ -334,10 +346,30 @@ class Client:
                 f"({', '.join(self.settings.consents.federations) or 'none'}): if you agree, add its name there, "
                 "restart the client if it runs, and join again",
             )
-        membership = self._membership(invitation.terms)
+        self._require_author(known, invitation)
+        membership = self._membership(invitation)
         if membership.posts:
             membership.posting(self.settings, self.folder)  # refused where the owner has not allowed that shuffler
         return self._weighed(membership, known is not None)
+
+    def _require_author(self, known: Invitation | None, invitation: Invitation) -> None:
+        """Refuse another key than the owner wrote down, and rotations that do not go on from those of before."""
+        pinned = self.settings.coordinators.get(invitation.federation, invitation.coordinator)
+        if pinned != invitation.coordinator:
+            raise Refused(
+                Reason.NOT_SIGNED,
+                f"an invitation to {invitation.federation} names the coordinator's key {invitation.coordinator}, and "
+                f"coordinators.{invitation.federation} in client.toml is {pinned}: it is not from your coordinator",
+            )
+        if known is None:
+            return
+        before, now = self._agreements.author(known.federation, known), invitation.author
+        if not (now.follows(before) or before.follows(now)):
+            raise Refused(
+                Reason.NOT_SIGNED,
+                f"an invitation to {known.federation} hands over to another key than the one that this client knows: "
+                "only the key that signs now can name the next. Somebody else may hold an earlier one",
+            )
 
     def _weighed(self, membership: Membership, agreed: bool) -> Offer:
         """The offer; refused where not even its beginning fits the owner's budget and consents."""
@@ -387,16 +419,19 @@ class Client:
         plan: Plan | None = None
         try:
             self._require_alone()
+            envelope = self._require_signed(step, message)  # before anything in it is looked at
             self._require_sound()
+            inner = envelope.message
             if step in SUMMING[1:]:
-                membership, plan = self._summing(message)
+                membership, found = self._summing(envelope)
                 self._wait_for(membership.federation)
-                return self._replied(membership, plan, self._sum(membership, plan, step, message))
-            plan = _read(step, message)
+                plan = _of(envelope, found)
+                return self._replied(membership, plan, self._sum(membership, plan, step, inner))
+            plan = _of(envelope, _read(step, inner))
             self._wait_for(plan.federation)
             membership = self._member(plan.federation)
             if step in SUMMING:
-                body = self._join_sum(membership, plan, step, message)
+                body = self._join_sum(membership, plan, step, inner)
             elif step == STEP:
                 body = self._post(membership, plan)
             else:
@@ -405,6 +440,28 @@ class Client:
         except Exception as error:  # whatever it is, the client goes on serving and its owner can read of it
             refused = self._refused(f"the step {step[:20]!r}" if plan is None else _about(plan), error)
             return Reply(b"" if plan is None else self._declined(plan), refused.reason.value)
+
+    def _require_signed(self, step: str, message: bytes) -> Envelope:
+        """The envelope of a message that the coordinator signed for this client and this step."""
+        try:
+            envelope = Envelope.decode(message)
+        except InvalidInput as error:
+            raise Refused(Reason.NOT_SIGNED, str(error)) from None
+        agreed = self._agreed(envelope.federation)
+        if not agreed.coordinator:
+            raise Refused(
+                Reason.NOT_SIGNED,
+                f"you agreed to {agreed.federation} before plans were signed, so that nobody can tell who sent this: "
+                "ask the coordinator for a new invitation, and join again: sordino client join",
+            )
+        key = self._agreements.author(agreed.federation, agreed).key
+        if not envelope.is_signed(step, key) or not envelope.is_for(agreed.client):
+            raise Refused(
+                Reason.NOT_SIGNED,
+                f"a message of {agreed.federation} came for the step {step[:20]!r} which its coordinator did not sign, "
+                "or not for this client: nothing in it was looked at",
+            )
+        return envelope
 
     def _declined(self, plan: Plan) -> bytes:
         """That this client declines, which says that nothing has left; no answer where a report may have."""
@@ -438,14 +495,18 @@ class Client:
     def _member(self, federation: str) -> Membership:
         """This client's part in a federation that its owner agreed to."""
         if federation not in self._memberships:
-            agreed = self._agreements.find(federation) if NAME.fullmatch(federation) else None
-            if agreed is None:
-                raise Refused(
-                    Reason.NOT_AGREED,
-                    f"a plan of {federation[:100]!r} came, which you have not agreed to: sordino client join",
-                )
-            self._memberships[federation] = self._membership(agreed)
+            self._memberships[federation] = self._membership(self._agreed(federation))
         return self._memberships[federation]
+
+    def _agreed(self, federation: str) -> Invitation:
+        """The terms of a federation that the owner agreed to."""
+        agreed = self._agreements.find(federation) if NAME.fullmatch(federation) else None
+        if agreed is None:
+            raise Refused(
+                Reason.NOT_AGREED,
+                f"a plan of {federation[:100]!r} came, which you have not agreed to: sordino client join",
+            )
+        return agreed
 
     def _membership(self, terms: Invitation) -> Membership:
         return Membership(terms, self.settings, self.records, self._execution, self.identity.signing)
@@ -683,18 +744,16 @@ class Client:
                 "one could show more than one sum may",
             )
 
-    def _summing(self, message: bytes) -> tuple[Membership, Plan]:
-        """Whose sum a message is about: one of this process, or one from before a restart."""
-        session = bytes(message[_SESSION])
-        for federation, (name, plan) in self._sums.items():
-            if name == session:
-                return self._member(federation), plan
-        for federation in self._agreements.names():
-            kept = self._agreements.sums(federation)
-            with suppress(InvalidInput):  # a damaged file of one federation stops no other; its own next round says so
-                standing = kept.load()
-                if standing is not None and standing.session == session.hex():
-                    return self._take_up(federation, kept, standing)
+    def _summing(self, envelope: Envelope) -> tuple[Membership, Plan]:
+        """The sum that a message is about: one of this process, or one from before a restart."""
+        federation, session = envelope.federation, bytes(envelope.message[_SESSION])
+        name, plan = self._sums.get(federation, (b"", None))
+        if plan is not None and name == session:
+            return self._member(federation), plan
+        kept = self._agreements.sums(federation)
+        standing = kept.load()
+        if standing is not None and standing.session == session.hex():
+            return self._take_up(federation, kept, standing)
         raise Refused(Reason.OUT_OF_ORDER, "a step of a secure sum came in which this client takes no part")
 
     def _take_up(self, federation: str, kept: SumFolder, standing: SumStanding) -> tuple[Membership, Plan]:
@@ -888,6 +947,13 @@ def _read(step: str, message: bytes) -> Plan:
         raise Refused(Reason.UNREADABLE, f"unknown step {step[:20]!r}; allowed: {', '.join(STEPS)}")
     if not known or not 0 <= plan.round < 2**32 or not plan.federation.isprintable():
         raise Refused(Reason.UNREADABLE, "a plan is not in its canonical form")
+    return plan
+
+
+def _of(envelope: Envelope, plan: Plan) -> Plan:
+    """The plan, if its envelope is about it."""
+    if not envelope.is_about(plan):
+        raise Refused(Reason.NOT_SIGNED, f"{_about(plan)} came in an envelope of another plan")
     return plan
 
 

@@ -1,9 +1,9 @@
-"""What a server sends before anything else: the recipe, the federation's name, and the client's number in it.
+"""What a server sends before anything else: the recipe, the federation's name, the client's number, who signs plans.
 
     "SI" | version u8 | reserved u8 | JSON, sorted and without spaces
 
 Everything in it is public: the recipe's seed as well, which decides where training starts and nothing that a client
-draws. It is canonical, so that two invitations are equal where their bytes are.
+draws. It is canonical, so that two invitations are equal where their bytes are. Version 1 named no coordinator's key.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 from sordino.client.settings import NAME
 from sordino.errors import InvalidInput
 from sordino.recipe import Recipe
+from sordino.signing import Author
 
 if TYPE_CHECKING:
     from sordino.learning.examples import Dataset
 
-VERSION = 1
+VERSION = 2
 LONGEST = 2**20  #: bytes of an invitation
 _HEAD = struct.Struct("<2sBx")
 
@@ -45,7 +46,7 @@ def check_real(recipe: Recipe) -> None:
 
 @dataclass(frozen=True)
 class Invitation:
-    """A federation's terms for one client, and the receipt of what it last heard from it, if anything."""
+    """A federation's terms for one client, its coordinator's key with all rotations, and the last receipt if any."""
 
     federation: str  #: the name that plans carry
     client: int  #: this client's number, from 0 on
@@ -54,10 +55,12 @@ class Invitation:
     classes: tuple[str, ...]  #: names of all classes, in order
     mean: tuple[float, ...] = (0.0,)  #: public constants by which records are normalised
     std: tuple[float, ...] = (1.0,)
+    coordinator: str = ""  #: the first public key that signs plans, hexadecimal; empty in agreements of version 1 alone
+    rotations: tuple[str, ...] = ()  #: hexadecimal
     receipt: str = ""  #: hexadecimal
 
     @classmethod
-    def of(cls, recipe: Recipe, federation: str, client: int, dataset: Dataset) -> Invitation:
+    def of(cls, recipe: Recipe, federation: str, client: int, dataset: Dataset, author: Author) -> Invitation:
         """The invitation of one client to a recipe; of the data set only what is public about it is told."""
         check_real(recipe)
         channel = recipe.method.channel
@@ -69,7 +72,8 @@ class Invitation:
         normalisation = dataset.normalisation
         return cls(
             federation, client, _without_places(recipe).to_toml(), tuple(dataset.shape), tuple(dataset.classes),
-            normalisation.mean, normalisation.std,
+            normalisation.mean, normalisation.std, author.first.hex(),
+            tuple(rotation.hex() for rotation in author.rotations),
         )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -82,8 +86,13 @@ class Invitation:
 
     @property
     def terms(self) -> Invitation:
-        """What is agreed to: all but the receipt."""
-        return replace(self, receipt="")
+        """What is agreed to: all but what changes later."""
+        return replace(self, receipt="", rotations=())
+
+    @property
+    def author(self) -> Author:
+        """Who signs plans; a rotation that the key before did not sign is refused."""
+        return Author.of(self.coordinator, self.rotations)
 
     def encode(self) -> bytes:
         """The bytes that are sent."""
@@ -98,18 +107,36 @@ class Invitation:
         magic, version = _HEAD.unpack_from(message)
         if magic != b"SI":
             raise InvalidInput("this is not an invitation to a federation")
+        if version == 1:
+            raise InvalidInput(
+                "this invitation is of version 1, which does not say who signs plans: ask the coordinator for a new "
+                "one, of this version of Sordino, and join with that"
+            )
         if version != VERSION:
             raise InvalidInput(f"this invitation speaks version {version} of the protocol, here it is {VERSION}")
-        try:
-            found = _built(json.loads(message[_HEAD.size :]))
-            again = found.encode()
-        except InvalidInput:
-            raise
-        except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
-            raise InvalidInput(f"an invitation is damaged ({type(error).__name__}): ask for it again") from None
-        if again != message:
+        found = _read(message[_HEAD.size :])
+        if found.encode() != message:
             raise InvalidInput("an invitation is not in its canonical form: ask for it again")
+        found.author  # noqa: B018 (refused where it is none)
         return found
+
+    def stored(self) -> bytes:
+        """The terms as a client's agreement keeps them."""
+        return self.terms.encode()[_HEAD.size :]
+
+    @classmethod
+    def agreed(cls, text: bytes) -> Invitation:
+        """The terms that `stored` wrote; those of version 1 have no coordinator."""
+        return _read(text)
+
+
+def _read(text: bytes) -> Invitation:
+    try:
+        return _built({"coordinator": "", "rotations": [], **json.loads(text)})
+    except InvalidInput:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise InvalidInput(f"an invitation is damaged ({type(error).__name__}): ask for it again") from None
 
 
 def _built(fields: Any) -> Invitation:
@@ -127,6 +154,8 @@ def _built(fields: Any) -> Invitation:
         classes=texts(fields["classes"]),
         mean=numbers(fields["mean"]),
         std=numbers(fields["std"]),
+        coordinator=_exactly(str, fields["coordinator"]),
+        rotations=texts(fields["rotations"]),
         receipt=_exactly(str, fields["receipt"]),
     )
 

@@ -7,7 +7,7 @@ answers and is written before the ledger's entry: without that entry it counts f
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from sordino.client.summing import SumFolder
 from sordino.durable import make_folder, write_whole
 from sordino.errors import InvalidInput
 from sordino.methods.interface import ClientState
+from sordino.signing import Author
 
 KEPT_STATES = 2  #: files of earlier rounds that stay beside the last one
 
@@ -43,7 +44,21 @@ class Agreements:
         make_folder(place)
         write_whole(place / "statement.txt", statement.encode())
         write_whole(place / "recipe.toml", invitation.recipe.encode())
-        write_whole(place / "invitation.json", invitation.terms.encode()[4:])  # last: now it is agreed
+        self.keep_rotations(invitation.federation, invitation.rotations)
+        write_whole(place / "invitation.json", invitation.stored())  # last: now it is agreed
+
+    def author(self, federation: str, agreed: Invitation) -> Author:
+        """Who signs plans in a federation: the key that was agreed to, and what was written down of its rotations."""
+        path = self.folder / federation / "rotations.json"
+        try:
+            rotations = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else ()
+            return Author.of(agreed.coordinator, rotations)
+        except (OSError, ValueError, TypeError, InvalidInput) as error:
+            raise InvalidInput(f"{path} is damaged ({error}): restore it from a backup") from None
+
+    def keep_rotations(self, federation: str, rotations: Sequence[str]) -> None:
+        """Write down which keys signed after the first."""
+        write_whole(self.folder / federation / "rotations.json", json.dumps(list(rotations)).encode())
 
     def receipt(self, federation: str) -> bytes | None:
         """The last receipt that the server returned."""
@@ -74,7 +89,7 @@ class Agreements:
 
 def _invitation(path: Path) -> Invitation:
     try:
-        return Invitation.decode(b"SI\x01\x00" + path.read_bytes())
+        return Invitation.agreed(path.read_bytes())
     except (OSError, InvalidInput) as error:
         raise InvalidInput(f"{path} is damaged ({error}): restore it, or agree anew under another name") from None
 

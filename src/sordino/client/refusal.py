@@ -11,6 +11,7 @@ class Reason(StrEnum):
     """What travels back. No figures: how much of a budget is left tells of other federations and other servers."""
 
     UNREADABLE = "the message cannot be read"
+    NOT_SIGNED = "the coordinator that the owner agreed to did not sign this, for this client and this step"
     NOT_AGREED = "the owner has not agreed to this federation"
     OTHER_TERMS = "the owner agreed to other terms under this name"
     NOT_IN_RECIPE = "this is not what the agreed recipe asks for"

@@ -108,6 +108,9 @@ class Settings(Part):
     consents: OwnConsents = Field(default=OwnConsents(), description="what is agreed to")
     limits: OwnLimits = Field(default=OwnLimits(), description="what one federation may take of this machine")
     shuffler: dict[str, OwnShuffler] = Field(default={}, description="where sealed reports may go, by federation")
+    coordinators: dict[str, str] = Field(
+        default={}, description="keys that sign plans, by federation: an invitation that names another is refused"
+    )
     peers: dict[str, dict[str, str]] = Field(
         default={}, description="keys that sign for the other clients in secure sums, by federation and number"
     )
@@ -145,6 +148,12 @@ class Settings(Part):
                 f'{where}: budget.basis = "claimed" counts claimed epsilons, which nothing proves, and you have not '
                 "agreed to that: set consents.claimed = true (--claimed) as well, or count proven ones"
             )
+        for federation, key in found.coordinators.items():
+            if not re.fullmatch(r"[0-9a-f]{64}", key):
+                raise InvalidInput(
+                    f"{where}: coordinators.{federation} = {key!r}: a coordinator's key as `sordino keys` prints it "
+                    "(64 hexadecimal digits)"
+                )
         for federation, keys in found.peers.items():
             for number, key in keys.items():
                 if not re.fullmatch(r"0|[1-9][0-9]{0,8}", number) or not re.fullmatch(r"[0-9a-f]{64}", key):
@@ -175,8 +184,11 @@ class Settings(Part):
         return any(fnmatchcase(federation, pattern) for pattern in self.consents.federations)
 
     def names(self, federation: str) -> bool:
-        """Whether the owner wrote down this very federation: then it need not be asked about."""
-        return federation in self.consents.federations
+        """Whether the owner wrote down this very federation and its coordinator's key: then nobody need be asked.
+
+        Without the key, whoever comes first under that name would be taken for the coordinator.
+        """
+        return federation in self.consents.federations and federation in self.coordinators
 
     def to_toml(self) -> str:
         """The file, with a line on what each part is for."""
@@ -193,6 +205,9 @@ class Settings(Part):
                 lines.append(f"{key} = {inline(value)}  # {inner.description}" if name != "data" else _line(key, value))
             blocks.append(f"# {field.description}\n" + "\n".join(lines) + "\n")
         blocks += [shuffler_block(federation, own) for federation, own in self.shuffler.items()]
+        if self.coordinators:
+            lines = [f'{toml_key(federation)} = "{key}"' for federation, key in self.coordinators.items()]
+            blocks.append("\n".join(["[coordinators]  # keys that sign plans, by federation", *lines]) + "\n")
         for federation, keys in self.peers.items():
             lines = [f'{number} = "{key}"' for number, key in keys.items()]
             blocks.append("\n".join([f"[peers.{toml_key(federation)}]", *lines]) + "\n")

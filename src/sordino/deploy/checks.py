@@ -26,7 +26,7 @@ from typing import Any, Literal
 from sordino.client import frames
 from sordino.client.frames import Request, Response, What
 from sordino.deploy import certificates, keys
-from sordino.deploy.deployment import CLIENT, SERVER, SOCKET, Deployment, sha256
+from sordino.deploy.deployment import CLIENT, KEY, SERVER, SOCKET, Deployment, sha256
 from sordino.errors import InvalidInput, SordinoError
 
 OLDEST, BEFORE = (1, 41), (1, 42)  #: versions of Flower that are allowed
@@ -127,7 +127,7 @@ def _parsed(version: str) -> tuple[int, ...]:
 
 
 def _files(machine: _Machine) -> Findings:
-    private = ("server.key",) if machine.name == SERVER else ("node.key",)
+    private = ("server.key", KEY) if machine.name == SERVER else ("node.key",)
     own = ("server.crt", "app/pyproject.toml") if machine.name == SERVER else (machine.deployment.invitation,)
     missing = [name for name in (*private, "ca.crt", *own) if not (machine.folder / name).is_file()]
     if missing:
@@ -351,6 +351,9 @@ def _nodes(machine: _Machine) -> Findings:
             "nodes", f"the server was not asked for them ({said})", "on the server: flwr supernode list"
         )
         return
+    for member in deployment.machines:
+        if member != SERVER:
+            yield Finding(member, "control", "warning", _CONTROL, _CLOSE)
     expected = _expected(machine)
     for member, line in expected.items():
         found = known.pop(line, None) if line else None
@@ -373,6 +376,13 @@ def _nodes(machine: _Machine) -> Findings:
             f"{len(known)} more are registered that do not belong to {deployment.federation}",
             "flwr supernode list; and see that flower-superlink was started with --enable-supernode-auth",
         )
+
+
+_CONTROL = (
+    "with no more than ca.crt, the server's control API answers: a member can run an app of its own on the server and "
+    "on all nodes. Clients answer to signed plans alone, but such an app may read the server's files, its key too"
+)
+_CLOSE = "let a proxy before the server pass on to nodes what they need, and nothing else: docs/deploy.md"
 
 
 def _expected(machine: _Machine) -> dict[str, bytes]:
@@ -458,6 +468,14 @@ def _joined(machine: _Machine) -> Findings:
             f"its owner agreed to another recipe under the name {deployment.federation} ({sha256(agreed.recipe)[:12]} "
             f"in the place of {deployment.terms_sha256[:12]})",
             "a changed recipe needs a new name: sordino deploy init ... --federation OTHER-NAME",
+        )
+        return
+    if agreed.coordinator != deployment.coordinator:
+        known = agreed.coordinator[:12] or "none"
+        yield machine.wrong(
+            "client",
+            f"its owner agreed to another coordinator's key ({known} in the place of {deployment.coordinator[:12]})",
+            "join with the invitation in this folder, in a new client's folder if the old one has another key",
         )
         return
     if agreed.client != deployment.members.index(machine.name):

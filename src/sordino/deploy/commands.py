@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from shlex import quote
 
-from sordino.deploy.deployment import CLIENT, CONNECTION, SEALED_TO, SERVER, SOCKET, TOKEN, Deployment
+from sordino.deploy.deployment import CLIENT, CONNECTION, KEY, SEALED_TO, SERVER, SOCKET, TOKEN, Deployment
 
 #: Flower reads these when it starts: nothing is sent to its makers, nothing is installed while it runs.
 QUIET = {
@@ -42,7 +42,7 @@ def _server(deployment: Deployment) -> tuple[Step, ...]:
     register = "\n".join(
         f"flwr supernode register nodes/{member}.pub {CONNECTION} --name {member}" for member in deployment.members
     )
-    settings = ["runs='$PWD/runs'"]
+    settings = ["runs='$PWD/runs'", f"coordinator-key='$PWD/{KEY}'"]
     if deployment.shuffler:
         settings += [f"shuffler-token='$PWD/{TOKEN}'", f"shuffler-key='$PWD/{SEALED_TO}'"]
     run = f'flwr run app {CONNECTION} --stream --run-config "{" ".join(settings)}"'
@@ -162,6 +162,8 @@ node key (ssh-keygen -t ecdsa -b 384 -N '' -f node.key) and sends node.key.pub a
 
 The server's certificate ends on {ends:%Y-%m-%d %H:%M} UTC. A new one: sordino deploy renew FOLDER
 What clients agree to has the SHA-256 {deployment.terms_sha256}
+Clients answer to plans that this key has signed, and to nothing else: {deployment.coordinator}
+Its private half is server/{KEY}. Whoever can read it speaks for the coordinator; keep a copy of it off the network.
 """
 
 

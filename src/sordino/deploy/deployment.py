@@ -17,11 +17,12 @@ from typing import Any
 from sordino.errors import InvalidInput
 from sordino.recipe.toml import inline
 
-VERSION = 1
+VERSION = 2
 FILE = "deployment.toml"
 SERVER, AUTHORITY = "server", "authority"
 CONNECTION = "sordino"  #: by which the server's Flower configuration knows the server
 CLIENT, SOCKET = "client", "client.sock"  #: the owner's folder and socket, inside a client's folder
+KEY = "coordinator.key"  #: signs plans; of the server alone
 TOKEN, SEALED_TO = "shuffler.token", "shuffler.key"  #: for a shuffler: of each machine, and of the server alone
 
 
@@ -39,6 +40,7 @@ class Deployment:
     terms_sha256: str  #: of the recipe as clients agree to it
     options: tuple[str, ...]  #: of `sordino client init`, for each client: what its owner may change
     asks: tuple[str, ...]  #: what each client is asked for, in words
+    coordinator: str  #: the public key that signs plans
     shuffler: str  #: its address, where reports go through one
     made: str
     machine: str = ""  #: whose folder this is: server, a client's, or all of them
@@ -110,6 +112,7 @@ __all__ = [
     "CLIENT",
     "CONNECTION",
     "FILE",
+    "KEY",
     "SEALED_TO",
     "SERVER",
     "SOCKET",

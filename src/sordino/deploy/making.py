@@ -17,7 +17,7 @@ from sordino.client.records import Records
 from sordino.client.settings import NAME
 from sordino.deploy import certificates, commands, keys
 from sordino.deploy.certificates import Pair, checked_host
-from sordino.deploy.deployment import AUTHORITY, FILE, SEALED_TO, SERVER, TOKEN, Deployment, sha256
+from sordino.deploy.deployment import AUTHORITY, FILE, KEY, SEALED_TO, SERVER, TOKEN, Deployment, sha256
 from sordino.deploy.needs import Needs, needs
 from sordino.durable import NotWritten, write_whole
 from sordino.errors import InvalidInput
@@ -26,6 +26,7 @@ from sordino.learning.datasets import KNOWN
 from sordino.privacy.guarantee import Adjacency
 from sordino.privacy.terms import plain
 from sordino.recipe import Recipe
+from sordino.signing import SigningKey
 from sordino.wiring import Federation, wire
 
 PORT, NODE_PORT = 8000, 9094  #: of the server, and of a node's own processes, as Flower has them
@@ -83,14 +84,15 @@ def make(folder: Path, recipe: Recipe, place: Place, *, federation: str = "", me
     if recipe.method.channel.kind != "shuffler":
         channels.build(recipe, wired.method)  # refuses, for one, a secure sum of too few clients
     data = wired.dataset
-    invitations = [Invitation.of(recipe, name, number, data) for number in range(len(names))]
+    signing = SigningKey.new()
+    invitations = [Invitation.of(recipe, name, number, data, signing.author) for number in range(len(names))]
     holdings = [Records(data.train.take(part), tuple(data.shape), tuple(data.classes)) for part in wired.parts]
     asked = tuple(map(needs, invitations, holdings))
     deployment = Deployment(
         name, recipe.name, place.host, place.port, place.node_port, names,
         sha256(recipe.to_toml()), sha256(invitations[0].recipe),
         tuple(map(_options, names, _sources(wired), asked)), tuple(need.to_text() for need in asked),
-        getattr(recipe.method.channel, "url", ""),
+        signing.author.first.hex(), getattr(recipe.method.channel, "url", ""),
         datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
     issuer = certificates.authority()
@@ -98,6 +100,7 @@ def make(folder: Path, recipe: Recipe, place: Place, *, federation: str = "", me
     _empty(folder)
     _write_authority(folder / AUTHORITY, issuer)
     _write_server(folder / SERVER, deployment, recipe, issuer, own)
+    signing.write(folder / SERVER / KEY)
     for member, invitation in zip(names, invitations, strict=True):
         public = _write_client(folder / member, deployment, member, invitation.encode(), issuer)
         write_whole(folder / SERVER / "nodes" / f"{member}.pub", public)
@@ -168,6 +171,7 @@ def _write_server(place: Path, deployment: Deployment, recipe: Recipe, issuer: P
     write_app(
         place / "app", recipe, runs=place / "runs", federation=deployment.federation, members=deployment.members,
         shuffler_token=place / TOKEN, shuffler_key=place / SEALED_TO,
+        coordinator_key=place / KEY,
     )  # fmt: skip
     write_whole(place / FILE, replace(deployment, machine=SERVER).to_toml().encode())
 

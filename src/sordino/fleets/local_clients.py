@@ -20,7 +20,7 @@ from pathlib import Path
 from sordino.client import frames
 from sordino.client.frames import Request, Response, What
 from sordino.errors import InvalidInput, SordinoError
-from sordino.messages import Plan
+from sordino.signing import Envelope
 
 AGAIN = 0.1  #: seconds until a client that cannot be reached is tried again
 LONGEST_WAIT = 3600.0  #: seconds for an answer where no deadline is set
@@ -148,7 +148,7 @@ class SocketFleet:
         if not receipt or asked.step not in ONE_STEP:
             return
         with suppress(NoAnswer):
-            federation = Plan.decode(asked.payload).federation
+            federation = Envelope.decode(asked.payload).federation
             self._ask(client, Request(What.RECEIPT, federation, receipt), time.monotonic() + 1.0)
 
     def _ask(self, client: int, request: Request, until: float) -> Response:

@@ -8,7 +8,6 @@ longer one. Then the round goes on without, if it has as many reports as it need
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 from collections import Counter, deque
@@ -18,7 +17,8 @@ from typing import Protocol
 
 from sordino.client.frames import Request, Response, What
 from sordino.errors import InvalidInput, SordinoError
-from sordino.messages import DIGEST_BYTES, Answer, Kind
+from sordino.messages import Answer, Kind
+from sordino.signing import Envelope
 
 PATIENCE = 10.0  #: seconds in which somebody who was there may come back before a round goes on without
 SILENCE = 120.0  #: seconds in which somebody who is here may answer before a round goes on without
@@ -34,6 +34,10 @@ class Line(Protocol):
 
     def post(self, frame: bytes, plan: bytes) -> None:
         """Send a binary frame, later and in order; `plan` is the digest of the plan in it."""
+        ...
+
+    def reconnect(self, why: str) -> None:
+        """Ask the participant to come again at once."""
         ...
 
 
@@ -80,7 +84,7 @@ class WebFleet:
         self.reasons: dict[int, str] = {}  #: why clients declined or refused, in the last exchange
         self.unreached: set[int] = set()  #: clients to whom nothing of the last exchange was sent
         self._strays: Counter[str] = Counter()  # answers that came when no round was open
-        self.last_plan: bytes = b""  #: what was sent last, to somebody at least
+        self.last_message: bytes = b""  #: what was sent last, to somebody at least, in its envelope
         self._last_digest = b""
 
     # --- the coordinator's side
@@ -101,17 +105,17 @@ class WebFleet:
                 self.unreached = set(messages) - opened.handed
 
     def _begin(self, step: str, messages: Mapping[int, bytes]) -> _Open:
-        plan = next(iter(messages.values()), b"")
+        first = next(iter(messages.values()), b"")
         distinct = set(messages.values())
         framed = {message: Request(What.STEP, step, message).encode() for message in distinct}
-        named = {message: _digest(message) for message in distinct}
+        named = {message: Envelope.decode(message).plan for message in distinct}
         opened = _Open(
             messages,
             {client: framed[message] for client, message in messages.items()},
             {client: named[message] for client, message in messages.items()},
         )
         with self._changed:
-            self.reasons, self.last_plan, self._last_digest, self._open = {}, plan, _digest(plan), opened
+            self.reasons, self.last_message, self._last_digest, self._open = {}, first, named.get(first, b""), opened
             for client in messages:
                 self._hand(opened, client)
         return opened
@@ -182,6 +186,13 @@ class WebFleet:
         with self._changed:
             taken, self._strays = self._strays, Counter()
             return taken
+
+    def reconnect(self, why: str) -> None:
+        """Ask everybody to come again: what they are told when they come has changed."""
+        with self._changed:
+            lines = list(self._lines.values())
+        for line in lines:
+            line.reconnect(why)
 
     def stop(self) -> None:
         """Let the coordinator's thread end, whatever it waits for."""
@@ -312,10 +323,6 @@ class WebFleet:
             opened.done.add(client)
             self._unable.add(client)
             self._changed.notify_all()
-
-
-def _digest(plan: bytes) -> bytes:
-    return hashlib.sha256(plan).digest()[:DIGEST_BYTES]
 
 
 __all__ = ["Line", "Stopped", "Taken", "WebFleet"]

@@ -56,6 +56,7 @@ def write_app(
     shuffler_token: str | Path = "",
     shuffler_key: str | Path = "",
     shuffler_trusted: str | Path = "",
+    coordinator_key: str | Path = "",
     gateways: int = 0,
     publisher: str = "local",
 ) -> Path:
@@ -66,8 +67,9 @@ def write_app(
     recipe's if left out), `members` are the clients' names in the order of their numbers (if left out, numbers are
     given in the order in which clients appear). Where reports go through a shuffler's service, `shuffler_token` and
     `shuffler_key` are the server's files for it on the SuperLink's machine, and `shuffler_trusted` the certificate of
-    a test set-up. With `gateways`, so many nodes answer for equal shares of the clients each (`sordino serve
-    --gateway`); `members` are then their names.
+    a test set-up. `coordinator_key` is the file there with the key that signs plans, made at the first start where
+    there is none; if left out it lies beside the run. With `gateways`, so many nodes answer for equal shares of the
+    clients each (`sordino serve --gateway`); `members` are then their names.
     """
     place, name = Path(folder), federation or recipe.name
     _check(recipe, name, members, gateways or recipe.number_of_clients, wait, patience)
@@ -77,6 +79,7 @@ def write_app(
         "members": ",".join(members),
         "wait": float(wait),
         "patience": float(patience),
+        **({"coordinator-key": _whole(coordinator_key)} if coordinator_key else {}),
         **({"gateways": gateways} if gateways else {}),
     }
     if recipe.method.channel.kind == "shuffler":

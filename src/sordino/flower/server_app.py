@@ -45,6 +45,7 @@ class RunConfig:
     wait: float = WAIT
     patience: float = PATIENCE
     shuffler: tuple[Path, Path, Path | None] | None = None  #: token, key and trusted certificate
+    key: Path | None = None  #: of the key that signs plans; beside the run's folder if left out
     gateways: int = 0  #: nodes that answer for many pages each, in the place of clients; 0: every node is one client
 
     @classmethod
@@ -62,7 +63,10 @@ class RunConfig:
             gateways = int(given.get("gateways", 0))
         except (TypeError, ValueError):
             raise InvalidInput("wait and patience are seconds in the run's configuration, gateways a number") from None
-        return cls(federation, Path(runs), members, wait, patience, _shuffler(given), gateways)
+        key = str(given.get("coordinator-key", ""))
+        return cls(
+            federation, Path(runs), members, wait, patience, _shuffler(given), Path(key) if key else None, gateways
+        )
 
 
 def _shuffler(given: Mapping[str, Any]) -> tuple[Path, Path, Path | None] | None:
@@ -102,7 +106,7 @@ def coordinate(recipe: Recipe, grid: Grid, config: RunConfig) -> Outcome:
     )
     outcome = serve(
         recipe, people, folder, federation=config.federation, resume=again, channel=_channel(recipe, config),
-        observer=_Saying(),
+        observer=_Saying(), key=config.key,
     )  # fmt: skip
     fleet.close()
     log.info(f"{config.federation} is over: {outcome.result.stopped}. {_accuracy(outcome.accuracy)}See {folder}")

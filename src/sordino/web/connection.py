@@ -91,6 +91,11 @@ class Connection:
         with suppress(RuntimeError):  # the loop has ended, and so has the server
             self._loop.call_soon_threadsafe(self._ask, _Asked(What.STEP, plan), frame)
 
+    def reconnect(self, why: str) -> None:
+        """Ask the participant to come again at once; from any thread."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self.turn_away, Turned("busy", why, retry=AGAIN))
+
     def say(self, message: dict[str, Any]) -> None:
         """Send a control message; from the loop."""
         self._put(json.dumps(message, separators=(",", ":"), allow_nan=False))
@@ -203,6 +208,7 @@ class Connection:
                 "federation": hosted.federation,
                 "client": member.client,
                 "known": self._known,
+                "rotations": [rotation.hex() for rotation in hosted.author.rotations],
                 "receipt": hosted.receipts.of(member).hex(),
                 "limits": limits,
                 "status": hosted.told,

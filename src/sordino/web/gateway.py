@@ -20,7 +20,7 @@ from typing import Any
 
 from sordino.client.frames import Closed, Request, Response, What
 from sordino.client.invitation import Invitation
-from sordino.client.refusal import Reason
+from sordino.client.refusal import Reason, Refused
 from sordino.client.service import Listener
 from sordino.durable import NotWritten, write_whole
 from sordino.errors import InvalidInput, SordinoError
@@ -28,18 +28,22 @@ from sordino.fleets.gateways import STEP, Bundle, Gather
 from sordino.fleets.web import Stopped
 from sordino.messages import Answer, Plan
 from sordino.recipe import Recipe
+from sordino.signing import Author, Envelope
 from sordino.web.hosting import Hosted, State
 
 
 class GatewayHosted(Hosted):
-    """A federation whose coordinator is elsewhere; `federation` is the name that its plans carry."""
+    """A federation with its coordinator elsewhere: plans carry the name `federation`, signed by `coordinator`."""
 
-    def __init__(self, recipe: Recipe, folder: Path, *, federation: str, slots: range, **options: Any) -> None:
+    def __init__(
+        self, recipe: Recipe, folder: Path, *, federation: str, slots: range, coordinator: str, **options: Any
+    ) -> None:
         if not slots or slots[-1] >= recipe.number_of_clients:
             raise InvalidInput(
                 f"slots {slots.start}-{slots.stop - 1} are not within the recipe's 0-{recipe.number_of_clients - 1}"
             )
-        super().__init__(recipe, folder, federation=federation, slots=slots, **options)
+        author = Author.of(coordinator, _rotations(folder))
+        super().__init__(recipe, folder, federation=federation, slots=slots, author=author, **options)
         self.fleet.quorum, self.fleet.enough = 1, 0  # what counts is decided elsewhere
         self._gathered = _Gathered(folder / "gathered")
         self._round = self._gathered.last()
@@ -55,7 +59,7 @@ class GatewayHosted(Hosted):
 
     def gather(self, asked: Gather) -> Bundle:
         """The answers of participants to a plan, as many as come in time; the same again when it is asked again."""
-        plan = Plan.decode(asked.plan)
+        plan = self._signed(asked.plan)
         if plan.federation != self.federation:
             raise InvalidInput(f"a plan of {plan.federation[:100]!r} came to a gateway of {self.federation}")
         strangers = [client for client in asked.clients if client not in self.slots]
@@ -65,6 +69,23 @@ class GatewayHosted(Hosted):
         self._round = max(self._round, plan.round)
         self._change(self._after(plan.round))
         return bundle
+
+    def _signed(self, message: bytes) -> Plan:
+        """The plan, if its coordinator signed it: participants look for themselves, in what they are handed."""
+        envelope = Envelope.decode(message)
+        if not envelope.is_signed("report", self.author.key):
+            raise Refused(Reason.NOT_SIGNED, "a plan came to this gateway which its coordinator did not sign")
+        return Plan.decode(envelope.message)
+
+    def handed_over(self, author: Author) -> None:
+        """Follow the rotations that an invitation brings."""
+        if not (author.follows(self.author) or self.author.follows(author)):
+            raise Refused(Reason.NOT_SIGNED, "the invitation hands over to a key that the one before did not sign")
+        if len(author.rotations) > len(self.author.rotations):
+            rotations = [rotation.hex() for rotation in author.rotations]
+            write_whole(self.folder / "rotations.json", json.dumps(rotations).encode())
+            self.author = author
+            self.fleet.reconnect("the coordinator's key was rotated")
 
     def _after(self, round: int) -> State:
         return "finished" if round >= self.recipe.rounds.count else "waiting"
@@ -86,6 +107,15 @@ class GatewayHosted(Hosted):
         except NotWritten as error:  # what was answered has left its participants: it goes on all the same
             self._say(str(error))
         return bundle
+
+
+def _rotations(folder: Path) -> list[str]:
+    """Keys of the coordinator after the first, as far as this gateway has heard of them."""
+    path = folder / "rotations.json"
+    try:
+        return [str(each) for each in json.loads(path.read_text(encoding="utf-8"))] if path.is_file() else []
+    except (OSError, ValueError, TypeError) as error:
+        raise InvalidInput(f"{path} is damaged ({error}): restore it from a backup") from None
 
 
 class _Gathered:
@@ -127,7 +157,7 @@ class _Gathered:
 def _key(asked: Gather) -> bytes:
     """What a question is known by: whom and what, and not until when."""
     digest = hashlib.sha256(replace(asked, seconds=None).encode()).digest()
-    return b"round %d\n" % Plan.decode(asked.plan).round + digest
+    return b"round %d\n" % Envelope.decode(asked.plan).round + digest
 
 
 class GatewayService(Listener):
@@ -173,10 +203,16 @@ class GatewayService(Listener):
     def _joining(self, message: bytes) -> Response:
         """Take part if the invitation is to what this gateway was started for, under the number of its first slot."""
         hosted = self._hosted
-        offered = Invitation.decode(message).terms
-        own = Invitation.of(hosted.recipe, hosted.federation, hosted.slots[0], hosted.parts.dataset)
+        invitation = Invitation.decode(message)
+        offered = invitation.terms
+        own = Invitation.of(
+            hosted.recipe, hosted.federation, hosted.slots[0], hosted.parts.dataset, hosted.author
+        ).terms  # fmt: skip
         if offered == own:
+            hosted.handed_over(invitation.author)
             return Response(True)
+        if offered.coordinator != own.coordinator:
+            return Response(False, reason=Reason.NOT_SIGNED.value)
         if (offered.federation, offered.client) != (own.federation, own.client):
             return Response(
                 False,

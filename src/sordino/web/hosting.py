@@ -36,6 +36,7 @@ from sordino.observer import Observer
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
 from sordino.report.records import Round
+from sordino.signing import Author, Envelope, SigningKey, key_file
 from sordino.web.limits import Limits
 from sordino.web.roster import Invitations, Kind, Member, Receipts, Roster
 from sordino.web.task import Task, check, compile_task
@@ -88,6 +89,7 @@ class Hosted(Observer):
         gather: float = 0.0,
         federation: str = "",
         slots: range | None = None,
+        author: Author | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.recipe, self.folder, self.operator, self._say = recipe, folder, operator, say
@@ -98,7 +100,8 @@ class Hosted(Observer):
         self._alone.enter_context(held(folder / ".serving", f"the federation in {folder}"))
         self.federation = federation or _named(folder, recipe)
         self.slots = slots if slots is not None else range(self.parts.clients)  #: those that are given out here
-        self.task: Task = compile_task(self.parts, self.federation)
+        self.author = author or SigningKey.at(key_file(self.run_folder)).author  #: who signs plans
+        self.task: Task = compile_task(self.parts, self.federation, self.author)
         self.limits = limits or Limits()
         quorum = recipe.rounds.quorum
         silence = recipe.rounds.deadline or SILENCE
@@ -282,7 +285,7 @@ class Hosted(Observer):
 
     def invitation(self, member: Member) -> bytes:
         """What a native client agrees to."""
-        own = Invitation.of(self.recipe, self.federation, member.client, self.parts.dataset)
+        own = Invitation.of(self.recipe, self.federation, member.client, self.parts.dataset, self.author)
         return replace(own, receipt=self.receipts.of(member).hex()).encode()
 
     @property
@@ -389,8 +392,8 @@ class Hosted(Observer):
             tensors = load_file(path)
             flat = [tensors[name].reshape(-1) for name in self.parts.layout.names]
             return self.last_round, np.concatenate(flat).astype("<f4")
-        if self.fleet.last_plan:
-            plan = Plan.decode(self.fleet.last_plan)
+        if self.fleet.last_message:
+            plan = Plan.decode(Envelope.decode(self.fleet.last_message).message)
             return plan.round - 1, plan.arrays["parameters"].astype("<f4")
         before = serving.reached(self.run_folder) if serving.begun(self.run_folder) else None
         state = before or self.parts.method.init()

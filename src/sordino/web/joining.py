@@ -14,7 +14,7 @@ import ssl
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -57,11 +57,12 @@ class NotAgreed(NotJoined):
 
 @dataclass(frozen=True)
 class Link:
-    """Where a federation is: the server's address, its name there, and the invitation's token if there is one."""
+    """Where a federation is: the server's address, its name there, and the token and key of the invitation, if any."""
 
     server: str
     name: str = ""
     token: str = ""
+    key: str = ""  #: the coordinator's, in hexadecimal
 
     @classmethod
     def parse(cls, text: str, name: str = "", token: str = "") -> Link:
@@ -73,8 +74,8 @@ class Link:
             )
         told = parse_qs(place.fragment) or parse_qs(place.query)
         path = place.path.rstrip("/")
-        found = (told.get("federation", [""])[0], told.get("token", [""])[0])
-        return cls(f"{place.scheme}://{place.netloc}{path}", name or found[0], token or found[1])
+        found = [told.get(key, [""])[0] for key in ("federation", "token", "key")]
+        return cls(f"{place.scheme}://{place.netloc}{path}", name or found[0], token or found[1], found[2])
 
     @property
     def socket(self) -> str:
@@ -122,7 +123,7 @@ def located(link: Link, trust: ssl.SSLContext) -> tuple[Link, dict[str, Any]]:
         if len(names) > 1:
             known = readable(" | ".join(names))
             raise NotJoined(f"{link.server} has several federations: name one, --federation {known}")
-        link = Link(link.server, names[0], link.token)
+        link = replace(link, name=names[0])
     task: Any = fetch(link.server, f"/api/federations/{quote(link.name)}/task", trust)
     if not isinstance(task, dict) or not isinstance(task.get("federation"), str):
         raise _stranger(link)
@@ -310,6 +311,12 @@ class Participant:
         offer = self.client.offer(invitation)
         if offer.invitation.federation != self.federation:
             raise Refused(Reason.OTHER_TERMS, f"the invitation is to {offer.invitation.federation}")
+        if self.link.key not in ("", offer.invitation.coordinator):
+            raise Refused(
+                Reason.NOT_SIGNED,
+                f"your link names the coordinator's key {readable(self.link.key)}, and the server "
+                f"{offer.invitation.coordinator}: it is not the server that invited you",
+            )
         if not offer.agreed and not self.agree(offer):
             raise NotAgreed(f"{self.federation} was not joined; nothing has left")
         self.client.join(invitation)

@@ -38,9 +38,10 @@ from sordino.privacy.history import Spent
 from sordino.privacy.statement import Statement
 from sordino.privacy.terms import plain
 from sordino.recipe import Recipe
+from sordino.signing import Author
 from sordino.wiring import Federation
 
-PROTOCOL = 1
+PROTOCOL = 2
 METHODS = ("webfed", "fedavg", "ldp-fl", "personalized", "silo-dp")
 MECHANISMS = ("none", "two-point", "sign", "laplace", "gaussian")
 SHARES = (1.0, 0.5, 0.25, 0.125)  #: of the recipe's epsilon, that a page of a silo may choose instead
@@ -268,14 +269,15 @@ class Task:
         return hashlib.sha256(self.body).hexdigest()
 
 
-def compile_task(parts: Federation, federation: str) -> Task:
-    """The task of a recipe whose parts are wired, for a federation of this name."""
+def compile_task(parts: Federation, federation: str, author: Author) -> Task:
+    """The task of a recipe whose parts are wired, for a federation of this name and coordinator."""
     check(parts.recipe)
-    return _Compiler(parts, federation).task()
+    return _Compiler(parts, federation, author).task()
 
 
 class _Compiler:
-    def __init__(self, federation: Federation, name: str) -> None:
+    def __init__(self, federation: Federation, name: str, author: Author) -> None:
+        self._author = author
         self._federation, self._recipe, self._dataset = federation, federation.recipe, federation.dataset
         self._name = name
         method = federation.method
@@ -305,6 +307,7 @@ class _Compiler:
             "protocol": PROTOCOL,
             "name": recipe.name,
             "federation": self._name,
+            "coordinator": self._author.first.hex(),
             "recipe_digest": recipe.fingerprint,
             "title": recipe.name,
             "summary": recipe.described,

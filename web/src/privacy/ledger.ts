@@ -36,6 +36,12 @@ export interface Kept {
   order: Int32Array | null;
 }
 
+/** By which key plans are signed: the first one, and the rotations since, in hexadecimal. */
+export interface Coordinator {
+  first: string;
+  rotations: string[];
+}
+
 /** 2: entries have the hash of their answer */
 const VERSION = 2;
 const FIRST_HEAD = "0".repeat(64);
@@ -93,6 +99,18 @@ export class Ledger {
     }
     await committed(transaction);
     return secret;
+  }
+
+  /** By which key plans are signed in a federation, with its rotations; null where nothing was agreed to. */
+  async coordinator(federation: string): Promise<Coordinator | null> {
+    const found = done(this.#db.transaction("own").objectStore("own").get(`coordinator of ${federation}`));
+    return ((await found) as Coordinator | undefined) ?? null;
+  }
+
+  async keepCoordinator(federation: string, coordinator: Coordinator): Promise<void> {
+    const transaction = this.#write(["own"]);
+    transaction.objectStore("own").put(coordinator, `coordinator of ${federation}`);
+    await committed(transaction);
   }
 
   async entries(): Promise<Entry[]> {

@@ -4,7 +4,7 @@ import { buildMechanism } from "../bits/build.ts";
 import { gridFor } from "../bits/discrete.ts";
 import { Keystream } from "../bits/keystream.ts";
 import { makeBody } from "../bits/report.ts";
-import { fromHex, golden, stream, tasks, toHex } from "../golden.ts";
+import { type Signing, coordinator, fromHex, golden, publicKey, rotation, signed, signingKey, stream, tasks, toHex } from "../golden.ts";
 import { canonical, readPlan, writeAnswer } from "../wire/frames.ts";
 import { readTask } from "../wire/task.ts";
 import { Ledger } from "./ledger.ts";
@@ -25,8 +25,19 @@ afterEach(() => ledger.close());
 const silo = () => structuredClone(tasks["webfed-digits"]);
 const choice = (limit = 4): Choice => ({ budget: { limit, delta: 1e-4, basis: "proven", adjacency: "record-add-remove" } });
 
-/** A plan as the server writes it. */
-function plan(task: any, round: number, change: { fill?: number; federation?: string; name?: string } = {}): Uint8Array<ArrayBuffer> {
+/** A plan as the server writes it, in its envelope. */
+function plan(task: any, round: number, change: Change = {}): Uint8Array<ArrayBuffer> {
+  return signed(unsigned(task, round, change), { federation: task.federation, round, ...change.signing });
+}
+
+interface Change {
+  fill?: number;
+  federation?: string;
+  name?: string;
+  signing?: Partial<Signing>;
+}
+
+function unsigned(task: any, round: number, change: Change = {}): Uint8Array<ArrayBuffer> {
   const { fill = 0.25, federation = task.federation, name = "parameters" } = change;
   const header = new TextEncoder().encode(
     canonical({ arrays: { [name]: [task.model.size] }, federation, round, settings: {} }),
@@ -43,7 +54,7 @@ function plan(task: any, round: number, change: { fill?: number; federation?: st
 async function opened(task = silo(), given = choice(), fresh?: () => Promise<Keystream>, client = 0): Promise<PrivacyRoom> {
   const room = fresh ? new PrivacyRoom(ledger, fresh) : new PrivacyRoom(ledger);
   await room.open({ task, choice: given, own: true });
-  room.welcome(client);
+  await room.welcome(client);
   return room;
 }
 
@@ -178,16 +189,62 @@ describe("a plan", () => {
       const terms: Choice = { budget: { limit: 1e9, delta: 1e-4, basis: "proven", adjacency: federation === "webfed-digits" ? "record-add-remove" : "client" }, ...accept };
       const room = new PrivacyRoom(ledger, stream);
       await room.open({ task, choice: terms, own: false });
-      room.welcome(0);
+      await room.welcome(0);
       const bytes = plan(task, 1);
       expect(await room.judge("report", bytes)).toMatchObject({ kind: "train", round: 1 });
       const trained = new Float32Array(task.model.size).fill(0.5);
       const { answer } = await room.release(trained, 100, null);
-      const read = await readPlan(bytes);
+      const read = await readPlan(unsigned(task, 1));
       const sent = task.upload.what === "weights" ? trained : trained.map((v) => v - 0.25);
       const { body } = await makeBody(task, task.strengths[0].mechanism, read, sent, 100, null, await stream());
       expect(toHex(answer)).toBe(toHex(writeAnswer(read, body)));
     }
+  });
+
+  test("that the coordinator did not sign is refused, costs nothing, and the true one is answered afterwards", async () => {
+    const task = silo();
+    const stranger = signingKey("11".repeat(32));
+    const room = await opened();
+    const genuine = plan(task, 1);
+    const other = plan({ ...task, federation: "another" }, 1);
+    const forged: [string, Uint8Array<ArrayBuffer>][] = [
+      ["no envelope at all", unsigned(task, 1)],
+      ["signed by somebody else", plan(task, 1, { signing: { key: stranger } })],
+      ["of another federation of the same coordinator", other],
+      ["for another step", plan(task, 1, { signing: { step: "prepare" } })],
+      ["for other clients", plan(task, 1, { signing: { clients: [1, 2] } })],
+      ["with the round changed", Uint8Array.from(genuine, (byte, i) => (i === 4 ? 2 : byte))],
+      ["with other parameters", Uint8Array.from(genuine, (byte, i) => (i === genuine.length - 1 ? byte ^ 1 : byte))],
+      ["cut off", genuine.slice(0, 50)],
+    ];
+    for (const [what, bytes] of forged) {
+      expect(await room.isSigned("report", bytes), what).toBe(false);
+      expect((await room.judge("report", bytes)).kind, what).toBe("unsigned");
+    }
+    expect((await room.judge("keys", genuine)).kind, "asked for in another step").toBe("unsigned");
+    expect((await room.judge("report", plan(task, 2, { signing: { round: 1 } }))).kind, "of another round").toBe("refused");
+    expect(await ledger.entries()).toEqual([]);
+    expect((await room.judge("report", genuine)).kind).toBe("train");
+    expect((await room.judge("report", plan(task, 2, { signing: { key: stranger } }))).kind).toBe("unsigned");
+    await room.release(new Float32Array(task.model.size), 100, null); // what was asked for before the forgery still stands
+  });
+
+  test("is signed by the key that the last one handed over to, also after a reload, and by no other", async () => {
+    const task = silo();
+    const [second, stranger] = ["22", "33"].map((byte) => signingKey(byte.repeat(32))) as [any, any];
+    const room = await opened();
+    await expect(room.welcome(0, [rotation(coordinator, stranger, stranger)])).rejects.toThrow(/did not sign/);
+    await room.welcome(0, [rotation(coordinator, second)]);
+    for (const again of [room, await opened()]) {
+      expect((await again.judge("report", plan(task, 1))).kind).toBe("unsigned");
+      expect((await again.judge("report", plan(task, 1, { signing: { key: second } }))).kind).toBe("train");
+      await expect(again.welcome(0, [rotation(coordinator, stranger)]), "by a key that signs no more").rejects.toThrow(/another key/);
+    }
+  });
+
+  test("needs the key that was agreed to first", async () => {
+    await opened();
+    await expect(opened({ ...silo(), coordinator: publicKey(signingKey("11".repeat(32))) })).rejects.toThrow(/another key/);
   });
 
   test("answered once gets the same bytes again, also after a reload", async () => {
@@ -212,7 +269,7 @@ describe("a plan", () => {
     ["beyond the rounds", (t: any) => plan(t, t.rounds.count + 1), /round 21 of 20/],
     ["with other tensors", (t: any) => plan(t, 3, { name: "weights" }), /other names or shapes/],
     ["with numbers that are not finite", (t: any) => plan(t, 3, { fill: NaN }), /not finite/],
-    ["cut off", (t: any) => plan(t, 3).slice(0, 100), /cut off|shorter/],
+    ["cut off", (t: any) => signed(unsigned(t, 3).slice(0, 100), { federation: t.federation, round: 3 }), /cut off|shorter/],
   ])("%s is refused", async (_, make, reason) => {
     const room = await opened();
     await answered(room, silo(), 2);
@@ -222,7 +279,7 @@ describe("a plan", () => {
   });
 
   test("of another step is refused", async () => {
-    expect(await (await opened()).judge("prepare", plan(silo(), 1))).toMatchObject({ kind: "refused" });
+    expect(await (await opened()).judge("prepare", plan(silo(), 1, { signing: { step: "prepare" } }))).toMatchObject({ kind: "refused" });
   });
 
   test("is answered with the noise that was counted, whatever number the server gives this page meanwhile", async () => {
@@ -231,10 +288,10 @@ describe("a plan", () => {
     const room = await opened(task, terms, stream);
     const bytes = plan(task, 1);
     expect((await room.judge("report", bytes)).kind).toBe("train");
-    room.welcome(task.clients - 1); // the weakest protection of all
+    await room.welcome(task.clients - 1); // the weakest protection of all
     const trained = new Float32Array(task.model.size).fill(0.5);
     const { answer } = await room.release(trained, 100, null);
-    const read = await readPlan(bytes);
+    const read = await readPlan(unsigned(task, 1));
     const body = async (client: number) => {
       const { mechanism } = task.strengths.find(({ clients }: any) => clients.includes(client));
       return (await makeBody(task, mechanism, read, trained.map((v) => v - 0.25), 100, null, await stream())).body;
@@ -279,7 +336,7 @@ describe("a spent budget", () => {
     expect(rounds).toBeLessThan(task.rounds.count);
     expect(ruling.kind).toBe("declined");
     const answer = (ruling as Extract<Ruling, { kind: "declined" }>).answer;
-    expect(toHex(answer)).toBe(toHex(writeAnswer(await readPlan(plan(task, round)), null)));
+    expect(toHex(answer)).toBe(toHex(writeAnswer(await readPlan(unsigned(task, round)), null)));
     const { spent, afterNext } = await room.budget();
     expect(spent).toBeLessThanOrEqual(limit);
     expect(afterNext).toBeGreaterThan(limit);
@@ -308,7 +365,7 @@ describe("a spent budget", () => {
     const task = silo();
     const sample = new PrivacyRoom(ledger);
     await sample.open({ task, choice: choice(), own: false });
-    sample.welcome(0);
+    await sample.welcome(0);
     await answered(sample, task, 1);
     const other = silo();
     other.federation = "another";
@@ -359,7 +416,7 @@ describe("the ledger", () => {
     expect((await (await opened(other)).identity()).id).not.toBe(first.id);
     await answered(await opened(), silo(), 3);
     const { last } = await (await opened()).identity();
-    expect(last).toEqual({ round: 3, digest: toHex((await readPlan(plan(silo(), 3))).hash.subarray(0, 16)) });
+    expect(last).toEqual({ round: 3, digest: toHex((await readPlan(unsigned(silo(), 3))).hash.subarray(0, 16)) });
   });
 
   test("writes no report of private training down that has no noise", async () => {

@@ -8,6 +8,7 @@ import { Keystream, type Words } from "../bits/keystream.ts";
 import { makeBody } from "../bits/report.ts";
 import { type Plan, hex, readPlan, writeAnswer } from "../wire/frames.ts";
 import { Refused } from "../wire/refusal.ts";
+import { type Envelope, checkKey, isFor, isSigned, keyAfter, readEnvelope } from "../wire/signing.ts";
 import { type Strength, type Task, checkPlan, readTask, strengthOf } from "../wire/task.ts";
 import { Account, type OwnRelease } from "./account.ts";
 import { type Entry, Ledger } from "./ledger.ts";
@@ -27,7 +28,9 @@ export type Ruling =
   /** the person's budget does not allow it; the bytes say no more than that */
   | { kind: "declined"; round: number; answer: Uint8Array<ArrayBuffer>; reason: string }
   /** the server asked for what was not agreed to; it gets no answer to that plan */
-  | { kind: "refused"; reason: string };
+  | { kind: "refused"; reason: string }
+  /** the coordinator did not sign it, for this page and this step: nothing in it was looked at */
+  | { kind: "unsigned"; reason: string };
 
 export interface Identity {
   id: string;
@@ -54,6 +57,10 @@ interface Open {
   choice: Choice;
   dataset: string;
   strength: Strength | null;
+  /** this page's number */
+  client: number | null;
+  /** the public key that signs plans now */
+  key: Uint8Array<ArrayBuffer>;
 }
 
 export class PrivacyRoom {
@@ -85,7 +92,22 @@ export class PrivacyRoom {
         releases.reduce((sum, release) => sum.after(release, task.federation), Account.opening(choice.budget)); // refuses what cannot be counted
       }
     }
-    this.#open = { task, choice, dataset: own ? "own" : `sample of ${task.federation}`, strength: null };
+    const key = await this.#pinned(task);
+    this.#open = { task, choice, dataset: own ? "own" : `sample of ${task.federation}`, strength: null, client: null, key };
+  }
+
+  /** The key that signs plans: the one of the task, written down when it is first agreed to. */
+  async #pinned({ federation, coordinator }: Task): Promise<Uint8Array<ArrayBuffer>> {
+    await checkKey(coordinator);
+    const known = await this.#ledger.coordinator(federation);
+    if (known && known.first !== coordinator) {
+      throw new Refused(
+        "the server names another key for the plans of this federation than when you joined it: somebody else may stand in its " +
+          "place. Ask whoever runs it; a federation with a new key needs a new name",
+      );
+    }
+    if (!known) await this.#ledger.keepCoordinator(federation, { first: coordinator, rotations: [] });
+    return keyAfter(coordinator, known?.rotations ?? []);
   }
 
   /** Who this browser is in a federation (docs/web-protocol.md, Joining). */
@@ -103,28 +125,57 @@ export class PrivacyRoom {
     };
   }
 
-  /** The server has given this page a number. */
-  welcome(client: number): void {
-    this.#opened.strength = strengthOf(this.#opened.task, client);
+  /** The server has given this page a number, and says to which keys the first one has handed over. */
+  async welcome(client: number, rotations: readonly string[] = []): Promise<void> {
+    const { federation, coordinator } = this.#opened.task;
+    const known = (await this.#ledger.coordinator(federation))?.rotations ?? [];
+    if (!known.slice(0, rotations.length).every((rotation, i) => rotation === rotations[i])) {
+      throw new Refused("the server names another key for its plans than the one that this page knows: nothing is answered");
+    }
+    const longest = rotations.length > known.length ? rotations : known;
+    const key = await keyAfter(coordinator, longest);
+    if (longest !== known) await this.#ledger.keepCoordinator(federation, { first: coordinator, rotations: [...longest] });
+    Object.assign(this.#opened, { strength: strengthOf(this.#opened.task, client), client, key });
+  }
+
+  /** Whether the coordinator signed a message, for this page and this step. */
+  async isSigned(step: string, payload: Uint8Array<ArrayBuffer>): Promise<boolean> {
+    return (await this.#envelope(step, payload)) !== null;
+  }
+
+  /** The envelope of a message that the coordinator signed for this page and this step; null of any other. */
+  async #envelope(step: string, payload: Uint8Array<ArrayBuffer>): Promise<Envelope | null> {
+    const { task, client, key } = this.#opened;
+    try {
+      const envelope = readEnvelope(payload);
+      const meant = client !== null && isFor(envelope, client) && envelope.federation === task.federation;
+      return meant && (await isSigned(envelope, step, key)) ? envelope : null;
+    } catch (error) {
+      if (error instanceof Refused) return null;
+      throw error;
+    }
   }
 
   /** Judges a plan before any record is touched. */
   async judge(step: string, payload: Uint8Array<ArrayBuffer>): Promise<Ruling> {
+    const envelope = await this.#envelope(step, payload);
+    if (!envelope) return { kind: "unsigned", reason: "a plan came which the coordinator of this federation did not sign for this page" };
     this.#pending = null;
     try {
-      return await this.#judged(step, payload);
+      return await this.#judged(step, envelope);
     } catch (error) {
       if (error instanceof Refused) return { kind: "refused", reason: error.message };
       throw error;
     }
   }
 
-  async #judged(step: string, payload: Uint8Array<ArrayBuffer>): Promise<Ruling> {
+  async #judged(step: string, envelope: Envelope): Promise<Ruling> {
     const { task, choice, strength } = this.#opened;
     if (!strength) throw new Refused("a plan came before the server said which number this page has");
-    const plan = await readPlan(payload);
+    const plan = await readPlan(envelope.message);
     checkPlan(task, step, plan);
     const { round } = plan;
+    if (round !== envelope.round || hex(plan.hash.subarray(0, 16)) !== hex(envelope.plan)) throw new Refused("a plan came in an envelope of another one");
     const before = await this.#ledger.find(task.federation, round);
     if (before) {
       if (before.plan !== hex(plan.hash)) throw new Refused(`round ${round} was answered before, and this is another plan for it`);

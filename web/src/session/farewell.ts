@@ -63,7 +63,7 @@ export class Farewells {
   }
 
   #reached({ url, hello }: Farewell): Promise<void> {
-    const socket = this.#socket(url, ["sordino.1"]);
+    const socket = this.#socket(url, ["sordino.2"]);
     let said = false;
     const closed = new Promise<void>((resolve) => {
       socket.onclose = ({ wasClean }) => {

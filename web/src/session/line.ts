@@ -15,6 +15,8 @@ export function placesOf(server: string, federation: string): Places {
 export interface Welcome {
   client: number;
   known: boolean;
+  /** keys that signed after the first, each with the signature of the one before */
+  rotations?: string[];
   status?: Record<string, unknown> & { round?: number };
 }
 
@@ -130,7 +132,7 @@ export class Line {
     this.#retry = null;
     this.#refused = null;
     this.#asked = 0;
-    const socket = this.#options.socket(this.#options.url, ["sordino.1"]);
+    const socket = this.#options.socket(this.#options.url, ["sordino.2"]);
     socket.binaryType = "arraybuffer";
     this.#socket = socket;
     this.#inVain = 0;

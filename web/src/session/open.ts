@@ -48,6 +48,7 @@ const TOLD = {
   declined: "the participant's budget does not allow it",
   refused: "the plan was not agreed to",
   late: "the round was over",
+  unsigned: "the coordinator that the owner agreed to did not sign this, for this client and this step",
   unable: "the participant's page could not train",
 } as const;
 
@@ -193,9 +194,12 @@ class PageSession implements Session {
     const given = read(answer);
     this.#digest = hex(new Uint8Array(await crypto.subtle.digest("SHA-256", answer.bytes)));
     this.#task = readTask(given);
-    const { choice, data, task: shown } = this.#options;
+    const { choice, data, task: shown, key } = this.#options;
     if (canonical(shown ?? null) !== canonical(this.#task)) {
       throw new Refused("the terms of this federation have changed since you read them: reload the page and read them again");
+    }
+    if (key && key !== this.#task.coordinator) {
+      throw new Refused("your invitation names another key for the plans of this federation than the server does: it is not the server that invited you");
     }
     await this.#rooms.privacy.open({ task: this.#task, choice, own: data.kind !== "sample" });
     const device = await this.#rooms.training.open(this.#task);
@@ -223,7 +227,7 @@ class PageSession implements Session {
         url, socket: this.#parts.socket, pace: this.#parts.pace,
         hello: async () => {
           const { id, proof, last } = await this.#rooms.privacy.identity();
-          const hello = { type: "hello", protocol: 1, id, proof, kind: "page", token: this.#options.token ?? "", task: this.#digest, last };
+          const hello = { type: "hello", protocol: 2, id, proof, kind: "page", token: this.#options.token ?? "", task: this.#digest, last };
           this.#farewell = { url, hello };
           return hello;
         },
@@ -267,7 +271,7 @@ class PageSession implements Session {
 
   /** Whether it went through: of a line that is lost in the middle nothing is kept. */
   async #welcomed(welcome: Welcome, current: () => boolean): Promise<boolean> {
-    await this.#rooms.privacy.welcome(welcome.client);
+    await this.#rooms.privacy.welcome(welcome.client, welcome.rotations ?? []);
     if (this.#options.data.kind === "sample" && this.#client !== welcome.client) await this.#load(welcome.client, current);
     if (!current() || ENDED.includes(this.#state)) return false;
     const back = this.#client !== null;
@@ -357,11 +361,11 @@ class PageSession implements Session {
 
   /** Plans are answered one after another; one that comes again finds its answer in the ledger then. */
   #enqueue(step: string, plan: Uint8Array<ArrayBuffer>): void {
-    this.#plan = plan;
-    this.#step = step;
     const ready = this.#ready;
+    const noted = ready.then((through) => (through ? this.#note(step, plan) : undefined));
     this.#turn = this.#turn.then(async () => {
       if (!(await ready)) return; // the line was lost before the records were there: the server asks again
+      await noted.catch(() => undefined);
       if (this.#interrupted()) return; // what was asked for is answered after the pause
       try {
         await this.#answer(step, plan);
@@ -374,10 +378,21 @@ class PageSession implements Session {
     });
   }
 
+  /** Makes a plan the one that is asked for now; one that the coordinator did not sign ends no round. */
+  async #note(step: string, plan: Uint8Array<ArrayBuffer>): Promise<void> {
+    if (!(await this.#rooms.privacy.isSigned(step, plan))) return;
+    this.#plan = plan;
+    this.#step = step;
+  }
+
   async #answer(step: string, plan: Uint8Array<ArrayBuffer>): Promise<void> {
     const ruling = await this.#rooms.privacy.judge(step, plan);
     if (this.#interrupted()) return;
     switch (ruling.kind) {
+      case "unsigned":
+        this.#respond({ fine: false, reason: TOLD.unsigned });
+        this.#tell({ type: "refused", reason: ruling.reason, final: false });
+        return this.#done(plan, "waiting");
       case "refused":
         this.#respond({ fine: false, reason: TOLD.refused });
         this.#tell({ type: "refused", reason: ruling.reason, final: false });

@@ -1,6 +1,6 @@
 import "fake-indexeddb/auto";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { tasks, toHex } from "../golden.ts";
+import { type Signing, signed, signingKey, tasks, toHex } from "../golden.ts";
 import { TrainingRoom } from "../learning/room.ts";
 import { Ledger } from "../privacy/ledger.ts";
 import { PrivacyRoom } from "../privacy/privacy.ts";
@@ -21,7 +21,7 @@ const drawings = Array.from({ length: 30 }, (_, i) => ({
 /** A server's end of connections, under the test's hand. */
 class Server {
   sockets: Socket[] = [];
-  answer: Record<string, unknown> = { type: "welcome", protocol: 1, client: 2, known: false, status: { round: 0, participants: 1, needed: 1 } };
+  answer: Record<string, unknown> = { type: "welcome", protocol: 2, client: 2, known: false, status: { round: 0, participants: 1, needed: 1 } };
   reachable = true;
   /** whether it answers pings */
   alive = false;
@@ -70,8 +70,8 @@ class Socket {
     if (message["type"] === "refused") this.lose(Number(message["close"] ?? 4400));
   }
 
-  ask(round: number, fill = 0): void {
-    this.onmessage?.({ data: request(round, fill).buffer });
+  ask(round: number, fill = 0, signing: Partial<Signing> = {}): void {
+    this.onmessage?.({ data: request(round, fill, signing).buffer });
   }
 
   lose(code: number): void {
@@ -85,15 +85,16 @@ class Socket {
   }
 }
 
-function request(round: number, fill: number): Uint8Array<ArrayBuffer> {
+function request(round: number, fill: number, signing: Partial<Signing>): Uint8Array<ArrayBuffer> {
   const header = new TextEncoder().encode(canonical({ arrays: { parameters: [650] }, federation: task.federation, round, settings: {} }));
-  const bytes = new Uint8Array(11 + 8 + header.length + 2600);
-  bytes.set([0x53, 0x51, 1, 3, 6, ...new TextEncoder().encode("report"), 0x53, 0x50, 1, 0]);
-  const view = new DataView(bytes.buffer);
-  view.setUint32(15, header.length, true);
-  bytes.set(header, 19);
-  for (let i = 0; i < 650; i += 1) view.setFloat32(19 + header.length + 4 * i, fill, true);
-  return bytes;
+  const plan = new Uint8Array(8 + header.length + 2600);
+  plan.set([0x53, 0x50, 1, 0]);
+  const view = new DataView(plan.buffer);
+  view.setUint32(4, header.length, true);
+  plan.set(header, 8);
+  for (let i = 0; i < 650; i += 1) view.setFloat32(8 + header.length + 4 * i, fill, true);
+  const message = signed(plan, { federation: task.federation, round, ...signing });
+  return Uint8Array.from([0x53, 0x51, 1, 3, 6, ...new TextEncoder().encode("report"), ...message]);
 }
 
 let count = 0;
@@ -177,7 +178,7 @@ describe("taking part", () => {
     await session.start();
     expect(session.state).toBe("waiting");
     expect(server.now.url).toBe("ws://here/api/federations/webfed-digits/ws");
-    expect(server.now.protocols).toEqual(["sordino.1"]);
+    expect(server.now.protocols).toEqual(["sordino.2"]);
     expect(Object.keys(server.now.texts[0]!).sort()).toEqual(["id", "kind", "last", "proof", "protocol", "task", "token", "type"]);
     expect(heard("joined")).toEqual([{ type: "joined", client: 2, round: 0, rounds: 20, resumed: false }]);
     expect(heard("data")).toMatchObject([{ summary: { records: 30 } }]);
@@ -193,6 +194,36 @@ describe("taking part", () => {
     await vi.waitFor(async () => expect((await session.ledger())[0]!.sent).toBe("received"), { timeout: 15_000 });
     expect(heard("trained")).toHaveLength(1);
     expect((await session.budget()).spent).toBeCloseTo(line!.spentAfter, 12);
+  });
+
+  test("a forged plan neither ends the round that is trained, nor costs one", async () => {
+    await session.leave();
+    const training = door();
+    session = begin({}, { rooms: roomsWith(({ training: { train } }) => ({
+      training: { train: async (job: any) => (await training.pass(), train(job)) },
+    })) });
+    await session.start();
+    server.now.ask(1);
+    await training.reached;
+    server.now.ask(2, 1, { key: signingKey("11".repeat(32)) });
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    training.open();
+    await until(() => server.now.frames.length === 2);
+    const [report, refusal] = server.now.frames;
+    expect([...report!.subarray(0, 4)]).toEqual([0x53, 0x41, 1, 1]);
+    expect(report!.length).toBe(8 + 24 + 4 * 650);
+    expect([refusal![3], new TextDecoder().decode(refusal)]).toEqual([0, expect.stringContaining("did not sign")]);
+    server.now.ask(2);
+    await until(() => server.now.frames.length === 3);
+    expect((await session.ledger()).map(({ round }) => round)).toEqual([1, 2]);
+    expect(heard("refused")).toMatchObject([{ final: false }]);
+  });
+
+  test("an invitation's link to another key than the server's is refused before anything is sent", async () => {
+    await session.leave();
+    session = begin({ key: "00".repeat(32) });
+    await expect(session.start()).rejects.toThrow(/another key/);
+    expect(server.sockets).toHaveLength(0);
   });
 
   test("trains on the sample even where the first plan comes before its records do", async () => {

@@ -52,6 +52,8 @@ export interface SessionOptions {
   server: string;
   federation: string;
   token?: string;
+  /** the key that signs plans, where the invitation's link names it */
+  key?: string;
   data: DataSource;
   choice: Choice;
   /** the task as the person was shown it; with another one on the server nothing begins */

@@ -31,7 +31,7 @@ let stopFollowing: () => void = () => undefined;
 let shown = 0;
 
 /** Which federation is meant, and the invitation that may come with it: /#/NAME, or the link of an invitation. */
-function place(): { name: string; token: string } {
+function place(): { name: string; token: string; key: string } {
   return read(location.hash);
 }
 
@@ -106,6 +106,7 @@ async function taking(name: string, what: Begin, agreed: Task, turn: number): Pr
   if (turn !== shown) return;
   stopTaking();
   remember(name, what);
+  const { key } = place();
   const running = openSession({
     server: location.origin,
     federation: name,
@@ -113,6 +114,7 @@ async function taking(name: string, what: Begin, agreed: Task, turn: number): Pr
     choice: what.choice,
     task: agreed,
     ...(what.token === "" ? {} : { token: what.token }),
+    ...(key === "" ? {} : { key }),
   });
   const awake = keepAwake();
   stopTaking = () => {

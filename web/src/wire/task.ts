@@ -122,11 +122,13 @@ export interface Strength {
 }
 
 export interface Task {
-  protocol: 1;
+  protocol: 2;
   /** by which the server's addresses call it */
   name?: string;
   /** by which plans call it */
   federation: string;
+  /** the public key that signs plans, in hexadecimal; the first one, where it was rotated since */
+  coordinator: string;
   recipe_digest: string;
   title: string;
   summary: string;
@@ -166,8 +168,9 @@ export const MOST_STEPS = 10_000;
 export function readTask(given: unknown): Task {
   const task = given as Task;
   need(isObject(task), "a task is an object");
-  need(task.protocol === 1, `this page speaks version 1 of the protocol, the server ${task.protocol}: reload the page`);
+  need(task.protocol === 2, `this page speaks version 2 of the protocol, the server ${task.protocol}: reload the page`);
   need(typeof task.federation === "string" && task.federation.length > 0, "a task names its federation");
+  need(/^[0-9a-f]{64}$/.test(task.coordinator), "a task names the key that signs plans");
   need(isObject(task.rounds) && whole(task.rounds.count, 1, MOST_ROUNDS), `pages take part in 1 to ${MOST_ROUNDS} rounds`);
   checkInput(task);
   checkModel(task);

@@ -40,7 +40,8 @@ function held(): Promise<boolean> {
 serve({
   open: async (given: Opening) => (await room()).open(given),
   identity: async () => (await room()).identity(),
-  welcome: async (client: number) => (await room()).welcome(client),
+  welcome: async (client: number, rotations: readonly string[]) => (await room()).welcome(client, rotations),
+  isSigned: async (step: string, payload: Uint8Array<ArrayBuffer>) => (await room()).isSigned(step, payload),
   judge: async (step: string, payload: Uint8Array<ArrayBuffer>) => (await room()).judge(step, payload),
   release: async (trained: Float32Array | null, records: number, order: Int32Array | null) => (await room()).release(trained, records, order),
   mark: async (round: number, sent: "sent" | "received") => (await room()).mark(round, sent),

@@ -1,0 +1,52 @@
+"""The place where messages leave the coordinator for real clients: each goes out in an envelope with its signature."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Protocol
+
+from sordino.channels.summed import plan_in
+from sordino.errors import InvalidInput
+from sordino.messages import Plan
+from sordino.signing import SigningKey
+
+PLAIN = ("prepare", "report", "post")  #: steps that carry the plan, and nothing else
+
+
+class _Fleet(Protocol):
+    def exchange(
+        self, step: str, messages: Mapping[int, bytes], deadline: float | None
+    ) -> Generator[tuple[int, bytes]]: ...
+
+
+class SignedFleet:
+    """Another fleet, to which every message goes with the coordinator's signature.
+
+    The later steps of a secure sum carry no plan: they are signed as steps of the one that its first step brought.
+    """
+
+    def __init__(self, fleet: _Fleet, key: SigningKey) -> None:
+        self._fleet, self._key = fleet, key
+        self._plan: Plan | None = None
+
+    def exchange(
+        self, step: str, messages: Mapping[int, bytes], deadline: float | None
+    ) -> Generator[tuple[int, bytes]]:
+        """The clients' answers to the same messages, signed."""
+        shared: dict[bytes, list[int]] = {}  # one envelope for all that are sent the same
+        for client, message in messages.items():
+            shared.setdefault(message, []).append(client)
+        found = {message: self._envelope(step, clients, message) for message, clients in shared.items()}
+        return self._fleet.exchange(step, {client: found[message] for client, message in messages.items()}, deadline)
+
+    def _envelope(self, step: str, clients: list[int], message: bytes) -> bytes:
+        if step in PLAIN:
+            self._plan = Plan.decode(message)
+        elif step == "keys":
+            self._plan = plan_in(message)
+        if self._plan is None:
+            raise InvalidInput(f"the step {step!r} came before any plan")
+        return self._key.envelope(step, self._plan, clients, message)
+
+
+__all__ = ["SignedFleet"]

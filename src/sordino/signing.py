@@ -1,0 +1,237 @@
+"""The coordinator's signature: a plan or a channel's step reaches a real client in an envelope that names its author.
+
+    envelope   "SC" | version u8 | 0 u8 | round u32 | digest of the plan 16 | length of the name u8 |
+               length of the clients u32 | signature 64 | federation's name | clients | message
+    clients    a bit for each client that is asked: client n is bit n mod 8 of byte n div 8
+    rotation   "SK" | version u8 | 0 u8 | new public key 32 | signature 64, by the key before it
+
+An invitation pins the coordinator's first public key (Ed25519). A rotation hands over to the next one. The signature is
+over the step as well, which travels beside the envelope; the message inside is laid out as without one. Everything is
+little-endian.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from sordino.durable import make_folder, write_whole
+from sordino.errors import InvalidInput
+from sordino.messages import DIGEST_BYTES, Plan
+
+VERSION = 1
+KEY_BYTES, SIGNATURE_BYTES = 32, 64
+LONGEST_NAME = 100  #: letters of a federation's name
+MOST_CLIENTS = 2**24  #: that an envelope can be for
+MOST_ROTATIONS = 100
+_HEAD = struct.Struct(f"<2sBxI{DIGEST_BYTES}sBI")
+_ROTATION = struct.Struct(f"<2sBx{KEY_BYTES}s{SIGNATURE_BYTES}s")
+_STEP, _KEY = b"sordino step 1\0", b"sordino key 1\0"  # what a signature is about: none can stand for the other
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A signed message. Nothing in it is to be believed before `is_signed` has said yes."""
+
+    federation: str
+    round: int
+    plan: bytes  #: digest of the plan that this step belongs to
+    clients: bytes  #: who is asked, as bits
+    message: bytes
+    signature: bytes = bytes(SIGNATURE_BYTES)
+
+    def encode(self) -> bytes:
+        """The bytes that are sent."""
+        return b"".join((self._head, self.signature, self.federation.encode(), self.clients, self.message))
+
+    @property
+    def _head(self) -> bytes:
+        name = self.federation.encode()
+        return _HEAD.pack(b"SC", VERSION, self.round, self.plan, len(name), len(self.clients))
+
+    @classmethod
+    def decode(cls, data: bytes) -> Envelope:
+        """The envelope that `encode` wrote; anything else is refused."""
+        start = _HEAD.size + SIGNATURE_BYTES
+        if len(data) < start or data[:2] != b"SC":
+            raise InvalidInput("this is no signed message of a coordinator: its version of Sordino may be an older one")
+        _, version, round, plan, name, clients = _HEAD.unpack_from(data)
+        if version != VERSION or data[3] != 0:
+            raise InvalidInput(f"this envelope is of version {version}, here it is {VERSION}: update one")
+        middle, end = start + name, start + name + clients
+        if not 0 < name <= LONGEST_NAME or clients > MOST_CLIENTS // 8 or len(data) < end:
+            raise InvalidInput("a signed message was cut off, or is damaged")
+        try:
+            federation = bytes(data[start:middle]).decode("ascii")
+        except UnicodeDecodeError:
+            raise InvalidInput("a signed message is damaged") from None
+        return cls(federation, round, plan, bytes(data[middle:end]), bytes(data[end:]), bytes(data[_HEAD.size : start]))
+
+    def is_for(self, client: int) -> bool:
+        """Whether this client is asked."""
+        byte = client // 8
+        return byte < len(self.clients) and bool(self.clients[byte] >> client % 8 & 1)
+
+    def is_about(self, plan: Plan) -> bool:
+        """Whether this is a step of this very plan."""
+        return (self.federation, self.round, self.plan) == (plan.federation, plan.round, plan.digest)
+
+    def is_signed(self, step: str, key: bytes) -> bool:
+        """Whether the holder of this public key signed the message, for this step."""
+        return _verified(key, self.signature, self._signed(step))
+
+    def signed(self, step: str, key: Ed25519PrivateKey) -> Envelope:
+        """The same with a signature."""
+        return replace(self, signature=key.sign(self._signed(step)))
+
+    def _signed(self, step: str) -> bytes:
+        name = step.encode()
+        digest = hashlib.sha256(self.message).digest()
+        return b"".join((_STEP, bytes([len(name)]), name, self._head, self.federation.encode(), self.clients, digest))
+
+
+def bits(clients: Iterable[int]) -> bytes:
+    """A set of clients as an envelope carries it."""
+    numbers = list(clients)
+    found = bytearray(max(numbers, default=-1) // 8 + 1)
+    for number in numbers:
+        found[number // 8] |= 1 << number % 8
+    return bytes(found)
+
+
+@dataclass(frozen=True)
+class Author:
+    """Who signs in a federation: the public key that its invitations pin, and the rotations since."""
+
+    first: bytes
+    rotations: tuple[bytes, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.key  # noqa: B018 (a rotation that is none is refused here)
+
+    @classmethod
+    def of(cls, first: str, rotations: Sequence[str] = ()) -> Author:
+        """From hexadecimal digits, as invitations and tasks have them."""
+        try:
+            return cls(bytes.fromhex(first), tuple(map(bytes.fromhex, rotations)))
+        except ValueError:
+            raise InvalidInput("a coordinator's key is not in hexadecimal: ask for the invitation again") from None
+
+    @cached_property
+    def key(self) -> bytes:
+        """The public key that signs now."""
+        key = self.first
+        if len(key) != KEY_BYTES or len(self.rotations) > MOST_ROTATIONS:
+            raise InvalidInput(
+                f"a coordinator has a key of {KEY_BYTES} bytes and at most {MOST_ROTATIONS} rotations of it"
+            )
+        for rotation in self.rotations:
+            key = _handed_over(key, rotation)
+        return key
+
+    @property
+    def in_words(self) -> str:
+        """The first key in groups, as people compare it over the telephone."""
+        digits = self.first.hex()
+        return " ".join(digits[k : k + 8] for k in range(0, len(digits), 8))
+
+    def follows(self, before: Author) -> bool:
+        """Whether this is the same author, with no fewer rotations."""
+        return self.first == before.first and self.rotations[: len(before.rotations)] == before.rotations
+
+
+def _handed_over(key: bytes, rotation: bytes) -> bytes:
+    """The key after a rotation; refused where the one before did not sign it."""
+    if len(rotation) == _ROTATION.size:
+        magic, version, new, signature = _ROTATION.unpack(rotation)
+        if (magic, version, rotation[3]) == (b"SK", VERSION, 0) and _verified(key, signature, _KEY + key + new):
+            return bytes(new)
+    raise InvalidInput("the key that signed before did not sign the rotation to a new one")
+
+
+def _verified(key: bytes, signature: bytes, text: bytes) -> bool:
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, text)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class SigningKey:
+    """The coordinator's private key, with all that makes its public half known."""
+
+    private: Ed25519PrivateKey
+    author: Author
+
+    @classmethod
+    def new(cls) -> SigningKey:
+        """A key that nobody knows yet."""
+        private = Ed25519PrivateKey.generate()
+        return cls(private, Author(_public(private)))
+
+    @classmethod
+    def at(cls, path: Path) -> SigningKey:
+        """The key in a file; made now where there is none, readable by its owner alone."""
+        if not path.exists():
+            make_folder(path.parent)
+            made = cls.new()
+            made.write(path)
+            return made
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            private = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(found["private"]))
+            author = Author.of(found["first"], found["rotations"])
+            if author.key != _public(private):
+                raise InvalidInput("its parts do not belong together")
+            return cls(private, author)
+        except (OSError, ValueError, KeyError, TypeError, InvalidInput) as error:
+            raise InvalidInput(
+                f"{path} is damaged ({error}): restore it from a backup. Clients answer to this key alone; without it, "
+                "begin a federation under another name"
+            ) from None
+
+    def write(self, path: Path) -> None:
+        """Put it into a file that its owner alone may read."""
+        found = {
+            "private": self.private.private_bytes_raw().hex(), "first": self.author.first.hex(),
+            "rotations": [rotation.hex() for rotation in self.author.rotations],
+        }  # fmt: skip
+        write_whole(path, (json.dumps(found, indent=1) + "\n").encode(), 0o600)
+
+    def rotated(self) -> SigningKey:
+        """A new key, which the old one signs."""
+        return self.rotated_to(Ed25519PrivateKey.generate())
+
+    def rotated_to(self, private: Ed25519PrivateKey) -> SigningKey:
+        """The same, to a key that is given."""
+        old, new = self.author.key, _public(private)
+        rotation = _ROTATION.pack(b"SK", VERSION, new, self.private.sign(_KEY + old + new))
+        return SigningKey(private, replace(self.author, rotations=(*self.author.rotations, rotation)))
+
+    def envelope(self, step: str, plan: Plan, clients: Iterable[int], message: bytes) -> bytes:
+        """A signed message for these clients."""
+        return Envelope(plan.federation, plan.round, plan.digest, bits(clients), message).signed(
+            step, self.private
+        ).encode()  # fmt: skip
+
+
+def _public(private: Ed25519PrivateKey) -> bytes:
+    return private.public_key().public_bytes_raw()
+
+
+def key_file(run: Path) -> Path:
+    """Where a run's key lies: beside its folder, since clients agree to the key before the run has one."""
+    place = run.absolute()
+    return place.with_name(f"{place.name}.key")
+
+
+__all__ = ["Author", "Envelope", "SigningKey", "bits", "key_file"]
