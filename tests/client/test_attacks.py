@@ -310,7 +310,7 @@ def test_five_rounds_of_floats_name_no_pixel_that_is_not_zero(tmp_path):
     with joined(tmp_path / "a", given, settings(unproven=["model update"])) as client:
         for round in range(1, 6):
             mechanism = PrivUnitG(0.05)
-            sent = body(client.answer("report", plans(given)(round).encode()))
+            sent = body(client.answer("report", signed(plans(given)(round))))
             said = mechanism.estimate(mechanism.decode([sent], 650))[0]
             near = (said / scale).astype(np.float32)
             tried = [near, np.nextafter(near, np.float32(np.inf)), np.nextafter(near, np.float32(-np.inf))]

@@ -23,7 +23,7 @@ from sordino.client.service import Service
 from sordino.client.settings import OwnLimits, Settings
 from sordino.messages import Answer, Kind
 from tests.client import people
-from tests.client.people import COST, NAME, body, invitation, plans, recipe, settings
+from tests.client.people import COST, NAME, body, invitation, plans, recipe, settings, signed
 from tests.engine import tiny
 
 #: what a recipe asks for, by the limit that it exceeds
@@ -104,7 +104,7 @@ def test_a_limit_that_was_lowered_since_declines_what_was_agreed_to(tmp_path: Pa
     with Client.open(tmp_path / "a") as client:
         assert client.settings.limits == own.limits
         name = NAME if given is None else "other"
-        reply = client.reply("report", plans(given, name)(1).encode())
+        reply = client.reply("report", signed(plans(given, name)(1)))
         assert reply.reason.endswith(f"limits.{limit}")
         assert Answer.decode(reply.answer).kind is Kind.DECLINED
         assert client.standing.spent == 0
@@ -137,14 +137,14 @@ def test_a_computation_that_overruns_ends_and_its_report_is_no_change(
     with people.joined(tmp_path / "a", own=limited({"seconds": 0.5})) as client:
         monkeypatch.setattr(Membership, "report", forever)
         begun = time.monotonic()
-        reply = client.reply("report", plans()(1).encode())
+        reply = client.reply("report", signed(plans()(1)))
         assert time.monotonic() - begun < 3
         assert reply.reason == "" and len(body(reply.answer)) == 82
         assert client.standing.spent == pytest.approx(COST)
         assert not [thread for thread in threading.enumerate() if thread.name.startswith("computing")]
-        assert client.reply("report", plans()(1).encode()).answer == reply.answer
+        assert client.reply("report", signed(plans()(1))).answer == reply.answer
         monkeypatch.setattr(Membership, "report", real)
-        assert client.reply("report", plans()(2).encode()).reason == ""
+        assert client.reply("report", signed(plans()(2))).reason == ""
 
 
 def test_where_nothing_hides_no_change_an_overrun_declines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ def test_where_nothing_hides_no_change_an_overrun_declines(tmp_path: Path, monke
     own = limited({"seconds": 0.5}, unproven=["model update"])
     with people.joined(tmp_path / "a", bare, own) as client:
         monkeypatch.setattr(Membership, "report", forever)
-        reply = client.reply("report", plans(bare)(1).encode())
+        reply = client.reply("report", signed(plans(bare)(1)))
         assert reply.reason == Reason.LIMIT_SECONDS.value
         assert Answer.decode(reply.answer).kind is Kind.DECLINED
         assert client.standing.releases == 0
@@ -219,10 +219,10 @@ def test_another_federation_is_answered_while_one_computes(place: Path, monkeypa
         try:
             for name in (NAME, "other"):
                 assert asked(place / "s", Request(What.JOIN, "", invitation(name=name).encode())).fine
-            question = Request(What.STEP, "report", plans()(1).encode())
+            question = Request(What.STEP, "report", signed(plans()(1)))
             first, again = (pool.submit(asked, place / "s", question) for _ in range(2))
             until(lambda: len(begun) == 1)
-            other = asked(place / "s", Request(What.STEP, "report", plans(name="other")(1).encode()))
+            other = asked(place / "s", Request(What.STEP, "report", signed(plans(name="other")(1))))
             assert other.fine and len(body(other.payload)) == 82
             wide = asked(place / "s", Request(What.JOIN, "", invitation(hostile("wide"), name="wide").encode()))
             assert wide.reason == Reason.LIMIT_PARAMETERS.value  # joined automatically, were it not for that
@@ -247,10 +247,10 @@ def test_a_budget_that_another_federation_spent_meanwhile_is_not_exceeded(
 
         def meanwhile(self: Membership, *given: Any) -> Any:
             if self.federation == NAME:
-                nested.append(client.reply("report", plans(name="other")(1).encode()))
+                nested.append(client.reply("report", signed(plans(name="other")(1))))
             return real(self, *given)
 
         monkeypatch.setattr(Membership, "report", meanwhile)
-        reply = client.reply("report", plans()(1).encode())
+        reply = client.reply("report", signed(plans()(1)))
         assert nested[0].reason == "" and reply.reason == Reason.BUDGET.value
         assert client.standing.spent == pytest.approx(COST)
