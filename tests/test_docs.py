@@ -16,6 +16,7 @@ PAGES = [
     "docs/mechanisms.md",
     "docs/accounting.md",
     "docs/audit.md",
+    "docs/checks.md",
     "docs/planning.md",
     "docs/reports.md",
 ]

@@ -43,7 +43,8 @@ from sordino.privacy import accountant
 from sordino.randomness import Keystream, Randomness, Rows, Words
 
 Int64s = NDArray[np.int64]
-TRAINED_ROUNDS = 5  #: of broken training
+SMALL, MIDDLE = (800, 257), (3_000, 257)  #: draws and values that are enough for larger faults
+TRAINED_ROUNDS, SHARED_ROWS = 2, 400  #: of broken training
 
 Change = Callable[[Int64s], Int64s]  #: noise `[n, d]` -> what is added in its place
 
@@ -110,7 +111,7 @@ class Broken:
 GAUSSIAN = partial(Gaussian.analytic, 1.0, mechanisms.DELTA, Box())
 
 
-def _noise(change: Change, shape: tuple[int, int] = DEEP, honest: Mechanism | None = None) -> list[Subject]:
+def _noise(change: Change, shape: tuple[int, int] = SMALL, honest: Mechanism | None = None) -> list[Subject]:
     """Noise on a grid, changed before it is added."""
     mechanism = honest or GAUSSIAN()
     law = mechanisms.law(mechanism, mechanisms.inputs(mechanism, shape[1]))
@@ -177,7 +178,7 @@ def _multiples(noise: Int64s) -> Int64s:
     return np.asarray(np.rint(noise / 8), np.int64) * 8
 
 
-def _bits(change: Callable[[NDArray[np.uint8]], NDArray[Any]], shape: tuple[int, int] = DEEP) -> list[Subject]:
+def _bits(change: Callable[[NDArray[np.uint8]], NDArray[Any]], shape: tuple[int, int] = SMALL) -> list[Subject]:
     mechanism = TwoPoint(1.0, Box())
 
     def changed(output: Output) -> Output:
@@ -214,9 +215,9 @@ def _off_threshold() -> list[Subject]:
 
 def _wrong_adjacency() -> list[Subject]:
     """Noise for records that are added or removed, where one may be exchanged for another: half of what it takes."""
-    sound = Gaussian.analytic(1.0, mechanisms.DELTA, L2Ball(1.0), values=DEEP[1])
+    sound = Gaussian.analytic(1.0, mechanisms.DELTA, L2Ball(1.0), values=SMALL[1])
     short = Gaussian(sound.sigma / 2, L2Ball(1.0))
-    return [subject("gaussian", short, guarantee=sound.guarantee(values=DEEP[1]), delta=mechanisms.DELTA)]
+    return [subject("gaussian", short, SMALL, guarantee=sound.guarantee(values=SMALL[1]), delta=mechanisms.DELTA)]
 
 
 class Unclipped(Laplace):
@@ -229,7 +230,7 @@ class Unclipped(Laplace):
 
 
 def _missing_clip() -> list[Subject]:
-    return [subject("laplace", Unclipped(1.0, Box()), vouched=Laplace(1.0, Box()))]
+    return [subject("laplace", Unclipped(1.0, Box()), SMALL, vouched=Laplace(1.0, Box()))]
 
 
 def _kept_labels() -> list[Subject]:
@@ -241,14 +242,14 @@ def _kept_labels() -> list[Subject]:
         array = np.broadcast_to(labels, output.array.shape).astype(output.array.dtype)
         return IntegerOutput(array, output.low, output.high)
 
-    return [subject("label", Broken(mechanism, changed), vouched=mechanism)]
+    return [subject("label", Broken(mechanism, changed), SMALL, vouched=mechanism)]
 
 
 def _even_only() -> list[Subject]:
     """The paper's odd positions drawn with the thresholds of the even ones."""
     sound = BitRandomizer.theorem2(0.5, BitString(DEEP[1]))
     wrong = BitRandomizer(sound.ones[:1], sound.zeros[:1], BitString(DEEP[1]))
-    return [subject("bits", wrong, vouched=sound)]
+    return [subject("bits", wrong, SMALL, vouched=sound)]
 
 
 class FloatNoise(Broken):
@@ -392,7 +393,7 @@ def _small_shares() -> list[Subject]:
     honest = private_sgd.integer_noise
     less = 1 / np.sqrt(training.SHARES)
     broken = lambda *arguments: _scaled(less)(honest(*arguments))  # noqa: E731
-    return _while_replaced(training.dp_sgd()[2:], private_sgd, "integer_noise", broken)
+    return _while_replaced(training.dp_sgd(1, SHARED_ROWS)[2:], private_sgd, "integer_noise", broken)
 
 
 # --- broken channels --------------------------------------------------------------------------------------------------
@@ -440,16 +441,16 @@ def _always_alike(granularity: Granularity, values: int, seed: int) -> Shuffled:
 FAULTS: tuple[Fault, ...] = (
     Fault("noise halved", "gaussian", lambda: _noise(_scaled(0.5))),
     Fault("noise x 0.9", "gaussian", lambda: _noise(_scaled(0.9))),
-    Fault("one coordinate at 0.9 of its noise", "gaussian", lambda: _noise(_one_weaker)),
+    Fault("one coordinate at 0.9 of its noise", "gaussian", lambda: _noise(_one_weaker, DEEP)),
     Fault("one coordinate in a hundred bare", "gaussian", lambda: _noise(_bare(slice(None, None, 100)))),
-    Fault("one bit in a hundred bare", "two-point", lambda: _bare_bits(slice(None, None, 100), DEEP)),
+    Fault("one bit in a hundred bare", "two-point", lambda: _bare_bits(slice(None, None, 100), SMALL)),
     Fault("first coordinate bare", "gaussian", lambda: _noise(_bare(0))),
     Fault("last of 65,601 coordinates bare", "laplace", lambda: _noise(_bare(-1), WIDE, Laplace(1.0, Box()))),
     Fault("last of 65,601 bits bare", "two-point", lambda: _bare_bits([WIDE[1] - 1], WIDE)),
     Fault("one value in a hundred bare, anywhere", "gaussian", lambda: _noise(_some_bare)),
     Fault("noise cut off at 3 sigma", "gaussian", lambda: _noise(_cut)),
-    Fault("signs biased by 1 %", "gaussian", lambda: _noise(_biased)),
-    Fault("a tenth of one noise in all values", "gaussian", lambda: _noise(_shared_part)),
+    Fault("signs biased by 1 %", "gaussian", lambda: _noise(_biased, MIDDLE)),
+    Fault("a tenth of one noise in all values", "gaussian", lambda: _noise(_shared_part, MIDDLE)),
     Fault("noise on every eighth step", "gaussian", lambda: _noise(_multiples)),
     Fault("float lattice", "gaussian", _float_lattice),
     Fault("zeros left out of reports", "two-point", _sparse),

@@ -206,7 +206,7 @@ def shared(training: PrivateTraining, values: int, shares: int, rows: int, state
 # --- a training of its own --------------------------------------------------------------------------------------------
 
 
-def dp_sgd(rounds: int = ROUNDS) -> list[Subject]:
+def dp_sgd(rounds: int = ROUNDS, sums: int = SHARED_ROWS) -> list[Subject]:
     """DP-SGD of a linear model in some silos, and noise in shares."""
     training = PrivateTraining(
         SGD(lr=0.1), clip=1.0, noise_multiplier=1.0, sampling_rate=0.2, expected_batch=8.0, steps=STEPS
@@ -215,7 +215,7 @@ def dp_sgd(rounds: int = ROUNDS) -> list[Subject]:
     values = FEATURES * CLASSES + CLASSES
     train = partial(_train, model, training, values)
     found = subjects("DP-SGD", training, values, training.guarantee(values), _silos(), rounds, train, train)
-    return [*found, shared(training, values, SHARES, SHARED_ROWS)]
+    return [*found, shared(training, values, SHARES, sums)]
 
 
 def _silos() -> list[ClientData]:
