@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -21,6 +22,7 @@ from sordino.client.membership import Membership
 from sordino.client.refusal import Reason, Refused
 from sordino.client.service import Service
 from sordino.client.settings import OwnLimits, Settings
+from sordino.errors import InvalidInput
 from sordino.messages import Answer, Kind
 from tests.client import people
 from tests.client.people import COST, NAME, body, invitation, plans, recipe, settings, signed
@@ -108,6 +110,17 @@ def test_a_limit_that_was_lowered_since_declines_what_was_agreed_to(tmp_path: Pa
         assert reply.reason.endswith(f"limits.{limit}")
         assert Answer.decode(reply.answer).kind is Kind.DECLINED
         assert client.standing.spent == 0
+
+
+def test_settings_with_limits_and_a_second_budget_are_written_and_read_again() -> None:
+    own = settings()
+    tables = {"data": {"source": "digits"}, "budget": {"limit": 4}, "limits": {"seconds": 60, "rounds": 5}}
+    full = Settings.of({**tables, "summed_budget": {"limit": 1, "honest": 7, "delta": 1e-5}})
+    assert full.limits.seconds == 60.0 and full.summed_budget is not None and full.summed_budget.limit == 1.0
+    for given in (own, full):
+        assert Settings.of(tomllib.loads(given.to_toml())) == given
+    with pytest.raises(InvalidInput, match=r"limits\.rounds"):
+        Settings.of({**tables, "limits": {"rounds": 0}})
 
 
 def test_every_shipped_method_is_within_the_limits(tmp_path: Path) -> None:

@@ -375,6 +375,21 @@ def test_a_second_budget_counts_what_left_before_it_and_stays_when_the_first_one
         assert again.standing("wards").summed is None and again.standing("wards").spent == 6.0
 
 
+def test_entries_that_are_not_about_sums_are_written_as_they_were_before(ledger: Ledger) -> None:
+    ledger.record(key(0), pure("a", 0.5), b"1")
+    ledger.set_budget("wards", Budget(limit=2.0))
+    ledger.close()
+    with closing(sqlite3.connect(ledger.path)) as file:
+        found = [(kind, set(json.loads(body))) for kind, body in file.execute("SELECT kind, body FROM entries")]
+    budget = {"type", "limit", "delta", "basis", "adjacency", "adversary"}
+    assert found == [
+        ("opened", {"ledger"}),
+        ("budget", budget),
+        ("release", {"releases", "unprotected", "report_sha256"}),
+        ("budget", budget),
+    ]
+
+
 def test_a_second_budget_is_one_against_sums_and_counts_what_is_proven(ledger: Ledger) -> None:
     for budget in (Budget(1.0), Budget(1.0, adversary=MODEL_READER), Budget(1.0, basis="claimed", adversary=summed(3))):
         with pytest.raises(InvalidInput, match=r"summed\(N\)"):

@@ -72,7 +72,7 @@ class Listener(ABC):
             self._listening.close()
             with suppress(OSError):
                 self._path.unlink()
-            self._turn.close(GRACE)
+            self._turn.wait(GRACE)  # for what was begun; what comes now is not
 
     def stop(self) -> None:
         """Let `serve` return."""
@@ -93,6 +93,8 @@ class Listener(ABC):
                         frames.send(connection, Response(False, reason=str(error)).encode())
                         return
                     with self._turn:
+                        if self._stopped:
+                            return
                         response = self.respond(request)
                     frames.send(connection, response.encode())
         finally:

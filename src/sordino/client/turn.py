@@ -41,9 +41,10 @@ class Turn:
             self._lock.acquire()
             self._times, self._holder = times, threading.get_ident()
 
-    def close(self, patience: float) -> None:
-        """Take it for good, so that nothing more begins."""
-        self._lock.acquire(timeout=patience)
+    def wait(self, patience: float) -> None:
+        """Until nobody has it, or so many seconds have passed."""
+        if self._lock.acquire(timeout=patience):
+            self._lock.release()
 
 
 __all__ = ["Turn"]

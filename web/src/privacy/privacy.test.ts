@@ -131,6 +131,16 @@ describe("tasks that a server compiled", () => {
     await expect(opened(bits)).rejects.toThrow(/are not those of the noise/);
   });
 
+  test("a task beyond the page's limits on rounds and steps is refused", async () => {
+    for (const change of [
+      (task: any) => (task.rounds.count = 1001), (task: any) => (task.training.steps = 10_001), (task: any) => (task.training.steps = 1e9),
+    ]) {
+      const task = silo();
+      change(task);
+      await expect(opened(task)).rejects.toThrow(/pages take/);
+    }
+  });
+
   test("a server cannot give back what was spent with a figure below zero", async () => {
     const losses = [{ type: "Pure", epsilon: -1, count: 1 }, { type: "Pure", epsilon: 1, count: -1 }, { type: "RandomizedBit", t_min: 2 ** 32 - 1, count: 1 }];
     for (const loss of losses) {
