@@ -24,13 +24,13 @@ from sordino.errors import InvalidInput
 from sordino.fleets.simulated import Population
 from sordino.learning.cohort import ClientData
 from sordino.learning.stacked import Execution
-from sordino.mechanisms import BitString, Mechanism
+from sordino.mechanisms import BitString, Mechanism, PrivUnitG, Sphere
 from sordino.mechanisms.output import BitOutput
 from sordino.methods.central_dp import CentralDp
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import Bench, Cohort
 from sordino.methods.ldpfl import Ldpfl
-from sordino.methods.randomised_records import RECORDS, randomizer
+from sordino.methods.randomised_records import RECORDS, JointRecords, RandomisedRecords, randomizer
 from sordino.methods.silo_dp import SiloDp
 from sordino.methods.upload import Upload
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Infinite, PoissonGaussian, Release
@@ -41,6 +41,7 @@ ROWS = 6_000  #: clients times rounds, at most
 FEWEST = 100
 SILOS, RECORDS_EACH, TRAINED_ROWS = 20, 32, 2_000  #: of private training: silos, their records, rounds times steps
 COINS = 400  #: rounds in which coins are tossed
+JOINT_ROWS = 2_000  #: records whose features and label are randomised together
 
 
 def rows_for(values: int) -> int:
@@ -121,27 +122,45 @@ def _randomness(seed: int, round: int, clients: Sequence[int]) -> Keystream:
 
 
 def records(run: Finished, client: int) -> list[Subject]:
-    """The bits of randomised records of one client."""
-    method: Any = run.recipe.method
+    """Randomised records of one client, all with the same features and label."""
     own = run.federation.method
     assert isinstance(own, Ldpfl)
     kept = own.records
-    if not hasattr(method, "encoding") or method.mechanism.name == "record-privunit":
-        return []
+    if isinstance(kept, JointRecords):
+        return [_joint(kept, client)]
+    method: Any = run.recipe.method
     bits = kept.shape[0]
     mechanism = randomizer(method.mechanism, kept.strengths[client], BitString(bits))
     if mechanism is None:
         return []
     shape = rows_for(bits), bits
+    features = np.zeros((shape[0], bits // (method.encoding.whole + method.encoding.fraction + 1)), np.float32)
 
     def draw(seed: int) -> Draws:
-        each = bits // (method.encoding.whole + method.encoding.fraction + 1)
-        zeros = np.zeros((shape[0], each), np.float32)
-        randomness = Keystream.simulation(seed, [client], 0)
-        packed = np.asarray(kept.randomise(zeros, np.zeros(shape[0], np.int64), client, randomness)[RECORDS])
+        packed = _randomised(kept, features, client, seed)
         return Draws(BitOutput(packed, bits).bits(), law(mechanism, np.zeros(bits, np.uint8)))
 
     return [Subject(f"{mechanism.name}: randomised records of client {client}", shape, draw)]
+
+
+def _joint(kept: JointRecords, client: int) -> Subject:
+    features = (np.arange(kept.shape[0]) % 2).astype(np.float32)[None]
+    direction = kept.directions(features, np.zeros(1, np.int64))[0]
+    epsilon = kept.strengths[client]
+    assert epsilon is not None
+    mechanism = PrivUnitG(epsilon, Sphere(float(np.linalg.norm(direction))))
+    shape = min(rows_for(direction.size), JOINT_ROWS), direction.size
+
+    def draw(seed: int) -> Draws:
+        made = _randomised(kept, np.repeat(features, shape[0], axis=0), client, seed)
+        return Draws(np.rint(made / mechanism.step()).astype(np.int64), law(mechanism, direction))
+
+    return Subject(f"record-privunit: randomised records of client {client}", shape, draw)
+
+
+def _randomised(kept: RandomisedRecords, features: NDArray[np.float32], client: int, seed: int) -> NDArray[Any]:
+    randomness = Keystream.simulation(seed, [client], 0)
+    return np.asarray(kept.randomise(features, np.zeros(len(features), np.int64), client, randomness)[RECORDS])
 
 
 # --- private training -------------------------------------------------------------------------------------------------
