@@ -33,6 +33,7 @@ import torch
 
 from sordino.learning import models
 from sordino.recipe import Recipe
+from sordino.signing import SigningKey
 from sordino.web.task import compile_task, layers_of
 from sordino.wiring import wire
 
@@ -112,7 +113,7 @@ def served(folder: Path) -> Iterator[str]:
 def in_browser(executable: str, seconds: float) -> list[dict[str, Any]]:
     """What `web/bench/run.mjs` measured."""
     recipe = Recipe.load("fedavg-digits")
-    base = compile_task(wire(recipe), recipe.name).content
+    base = compile_task(wire(recipe), recipe.name, SigningKey.new().author).content
     tasks = [{"name": title, "task": task_of(name, shape, options, base)} for title, name, shape, options in NETWORKS]
     with tempfile.TemporaryDirectory() as folder, served(Path(folder) / "served") as server:
         wanted = {"tasks": tasks, "seconds": seconds, "server": server, "federation": "webfed-digits"}

@@ -102,7 +102,7 @@ class Page:
         tags = [
             hmac.digest(self._secret, b"sordino web " + w + b" 1\0" + name, "sha256").hex() for w in (b"id", b"proof")
         ]
-        told = {"type": "hello", "protocol": 1, "kind": "page", "token": "", "task": self._digest, "last": None}
+        told = {"type": "hello", "protocol": 2, "kind": "page", "token": "", "task": self._digest, "last": None}
         return json.dumps({**told, "id": tags[0][:32], "proof": tags[1]})
 
     async def take_part(self, gate: asyncio.Semaphore, body: bytes) -> None:
@@ -128,14 +128,10 @@ class Page:
 
 
 def _answer(request: bytes, body: bytes) -> bytes:
-    """The response to a plan, without reading it: only its round and its hash are needed."""
-    import hashlib
+    """The response to a plan, without reading it: its envelope says which round it is, and its digest."""
     import struct
 
-    plan = request[5 + request[4] :]
-    (length,) = struct.unpack_from("<I", plan, 4)
-    round = int(json.loads(plan[8 : 8 + length])["round"])
-    digest = hashlib.sha256(plan).digest()[:16]
+    round, digest = struct.unpack_from("<I16s", request, 5 + request[4] + 4)
     return struct.pack("<2sBBHH", b"SA", 1, 1, 0, 0) + struct.pack("<2sBBI16s", b"SR", 1, 1, round, digest) + body
 
 
@@ -184,11 +180,12 @@ def choices(name: str, seeds: int) -> dict[str, Any]:
     """Mean accuracy by share of the recipe's epsilon, all participants choosing it; over some seeds."""
     from sordino.recipe import Recipe
     from sordino.runs import run
+    from sordino.signing import SigningKey
     from sordino.web.task import SHARES, compile_task
     from sordino.wiring import wire
 
     recipe = Recipe.load(name)
-    told = compile_task(wire(recipe), name).content["choices"]
+    told = compile_task(wire(recipe), name, SigningKey.new().author).content["choices"]
     found = {}
     for share, choice in zip(SHARES, told, strict=True):
         changed = recipe.to_dict()

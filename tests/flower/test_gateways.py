@@ -18,6 +18,7 @@ import pytest
 
 from sordino.client.core import Client
 from sordino.recipe import Recipe
+from sordino.signing import SigningKey, key_file
 from tests.flower.machines import free_ports
 
 pytest.importorskip("flwr")
@@ -93,6 +94,7 @@ def test_four_participants_behind_two_gateways_learn_over_flower_and_each_ledger
     write_app(
         folder / "app", recipe, runs=folder / "runs", federation=NAME, members=["gateway-0", "gateway-2"], gateways=2
     )
+    key = SigningKey.at(key_file(folder / "runs" / NAME)).author.first.hex()
     port = free_ports(3)
     (folder / "home").mkdir()
     (folder / "home/config.toml").write_text(
@@ -103,7 +105,7 @@ def test_four_participants_behind_two_gateways_learn_over_flower_and_each_ledger
     for number, places in enumerate(("0-1", "2-3")):
         desk.start(
             f"gate{number}", "sordino", "serve", "webfed-digits", *changes, "--port", 0, "--folder", f"gate{number}",
-            "--gateway", folder / f"{number}.sock", "--federation", NAME, "--slots", places,
+            "--gateway", folder / f"{number}.sock", "--federation", NAME, "--slots", places, "--coordinator", key,
         )  # fmt: skip
     urls = [desk.until(f"gate{number}", r"Serving at (http://\S+)") for number in range(2)]
     for number in range(2):
