@@ -3,7 +3,8 @@
     python -m benchmarks.page_speed [--seconds 5] [--browser /usr/bin/chromium] [--json]
 
 Needs Node.js, `npm --prefix web ci`, a built page (`make page`) and Chromium. Every network is trained by plain SGD in
-batches of 32 on made-up records. The page computes in its training worker, as in a federation. The time to the first
+batches of 32 on made-up records, and in pages also by DP-SGD on whole numbers with as many in a batch on average. The
+page computes in its training worker, as in a federation. The time to the first
 report is that of `webfed-digits` on this machine: from opening the address to the report's bytes leaving the page, with
 the button pressed as soon as it is there.
 """
@@ -136,10 +137,15 @@ def measured(executable: str, seconds: float) -> dict[str, Any]:
 
 
 def table(found: dict[str, Any]) -> str:
-    lines = ["| network, batches of 32 | page | PyTorch, one thread | TensorFlow.js |", "|---|---|---|---|"]
+    lines = [
+        "| network, batches of 32 | page | page, privately | PyTorch, one thread | TensorFlow.js |",
+        "|---|---|---|---|---|",
+    ]
     for name, row in found["samples per second"].items():
-        page, rival = (f"{row[kind]:,.0f} ({row[f'{kind} device']})" for kind in ("page", "tensorflow"))
-        lines.append(f"| {name} | {page} | {row['pytorch']:,.0f} | {rival} |")
+        page, private, rival = (
+            f"{row[kind]:,.0f} ({row[f'{kind} device']})" for kind in ("page", "private", "tensorflow")
+        )
+        lines.append(f"| {name} | {page} | {private} | {row['pytorch']:,.0f} | {rival} |")
     times = ", ".join(f"{run['report']:.1f}" for run in found["first report"])
     return "\n".join([*lines, "", f"From opening the page to its first report: {times} s"])
 

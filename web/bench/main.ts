@@ -46,6 +46,15 @@ async function page(task: Task, seconds: number): Promise<Speed> {
   return { samplesPerSecond: seen / taken, device, threads };
 }
 
+/** The same network trained privately: in whole numbers, one record at a time but for linear models. */
+function privately(task: Task, seconds: number): Promise<Speed> {
+  const { optimiser } = task.training;
+  const rate = 0.1;
+  const threshold = Math.floor(rate * 2 ** 32);
+  const training = { kind: "private" as const, optimiser, clip: 1, noise: 1, rate, threshold, expected_batch: rate * RECORDS, steps: 5, resolution: 20 };
+  return page({ ...task, training }, seconds);
+}
+
 /** The same layers in TensorFlow.js, on the faster of its devices. */
 async function tensorflow(task: Task, seconds: number): Promise<Speed> {
   const found: Speed[] = [];
@@ -129,10 +138,10 @@ async function agreement(known: Known[], key: number[], batch: number, device: "
     const records = network.batch(x, y, [...y.keys()]);
     const norms: number[] = [];
     for (const i of y.keys()) {
-      const alone = await network.gradient(parameters, network.batch(x, y, [i]));
+      const alone = await network.gradient(network.matrices(parameters), network.batch(x, y, [i]));
       norms.push(Math.sqrt(alone.gradient.reduce((sum, value) => sum + value * value, 0)));
     }
-    const { gradient } = await network.gradient(parameters, records);
+    const { gradient } = await network.gradient(network.matrices(parameters), records);
     away.push(Math.max(
       distance(await network.scores(parameters, records), row.scores, 1), distance(gradient, row.gradient.values, row.gradient.every),
       distance(norms, row.norms, 1),
@@ -146,4 +155,4 @@ function distance(own: ArrayLike<number>, theirs: readonly number[], every: numb
   return Math.max(...theirs.map((value, i) => Math.abs(own[i * every]! - value))) / largest;
 }
 
-Object.assign(globalThis, { speeds: { page, tensorflow }, agreement });
+Object.assign(globalThis, { speeds: { page, private: privately, tensorflow }, agreement });

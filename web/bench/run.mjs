@@ -49,7 +49,7 @@ async function agreement(browser, server) {
 
 async function speeds(browser, server) {
   for (const { name, task } of wanted.tasks) {
-    for (const kind of ["page", "tensorflow"]) {
+    for (const kind of ["page", "private", "tensorflow"]) {
       const context = await browser.newContext();
       const page = await context.newPage();
       await page.goto(`http://127.0.0.1:${server.address().port}/`);

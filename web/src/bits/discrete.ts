@@ -35,6 +35,7 @@ export class DiscreteGaussian implements Noise {
   /** the largest possible |noise| */
   readonly reach: number;
   readonly slack: Slack;
+  readonly #place: number;
 
   constructor(readonly bits: number) {
     if (!(Number.isInteger(bits) && bits >= 1 && bits <= 30)) {
@@ -52,6 +53,7 @@ export class DiscreteGaussian implements Noise {
     const width = Math.sqrt(toNumber(variance));
     this.levels = levels;
     this.digit = digit;
+    this.#place = 2 ** digit;
     this.offset = Math.ceil(TABLE_REACH * width) + 1;
     this.reach = this.offset * places;
     this.wordsPerValue = 2 * levels;
@@ -72,7 +74,7 @@ export class DiscreteGaussian implements Noise {
     let noise = 0;
     for (let level = this.levels - 1; level >= 0; level -= 1) {
       const lane = at + 2 * level;
-      noise = noise * 2 ** this.digit + this.table.draw(words[lane]!, words[lane + 1]!);
+      noise = noise * this.#place + this.table.draw(words[lane]!, words[lane + 1]!);
     }
     return noise - this.reach;
   }

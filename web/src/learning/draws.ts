@@ -33,5 +33,7 @@ export async function poissonSample(words: Words, step: number, records: number,
 /** Whole-number noise for each of `count` values. */
 export async function wholeNoise(words: Words, step: number, count: number, noise: Noise): Promise<Float64Array> {
   const lanes = await draw(words, DRAW.noise, step, noise.wordsPerValue * count);
-  return Float64Array.from({ length: count }, (_, i) => noise.draw(lanes, i * noise.wordsPerValue));
+  const values = new Float64Array(count);
+  for (let i = 0; i < count; i += 1) values[i] = noise.draw(lanes, i * noise.wordsPerValue);
+  return values;
 }

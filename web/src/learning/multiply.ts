@@ -41,11 +41,11 @@ export class ScriptMultiplier implements Multiplier {
         for (let j = 0; j < n; j += 1) sums[at + j]! += factor * b[i * n + j]!;
       }
     }
-    return Float32Array.from(sums);
+    return new Float32Array(sums);
   }
 }
 
-/** multiplications below which plain script is faster than a call of a kernel */
+/** multiplications below which plain script is faster than a call of a kernel, as it is for a single row */
 const SMALL = 100_000;
 /** multiplications from which on it pays to wake other threads */
 const LARGE = 3_000_000;
@@ -80,12 +80,12 @@ export class JaxMultiplier implements Multiplier {
   }
 
   async multiply(a: Float32Array, b: Float32Array, m: number, k: number, n: number): Promise<Float32Array> {
-    if (m * k * n < SMALL) return this.#script.multiply(a, b, m, k, n);
+    if (m === 1 || m * k * n < SMALL) return this.#script.multiply(a, b, m, k, n);
     return this.#run(this.#plain, a, [m, k], b, [k, n], m * k * n);
   }
 
   async multiplyTransposed(a: Float32Array, b: Float32Array, m: number, k: number, n: number): Promise<Float32Array> {
-    if (m * k * n < SMALL) return this.#script.multiplyTransposed(a, b, m, k, n);
+    if (m === 1 || m * k * n < SMALL) return this.#script.multiplyTransposed(a, b, m, k, n);
     return this.#run(this.#transposed, a, [m, k], b, [m, n], m * k * n);
   }
 

@@ -37,12 +37,12 @@ describe.each(["script", "wasm"])("networks agree with PyTorch to 1e-4 (%s)", (d
     const batch = network.batch(x, y, [...y.keys()]);
 
     expect(away(await network.scores(parameters, batch), row.scores)).toBeLessThan(1e-4);
-    const { loss, gradient } = await network.gradient(parameters, batch);
+    const { loss, gradient } = await network.gradient(network.matrices(parameters), batch);
     expect(Math.abs(loss / row.loss - 1)).toBeLessThan(1e-5);
     compare(gradient, row.gradient);
     const [sum, norms] = [new Float64Array(row.model.size), new Float64Array(golden.batch)];
     for (const i of y.keys()) {
-      const alone = await network.gradient(parameters, network.batch(x, y, [i]));
+      const alone = await network.gradient(network.matrices(parameters), network.batch(x, y, [i]));
       const whole = new Float64Array(row.model.size);
       norms[i] = wholeGradient(alone.gradient, row.clip, STEPS, whole);
       expect(whole.every(Number.isInteger)).toBe(true);

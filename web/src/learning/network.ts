@@ -32,19 +32,28 @@ interface Weights {
   bias: Int32Array;
 }
 
-interface Step {
+export interface Step {
   layer: Layer;
   before: Form;
   after: Form;
   weights: Weights | null;
 }
 
+/** A layer's weights `[inputs, outputs]`, transposed too, and its bias. */
+interface Matrix {
+  values: Float32Array;
+  turned: Float32Array;
+  bias: Float32Array;
+}
+
+export type Matrices = ReadonlyMap<Step, Matrix>;
+
 /** What a layer leaves for the way back. */
 interface Trace {
   step: Step;
   /** input rows of a product: `[rows, inputs]` */
   rows?: Float32Array;
-  matrix?: Float32Array;
+  matrix?: Matrix;
   /** outputs of an activation, or the chosen places of a pool */
   outputs?: Float32Array;
   chosen?: Int32Array;
@@ -180,7 +189,7 @@ export class Network {
   /** Scores `[size, classes]`. */
   async scores(parameters: Float32Array, batch: Pick<Batch, "x" | "size">): Promise<Float32Array> {
     const scratch = this.#memory.borrow();
-    const { outputs } = await this.#forward(parameters, batch.x, scratch);
+    const { outputs } = await this.#forward(this.matrices(parameters), batch.x, scratch);
     const across = this.#steps.at(-1)!.after.padded;
     const scores = new Float32Array(batch.size * this.classes);
     for (let i = 0; i < batch.size; i += 1) scores.set(outputs.subarray(i * across, i * across + this.classes), i * this.classes);
@@ -188,10 +197,22 @@ export class Network {
     return scores;
   }
 
+  /** The parameters as the matrices that records are multiplied by: for many batches at the same parameters. */
+  matrices(parameters: Float32Array): Matrices {
+    const made = new Map<Step, Matrix>();
+    for (const step of this.#steps) {
+      if (!step.weights) continue;
+      const { places, bias, inputs, outputs } = step.weights;
+      const values = gathered(parameters, places);
+      made.set(step, { values, turned: transposed(values, inputs, outputs), bias: gathered(parameters, bias) });
+    }
+    return made;
+  }
+
   /** The gradient of the mean loss over a batch. */
-  async gradient(parameters: Float32Array, batch: Batch): Promise<Gradient> {
+  async gradient(at: Matrices, batch: Batch): Promise<Gradient> {
     const scratch = this.#memory.borrow();
-    const { outputs, traces } = await this.#forward(parameters, batch.x, scratch);
+    const { outputs, traces } = await this.#forward(at, batch.x, scratch);
     const { losses, errors } = this.#errors(outputs, batch);
     const weight = 1 / batch.size;
     const gradient = new Float64Array(this.size);
@@ -204,12 +225,12 @@ export class Network {
 
   // --- forward
 
-  async #forward(parameters: Float32Array, x: Float32Array, scratch: Scratch): Promise<{ outputs: Float32Array; traces: Trace[] }> {
+  async #forward(at: Matrices, x: Float32Array, scratch: Scratch): Promise<{ outputs: Float32Array; traces: Trace[] }> {
     let values = ACTIVATIONS.has(this.#steps.find(({ layer }) => layer.kind !== "flatten")!.layer.kind) ? x.slice() : x;
     const records = x.length / this.recordSize;
     const traces: Trace[] = [];
     for (const step of this.#steps) {
-      const { trace, outputs } = await this.#through(step, parameters, values, records, scratch);
+      const { trace, outputs } = await this.#through(step, at, values, records, scratch);
       traces.push(trace);
       values = outputs;
     }
@@ -217,16 +238,15 @@ export class Network {
   }
 
   async #through(
-    step: Step, parameters: Float32Array, values: Float32Array, records: number, scratch: Scratch,
+    step: Step, at: Matrices, values: Float32Array, records: number, scratch: Scratch,
   ): Promise<{ trace: Trace; outputs: Float32Array }> {
     const { layer, before, after, weights } = step;
     if (weights) {
       const rows = layer.kind === "conv" ? imageToColumns(values, records, before, after, layer, scratch) : values;
-      const matrix = gathered(parameters, weights.places);
-      const bias = gathered(parameters, weights.bias);
+      const matrix = at.get(step)!;
       const count = rows.length / weights.inputs;
-      const outputs = await this.#multiplier.multiply(rows, matrix, count, weights.inputs, weights.outputs);
-      addToRows(outputs, bias);
+      const outputs = await this.#multiplier.multiply(rows, matrix.values, count, weights.inputs, weights.outputs);
+      addToRows(outputs, matrix.bias);
       return { trace: { step, rows, matrix }, outputs };
     }
     if (layer.kind === "max-pool") {
@@ -278,8 +298,7 @@ export class Network {
 
   async #errorBefore({ step, matrix }: Trace, error: Float32Array, rows: number, scratch: Scratch): Promise<Float32Array> {
     const { inputs, outputs } = step.weights!;
-    const turned = transposed(matrix!, inputs, outputs);
-    const columns = await this.#multiplier.multiply(error, turned, rows, outputs, inputs);
+    const columns = await this.#multiplier.multiply(error, matrix!.turned, rows, outputs, inputs);
     if (step.layer.kind !== "conv") return columns;
     return columnsToImage(columns, rows / (step.after.height * step.after.width), step.before, step.after, step.layer, scratch);
   }

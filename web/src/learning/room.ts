@@ -120,9 +120,9 @@ async function stepTime(task: Task, multiplier: Multiplier): Promise<number> {
   const size = task.training.kind === "plain" ? Math.min(64, task.training.batch || 32) : 1;
   const chosen = Array.from({ length: size }, (_, i) => i);
   const batch = network.batch(new Float32Array(size * network.recordSize), new Int32Array(size), chosen);
-  const parameters = new Float32Array(network.size);
-  await network.gradient(parameters, batch);
+  const at = network.matrices(new Float32Array(network.size));
+  await network.gradient(at, batch);
   const begun = performance.now();
-  await network.gradient(parameters, batch);
+  await network.gradient(at, batch);
   return performance.now() - begun;
 }

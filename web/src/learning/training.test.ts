@@ -107,7 +107,7 @@ test("a batch too large to be computed at once gives the gradient of the whole",
   const y = Array.from({ length: many }, (_, i) => records.y[i % count]!);
   const one = { ...cases[0].training, epochs: null, steps: 1, batch: 0, shuffle: false };
   const trained = await train(taskWith(one), network, parameters, { x, y, count: many }, 1, await stream(), () => {});
-  const whole = await network.gradient(parameters, network.batch(x, y, [...Array(many).keys()]));
+  const whole = await network.gradient(network.matrices(parameters), network.batch(x, y, [...Array(many).keys()]));
   const lr = one.optimiser.lr;
   trained.parameters!.forEach((value, i) => expect(value).toBeCloseTo(parameters[i]! - lr * whole.gradient[i]!, 6));
   expect(trained.loss).toBeCloseTo(whole.loss, 9);

@@ -74,8 +74,9 @@ export function addition(training: PrivateTraining, task: Task, network: Network
   const whole = new Float64Array(network.size);
   return async (sum, parameters, { x, y }, sample) => {
     let losses = 0;
+    const at = network.matrices(parameters);
     for (const record of sample) {
-      const { gradient, loss } = await network.gradient(parameters, network.batch(x, y, [record]));
+      const { gradient, loss } = await network.gradient(at, network.batch(x, y, [record]));
       wholeGradient(gradient, training.clip, steps, whole);
       for (let i = 0; i < sum.length; i += 1) sum[i]! += whole[i]!;
       losses += loss;
@@ -181,12 +182,13 @@ async function trainPlainly(
 const AT_ONCE = 256;
 
 async function meanGradient(network: Network, parameters: Float32Array, records: Records, members: number[]): Promise<Gradient> {
-  if (members.length <= AT_ONCE) return network.gradient(parameters, network.batch(records.x, records.y, members));
+  const at = network.matrices(parameters);
+  if (members.length <= AT_ONCE) return network.gradient(at, network.batch(records.x, records.y, members));
   const gradient = new Float64Array(network.size);
   let loss = 0;
   for (let first = 0; first < members.length; first += AT_ONCE) {
     const part = members.slice(first, first + AT_ONCE);
-    const found = await network.gradient(parameters, network.batch(records.x, records.y, part));
+    const found = await network.gradient(at, network.batch(records.x, records.y, part));
     const share = part.length / members.length;
     for (let i = 0; i < gradient.length; i += 1) gradient[i]! += share * found.gradient[i]!;
     loss += share * found.loss;
