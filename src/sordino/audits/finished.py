@@ -31,6 +31,7 @@ class Finished:
     federation: Federation
     rounds: int
     spent: tuple[Spent, ...]
+    simulated: bool
 
     @classmethod
     def open(cls, path: Path | str) -> Finished:
@@ -57,7 +58,7 @@ class Finished:
                 f"{folder.checkpoint / 'releases.jsonl'} is missing or lacks some of the {result.rounds} rounds, so "
                 f"that who released what is not known. {_anew(folder)}"
             )
-        return cls(folder, wire(recipe), result.rounds, spent)
+        return cls(folder, wire(recipe), result.rounds, spent, simulated=result.label_counts is not None)
 
     @property
     def recipe(self) -> Recipe:
@@ -77,7 +78,7 @@ class Finished:
     @cached_property
     def statement(self) -> Statement:
         """What the run's statement says without any audit."""
-        return stated(self.federation, self.spent, self.rounds)
+        return stated(self.federation, self.spent, self.rounds, simulated=self.simulated)
 
     def who(self, group: Group) -> Clients:
         """How the statement names a group."""
