@@ -28,10 +28,10 @@ def silos(count=2, records=6, seed=0):
     return [ClientData(torch.from_numpy(a), torch.from_numpy(b)) for a, b in zip(x, y, strict=True)]
 
 
-def train(data, seed=1, round=1):
+def train(data, seed=1, round=1, own=OWN):
     torch.manual_seed(0)
     stream = Keystream.simulation(seed, np.arange(len(data)), round)
-    return train_cohort(nn.Linear(4, 3), torch.zeros(VALUES), data, OWN, stream)
+    return train_cohort(nn.Linear(4, 3), torch.zeros(VALUES), data, own, stream)
 
 
 def test_listening_hears_every_step_and_changes_nothing():
@@ -45,6 +45,14 @@ def test_listening_hears_every_step_and_changes_nothing():
     assert all(there.shape == (6,) for there in heard.samples.values())
     stream = Keystream.simulation(1, np.arange(2), 1)
     drawn = private_sgd.integer_noise(OWN, np.arange(2), stream, 2, VALUES)
+    assert np.array_equal(heard.noise[0, 1, 2], drawn[1])
+
+
+def test_the_dither_of_coarsening_is_not_heard_as_noise():
+    coarse = replace(OWN, resolution=5, coarsening=3)
+    with Wiretap() as heard:
+        train(silos(), own=coarse)
+    drawn = private_sgd.integer_noise(coarse, np.arange(2), Keystream.simulation(1, np.arange(2), 1), 2, VALUES)
     assert np.array_equal(heard.noise[0, 1, 2], drawn[1])
 
 

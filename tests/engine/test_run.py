@@ -272,6 +272,29 @@ def test_silos_state_what_hides_a_record_and_nothing_about_the_silo():
     assert proven["epsilon"] == pytest.approx(expected, rel=1e-5)  # the grid rounds the noise up by a little
     assert not figures(outcome, "client") or figures(outcome, "client")[0]["epsilon"] == "infinity"
     assert np.isfinite(outcome.parameters).all()
+    assert outcome.statement.simulated
+
+
+def test_sums_may_be_coarsened_in_a_simulation():
+    silo = {
+        "method": {
+            "name": "silo-dp",
+            "clip": 1.0,
+            "sampling_rate": 0.2,
+            "steps": 3,
+            "noise_multiplier": 1.5,
+            "resolution": 12,
+            "coarsening": 4,
+        },
+        "training": {"optimizer": {"name": "sgd", "lr": 0.5}},
+        "rounds.count": 2,
+    }
+    outcome = sordino.run(recipe(silo))
+    (coarse,) = figures(outcome, "record (add/remove)")
+    (fine,) = figures(
+        sordino.run(recipe({**silo, "method": {**silo["method"], "coarsening": 0}})), "record (add/remove)"
+    )
+    assert coarse["epsilon"] == pytest.approx(fine["epsilon"], rel=1e-2) and np.isfinite(outcome.parameters).all()
 
 
 def test_a_silos_target_holds_for_the_whole_run():

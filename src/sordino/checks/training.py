@@ -70,7 +70,8 @@ class Wiretap:
 
         def noisy_sums(training: PrivateTraining, sums: Tensor, rows: Rows, randomness: Any, t: int) -> Tensor:
             noisy = add_noise(training, sums, rows, randomness, t)
-            noise = (noisy - (sums >> training.coarsening)).cpu().numpy()
+            coarse = private_sgd.coarsened(sums, training.coarsening, rows, randomness, t)
+            noise = (noisy - coarse).cpu().numpy()
             for row, total, added in zip(rows.tolist(), sums.cpu().numpy(), noise, strict=True):
                 heard.sums[heard.round, row, t], heard.noise[heard.round, row, t] = total, added
             return noisy

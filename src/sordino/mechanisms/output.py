@@ -84,7 +84,7 @@ class IntegerOutput:
 
 @dataclass(frozen=True)
 class RealOutput:
-    """`[K, d]` float32 values within [-bound[k], bound[k]]; proven in real arithmetic only, or not at all."""
+    """`[K, d]` float32 values within [-bound[k], bound[k]]; nothing is proven of them."""
 
     array: NDArray[np.float32]
     bound: NDArray[np.float64]

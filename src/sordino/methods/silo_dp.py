@@ -66,7 +66,7 @@ class SiloDp(FedAvg):
     def rehearse(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> LocalView:
         """One round with next to no noise, to see how large a silo's update is: in a simulation only."""
         quiet = copy.copy(self)
-        quiet.training = replace(self.training, noise_multiplier=1e-9)
+        quiet.training = replace(self.training, noise_multiplier=1e-9, coarsening=0)
         return FedAvg.report(quiet, plan, cohort, draw, bench).local
 
 
