@@ -418,6 +418,10 @@ TOGETHER: dict[str, tuple[dict[str, Any], str]] = {
         {"method": {**SILO, "target": {"epsilon": 1, "delta": 0.1}}, "clients.epsilon": None, "training.epochs": None},
         "method.target: both given of target",
     ),
+    "silos with a clip below the range": (
+        {"method": {**SILO, "clip": 1e-310}, "clients.epsilon": None, "training.epochs": None},
+        "method.clip: got 1e-310; allowed: a number from 1e-30 to 1e30",
+    ),
     "silos of private size": (
         {"method": SILO, "clients.epsilon": None, "training.epochs": None, "data": OWN},
         "method.announced_size: missing; the number of your own examples is private",

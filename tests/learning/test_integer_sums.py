@@ -141,6 +141,33 @@ def test_rounding_never_leaves_the_ball_and_rows_do_not_meet(limit: int, width: 
         assert torch.equal(rounded_within(rows[i : i + 1].clone(), limit)[0], together[i : i + 1])
 
 
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e300])
+def test_a_row_that_is_not_a_number_is_zero_and_leaves_the_others_alone(bad: float) -> None:
+    rows = torch.tensor([[3.0, 4.0], [bad, 1.0], [30.0, 40.0]], dtype=torch.float64)
+    whole, scale = rounded_within(rows.clone(), 5)
+    assert whole[0].tolist() == [3, 4]
+    assert (whole * whole).sum(dim=1).le(25).all()
+    assert whole.isfinite().all()
+    assert scale.isfinite().all()
+
+
+@pytest.mark.parametrize("clip", [1e-310, 1e-31, 2e30, 1e300])
+def test_clips_beyond_the_range_of_their_scales_are_refused(clip: float) -> None:
+    with pytest.raises(InvalidInput, match="clip"):
+        training(clip=clip)
+
+
+@pytest.mark.parametrize("clip", [1e-30, 1e30])
+def test_the_farthest_clips_keep_records_within_the_grid(clip: float) -> None:
+    x = torch.tensor([[[[3e38, -3e38]]], [[[1e-38, 0.0]]], [[[0.0, 0.0]]]])
+    for name, options in (("logistic", {}), ("mlp", {"hidden": [3]})):
+        model = models.build(name, input_shape=(1, 1, 2), classes=3, **options)
+        parameters = models.parameter_layout(model).flatten(models.initial_parameters(model, 0))
+        for i in range(3):
+            found = sums(model, parameters, x[i : i + 1], torch.tensor([1]), training(clip=clip))
+            assert sum(int(v) ** 2 for v in found) <= training().grid(len(parameters)).clip ** 2
+
+
 def test_own_networks_of_one_dense_layer_are_linear_heads_and_others_are_not() -> None:
     loss = models.cross_entropy
     assert linear_head.of(nn.Sequential(nn.Flatten(), nn.Linear(6, 3, bias=False)), loss) == LinearHead(6, 3, False)

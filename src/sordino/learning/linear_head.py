@@ -55,20 +55,21 @@ def rounded_within(values: Tensor, limit: int) -> tuple[Tensor, Tensor]:
     """Rows of float64 rounded to whole numbers, none with an L2 norm above `limit`, and the factor each was scaled by.
 
     A row that is too long once rounded is shortened and rounded again, at last cut off towards zero: that cannot
-    lengthen it. Norms are compared as whole numbers; a row that should still be too long becomes 0.
+    lengthen it. Norms are compared as whole numbers; a row that is still not within the limit, or not a number, is 0.
     """
     whole = torch.round(values)
     scale = torch.ones(len(values), dtype=torch.float64, device=values.device)
     for attempt in range(ROUNDS):
         squares = (whole * whole).sum(dim=1)
-        long = squares > limit * limit
+        long = ~(squares <= limit * limit)  # a norm that is not a number is too long
         if not bool(long.any()):
             return whole, scale
         scale[long] = scale[long] * (limit / torch.sqrt(squares[long]) * (1 - 2.0 ** (attempt - ROUNDS)))
         whole[long] = torch.round(values[long] * scale[long].unsqueeze(1))
-    long = (whole * whole).sum(dim=1) > limit * limit
+    long = ~((whole * whole).sum(dim=1) <= limit * limit)
     whole[long] = torch.trunc(values[long] * scale[long].unsqueeze(1))
-    whole[(whole * whole).sum(dim=1) > limit * limit] = 0
+    long = ~((whole * whole).sum(dim=1) <= limit * limit)
+    whole[long], scale[long] = 0, 1
     return whole, scale
 
 

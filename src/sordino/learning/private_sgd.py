@@ -34,6 +34,7 @@ from sordino.randomness import Randomness, Rows
 
 RESOLUTION = 20  #: bits of the noise: sigma is 2^20 grid steps
 ROUNDING_RISK = 1e-9  #: beta: the probability per step that coarsening moves a sum further than its bound
+CLIPS = 1e-30, 1e30  #: of gradients: beyond them their scale leaves the range of float64
 LARGEST_CLIP = 2**23  #: grid steps; the sums of 2^30 records are below 2^53
 SMALLEST_CLIP = 8
 
@@ -86,6 +87,8 @@ class PrivateTraining:
             check_positive(name, getattr(self, name))
         for name in ("steps", "shares"):
             check_count(name, getattr(self, name))
+        if not CLIPS[0] <= self.clip <= CLIPS[1]:
+            raise InvalidInput(f"clip must be a number from {CLIPS[0]:g} to {CLIPS[1]:g}, got {self.clip!r}")
         if not 2.0**-32 <= self.sampling_rate <= 1:
             raise InvalidInput(f"sampling_rate must be a probability from 2^-32 to 1, got {self.sampling_rate!r}")
         if not 4 <= self.resolution <= 24 or not 0 <= self.coarsening <= 24:

@@ -77,6 +77,7 @@ def _parsed(parse: Callable[[str], Adjacency | Adversary]) -> AfterValidator:
 Count = Annotated[int, Ge(1)]
 Natural = Annotated[int, Ge(0)]
 Positive = Annotated[float, Gt(0)]
+ClipNorm = Annotated[float, Ge(1e-30), Le(1e30), Says("a number from 1e-30 to 1e30")]
 NonNegative = Annotated[float, Ge(0)]
 Share = Annotated[float, Ge(0), Lt(1)]
 Probability = Annotated[float, Gt(0), Le(1)]
@@ -944,7 +945,7 @@ class SiloDp(Part):
 
     name: Literal["silo-dp"] = Field(default="silo-dp", description="record-level DP-SGD in every silo")
     server_lr: ServerLr = 1.0
-    clip: Positive = Field(default=1.0, description="L2 norm to which every record's gradient is clipped")
+    clip: ClipNorm = Field(default=1.0, description="L2 norm to which every record's gradient is clipped")
     sampling_rate: Annotated[float, Ge(2.0**-32), Le(1), Says("a probability from 2^-32 to 1")] = Field(
         default=0.1, description="probability with which a record is in a step's batch"
     )
@@ -1007,9 +1008,9 @@ class CentralDp(Part):
     name: Literal["central-dp"] = Field(default="central-dp", description="a trusted server adds the noise")
     server_lr: ServerLr = 1.0
     clip: Annotated[
-        Annotated[Positive, Tag("number")] | Annotated[Literal["median"], Tag("median")],
+        Annotated[ClipNorm, Tag("number")] | Annotated[Literal["median"], Tag("median")],
         Discriminator(_clip_form),
-        Says('a number > 0, or "median"'),
+        Says('a number from 1e-30 to 1e30, or "median"'),
     ] = Field(description="L2 norm to which updates are clipped, or the median of a round's norms: nothing proves that")
     noise_multiplier: Positive | None = Field(
         default=None, description="noise of a round's sum, in units of clip; or give target"

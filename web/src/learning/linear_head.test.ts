@@ -96,4 +96,10 @@ describe("rounding into a ball", () => {
       }
     }
   });
+
+  test.each([NaN, Infinity, -Infinity])("%d becomes 0", (value) => {
+    const whole = new Float64Array(2);
+    expect(roundWithin(Float64Array.of(value, 1), 1, 5, whole)).toBe(1);
+    expect([...whole]).toEqual([0, 0]);
+  });
 });

@@ -15,8 +15,8 @@ export function aim(limit: number, width: number): number {
 
 /**
  * Rounds `values * factor` into `whole`, with an L2 norm of at most `limit`, and gives back what it was scaled by for that.
- * What is too long once rounded is shortened and rounded again, at last cut off towards zero, and 0 if even that is too
- * long. Norms are compared in whole numbers.
+ * What is too long once rounded is shortened and rounded again, at last cut off towards zero, and 0 if even that is not
+ * within the limit, or not a number. Norms are compared in whole numbers.
  */
 export function roundWithin(values: Float64Array, factor: number, limit: number, whole: Float64Array): number {
   let squares = 0;
@@ -26,7 +26,7 @@ export function roundWithin(values: Float64Array, factor: number, limit: number,
     squares += value * value;
   }
   let scale = 1;
-  for (let attempt = 0; squares > limit * limit; attempt += 1) {
+  for (let attempt = 0; !(squares <= limit * limit); attempt += 1) {
     const cut = attempt === ATTEMPTS;
     if (!cut) scale *= (limit / Math.sqrt(squares)) * (1 - 2 ** (attempt - ATTEMPTS));
     squares = 0;
@@ -36,9 +36,9 @@ export function roundWithin(values: Float64Array, factor: number, limit: number,
       whole[i] = value;
       squares += value * value;
     }
-    if (cut && squares > limit * limit) {
+    if (cut && !(squares <= limit * limit)) {
       whole.fill(0);
-      squares = 0;
+      return 1;
     }
   }
   return scale;
