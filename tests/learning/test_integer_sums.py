@@ -24,9 +24,13 @@ from sordino.learning.private_sgd import (
     grid_for,
     integer_noise,
     integer_sums,
+    least_noise,
 )
 from sordino.learning.stacked import LOOP, StackedModel
-from sordino.privacy.guarantee import Infinite, PoissonGaussian
+from sordino.mechanisms.noise import DiscreteGaussian, Slack, discrete_gaussian
+from sordino.methods.silo_dp import RECORDS
+from sordino.privacy.accountant import compose
+from sordino.privacy.guarantee import Adjacency, Infinite, PoissonGaussian
 from sordino.randomness import Keystream
 
 CPU = torch.device("cpu")
@@ -244,7 +248,7 @@ def test_the_guarantee_counts_the_sampler_and_the_coarsening() -> None:
     assert isinstance(together, PoissonGaussian)
     assert 3.0 <= together.sigma < 3.001
     assert together.sigma / alone.sigma == pytest.approx(3.0, rel=1e-6)
-    assert together.tau >= 4e-9  # of four coarsened sums
+    assert together.tau >= 8e-9  # of four coarsened sums, for an exchange at twice the risk
     assert together.eta > alone.eta > 0
     assert own.shared_guarantee(1000).adversary.parties == 9
 
@@ -257,6 +261,64 @@ def test_noise_below_a_sixteenth_of_a_record_is_stated_as_nothing() -> None:
     together = crowd.shared_guarantee(100).loss
     assert isinstance(together, PoissonGaussian)
     assert 1.0 <= together.sigma < 1.001
+
+
+def test_an_exchange_moves_a_sum_twice_as_far_and_needs_twice_the_noise_to_be_stated() -> None:
+    """At 1/12 the tables miss sums of the other record altogether: with them apart no epsilon would be true."""
+    for multiplier, proven in ((1 / 12, False), (0.1249, False), (0.125, True), (1.0, True)):
+        own = training(noise_multiplier=multiplier, resolution=9)
+        added, exchanged = (own.guarantee(1, adjacency) for adjacency in RECORDS)
+        assert isinstance(added.loss, PoissonGaussian)
+        assert isinstance(exchanged.loss, PoissonGaussian) == proven
+        grid = own.grid(1)
+        impossible = sum(
+            grid.noise.probability(k - grid.clip)
+            for k in range(-grid.noise.reach, grid.noise.reach + grid.clip + 1)
+            if grid.noise.probability(k + grid.clip) == 0
+        )
+        if proven:
+            assert exchanged.loss == added.loss
+            assert impossible < exchanged.loss.tau  # type: ignore[union-attr]
+    crowd = training(noise_multiplier=1.0, shares=100)
+    assert isinstance(crowd.guarantee(100).loss, PoissonGaussian)
+    assert isinstance(crowd.guarantee(100, Adjacency.RECORD_REPLACE).loss, Infinite)
+    assert isinstance(crowd.shared_guarantee(100, Adjacency.RECORD_REPLACE).loss, PoissonGaussian)
+
+
+@pytest.mark.parametrize(("multiplier", "shares", "resolution"), [(0.07, 1, 20), (0.1, 1, 24), (1.0, 10_000, 20)])
+def test_the_slack_is_that_of_the_table_that_is_drawn(multiplier: float, shares: int, resolution: int) -> None:
+    own = training(noise_multiplier=multiplier, shares=shares, resolution=resolution, steps=3)
+    drawn = own.grid(1000).noise
+    assert drawn.bits < resolution
+    loss = own.shared_guarantee(1000).loss
+    assert isinstance(loss, PoissonGaussian)
+    assert loss.eta == 3000 * drawn.slack(shares).eta
+    assert loss.tau == pytest.approx(3000 * drawn.slack(shares).tau, rel=1e-12)
+
+
+def test_noise_is_sought_until_the_slack_that_was_assumed_covers_the_table_that_is_drawn() -> None:
+    """A solver that asks for the noise 1/4 at little slack and 1/2 at more, of which fewer bits are drawn than 12."""
+    asked: list[Slack] = []
+
+    def least(slack: Slack) -> float:
+        asked.append(slack)
+        return 0.25 if slack.eta < discrete_gaussian(5).slack().eta else 0.5
+
+    def drawn(multiplier: float) -> DiscreteGaussian:
+        return discrete_gaussian(5 if multiplier < 0.5 else 6)
+
+    assert least_noise(least, drawn, 12) == 0.5
+    assert [slack.eta for slack in asked] == [discrete_gaussian(bits).slack().eta for bits in (12, 5)]
+
+
+@pytest.mark.parametrize(("epsilon", "values", "shares"), [(2.0, 100, 1), (90.0, 10**6, 4), (2.0, 1000, 10_000)])
+def test_noise_sought_for_a_target_keeps_it_with_the_slack_of_its_own_table(
+    epsilon: float, values: int, shares: int
+) -> None:
+    own = training(shares=shares).with_noise_for(epsilon, 1e-6, 3, values)
+    loss = own.shared_guarantee(values).loss
+    assert not isinstance(loss, Infinite)
+    assert compose([loss] * 3, adjacency=Adjacency.RECORD_ADD_REMOVE).epsilon(1e-6) <= epsilon
 
 
 @pytest.mark.parametrize("multiplier", [1e-9, 1e-3, 0.1, 1.0, 30.0, 1e4])

@@ -10,7 +10,7 @@ from sordino.errors import InvalidInput
 from sordino.methods.central_dp import CentralDp, ClippedTally, Noise, Unprotected
 from sordino.methods.upload import Upload
 from sordino.privacy.accountant import compose
-from sordino.privacy.guarantee import MODEL_READER, SERVER, Adjacency, PoissonGaussian
+from sordino.privacy.guarantee import MODEL_READER, SERVER, Adjacency, Infinite, PoissonGaussian
 from sordino.privacy.statement import Row, Statement
 from sordino.recipe import Recipe, RecipeInvalid
 from sordino.runs import run
@@ -182,6 +182,26 @@ def test_a_target_is_met_for_an_exchanged_client() -> None:
     statement = run(settings({**target, "rounds.count": 4}), workers=1).statement
     assert statement.delta == 1e-4
     assert 1.5 < row(statement, MODEL_READER).proven <= 3.0
+
+
+@pytest.mark.parametrize(("multiplier", "proven"), [(0.05, False), (0.124, False), (0.125, True)])
+def test_noise_that_an_exchanged_client_outreaches_is_stated_as_nothing(multiplier: float, proven: bool) -> None:
+    """Tables reach 28 standard deviations: from further apart some models are possible with one client only."""
+    method = wire(settings({"method.noise_multiplier": multiplier})).method
+    assert isinstance(method, CentralDp)
+    (release,) = method.releases(_plan(method, 0))[0]
+    (loss,) = [g.loss for g in release.guarantees if g.adversary == MODEL_READER]
+    assert isinstance(loss, PoissonGaussian if proven else Infinite)
+    if isinstance(loss, PoissonGaussian):
+        drawn = method._noise.grid(method._upload.values).noise
+        assert loss.eta == method._upload.values * drawn.slack().eta
+
+
+def test_a_weak_target_gets_the_least_noise_that_can_be_stated() -> None:
+    target = {"method.noise_multiplier": None, "method.target": {"epsilon": 1e5, "delta": 1e-4}, "rounds.count": 1}
+    method = wire(settings(target)).method
+    assert isinstance(method, CentralDp)
+    assert method._noise.sigma == 0.125
 
 
 def test_a_budget_against_model_readers_is_enforced() -> None:

@@ -11,7 +11,7 @@ a public number, momentum, Adam, weight decay) only processes the noisy sums.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -28,7 +28,7 @@ from sordino.learning.draws import Draw
 from sordino.learning.linear_head import LinearHead, Rounded, aim, rounded_within
 from sordino.learning.optimizers import Descent, Optimizer, check_count, check_positive
 from sordino.learning.stacked import Batch, Loss, StackedModel
-from sordino.mechanisms.noise import FARTHEST, DiscreteGaussian, discrete_gaussian
+from sordino.mechanisms.noise import FARTHEST, DiscreteGaussian, Slack, discrete_gaussian
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Infinite, PoissonGaussian, summed
 from sordino.randomness import Randomness, Rows
 
@@ -45,6 +45,10 @@ BASIS = (
 FAINT = (
     "the noise is below a sixteenth of what one record can add, which hides nothing worth stating: raise the noise "
     "multiplier, or let fewer silos share the noise"
+)
+FAINT_EXCHANGE = (
+    "the noise is below an eighth of what one record can add: exchanging a record moves a sum by twice as much, and "
+    "whole noise does not reach that far: raise the noise multiplier, or let fewer silos share the noise"
 )
 
 
@@ -101,16 +105,16 @@ class PrivateTraining:
         """The grid of sums over so many values."""
         return grid_for(self.noise_multiplier, values, self.shares, self.resolution, self.coarsening)
 
-    def guarantee(self, values: int) -> Guarantee:
-        """What the trained parameters, and every one on the way to them, reveal when one record is added or removed.
+    def guarantee(self, values: int, adjacency: Adjacency = Adjacency.RECORD_ADD_REMOVE) -> Guarantee:
+        """What the trained parameters, and every one on the way to them, reveal of one record: added, or exchanged.
 
         Against the server, who sees this silo's noise alone.
         """
-        return Guarantee(SERVER, Adjacency.RECORD_ADD_REMOVE, *self._loss(values, 1))
+        return Guarantee(SERVER, adjacency, *self._loss(values, 1, adjacency))
 
-    def shared_guarantee(self, values: int) -> Guarantee:
+    def shared_guarantee(self, values: int, adjacency: Adjacency = Adjacency.RECORD_ADD_REMOVE) -> Guarantee:
         """The same against whoever sees the sum of all silos' sums, with the noises of `shares` honest ones in it."""
-        return Guarantee(summed(self.shares), Adjacency.RECORD_ADD_REMOVE, *self._loss(values, self.shares))
+        return Guarantee(summed(self.shares), adjacency, *self._loss(values, self.shares, adjacency))
 
     def with_noise_for(self, epsilon: float, delta: float, rounds: int, values: int) -> PrivateTraining:
         """The same with the least noise that keeps so many rounds within (epsilon, delta) against the sum of shares.
@@ -119,30 +123,35 @@ class PrivateTraining:
         """
         from sordino.privacy.planning import noise_multiplier_for
 
-        eta, tau = self._slack(values, self.shares)
-        multiplier = noise_multiplier_for(
-            epsilon,
-            delta,
-            sampling_rate=self.sampling_rate,
-            steps=self.steps,
-            rounds=rounds,
-            eta=eta,
-            tau=tau,
-        )
-        return replace(self, noise_multiplier=max(multiplier, 1 / FARTHEST))  # with less nothing could be stated
+        def least(slack: Slack) -> float:
+            eta, tau = self._slack(slack, values)
+            found = noise_multiplier_for(
+                epsilon,
+                delta,
+                sampling_rate=self.sampling_rate,
+                steps=self.steps,
+                rounds=rounds,
+                eta=eta,
+                tau=tau,
+            )
+            return max(found, 1 / FARTHEST)  # with less nothing could be stated
 
-    def _slack(self, values: int, shares: int) -> tuple[float, float]:
+        def drawn(multiplier: float) -> DiscreteGaussian:
+            return replace(self, noise_multiplier=multiplier).grid(values).noise
+
+        return replace(self, noise_multiplier=least_noise(least, drawn, self.resolution, self.shares))
+
+    def _slack(self, each: Slack, values: int) -> tuple[float, float]:
         """(eta, tau) of one round: what the noise lacks of a Gaussian, and what coarsening risks."""
-        each = discrete_gaussian(self.resolution).slack(shares)
-        risk = ROUNDING_RISK if self.coarsening else 0.0
+        risk = 2 * ROUNDING_RISK if self.coarsening else 0.0  # an exchange moves a sum by two records' vectors
         return self.steps * values * each.eta, self.steps * (values * each.tau + risk)
 
-    def _loss(self, values: int, shares: int) -> tuple[PoissonGaussian | Infinite, str]:
+    def _loss(self, values: int, shares: int, adjacency: Adjacency) -> tuple[PoissonGaussian | Infinite, str]:
         grid = self.grid(values)
         slack = grid.noise.slack(shares)
-        if grid.sensitivity > FARTHEST * math.sqrt(shares) * grid.noise.sigma:
-            return Infinite(FAINT), "none"
-        eta, tau = self._slack(values, shares)
+        if faint := too_faint(grid, adjacency, shares):
+            return Infinite(faint), "none"
+        eta, tau = self._slack(slack, values)
         loss = PoissonGaussian(self.sampling_rate, slack.sigma / grid.sensitivity, self.steps, eta, tau)
         basis = BASIS.format(
             sums="one sum" if self.steps == 1 else f"{self.steps} sums",
@@ -179,6 +188,33 @@ def grid_for(
             "raise method.resolution, lower method.coarsening, or lower the noise"
         )
     return Grid(clip, coarsening, coarse_sensitivity(clip / 2**coarsening, values) if coarsening else clip, noise)
+
+
+def too_faint(grid: Grid, adjacency: Adjacency, shares: int = 1) -> str | None:
+    """Why nothing can be stated of neighbouring sums: they lie further apart than the noise reaches; None if not.
+
+    An exchange moves a sum by two records' vectors; anything but adding or removing a record counts as one.
+    """
+    reach = FARTHEST * math.sqrt(shares) * grid.noise.sigma
+    if grid.sensitivity > reach:
+        return FAINT
+    return FAINT_EXCHANGE if adjacency is not Adjacency.RECORD_ADD_REMOVE and 2 * grid.sensitivity > reach else None
+
+
+def least_noise(
+    least: Callable[[Slack], float], drawn: Callable[[float], DiscreteGaussian], resolution: int, shares: int = 1
+) -> float:
+    """The multiplier that `least` finds for a slack that is no smaller than that of the noise then drawn.
+
+    Less noise may be drawn from a table of fewer bits, which lacks more of a Gaussian: then it is sought again.
+    """
+    assumed = discrete_gaussian(resolution).slack(shares)
+    while True:
+        multiplier = least(assumed)
+        found = drawn(multiplier).slack(shares)
+        if found.eta <= assumed.eta and found.tau <= assumed.tau:
+            return multiplier
+        assumed = Slack(found.sigma, max(found.eta, assumed.eta), max(found.tau, assumed.tau))
 
 
 def coarse_sensitivity(clip: float, values: int, risk: float = ROUNDING_RISK) -> float:
@@ -386,5 +422,6 @@ def _masks(
 
 __all__ = [
     "RESOLUTION", "Grid", "IntegerSums", "PrivateTraining", "Records", "coarse_sensitivity", "coarsened",
-    "gradient_of", "grid_for", "head_of", "integer_noise", "integer_rows", "integer_sums", "noise_alone", "noisy_sums",
+    "gradient_of", "grid_for", "head_of", "integer_noise", "integer_rows", "integer_sums", "least_noise", "noise_alone",
+    "noisy_sums", "too_faint",
 ]  # fmt: skip

@@ -31,10 +31,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from sordino.learning import draws
 from sordino.learning.draws import Draw as Drawn
-from sordino.learning.private_sgd import RESOLUTION, Grid, grid_for, integer_rows
+from sordino.learning.private_sgd import RESOLUTION, Grid, grid_for, integer_rows, least_noise, too_faint
 from sordino.mechanisms import Mechanism, NoPrivacy
 from sordino.mechanisms.interface import Float64s, as_matrix
-from sordino.mechanisms.noise import discrete_gaussian
+from sordino.mechanisms.noise import FARTHEST, Slack
 from sordino.messages import Plan
 from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import Bench, Cohort, LocalView, Reported, State
@@ -64,6 +64,10 @@ BASIS = (
     "secret Poisson sample of rate {q:g}, by a trusted server"
 )
 TRUSTED = "updates reach the server as they are: it is trusted to clip them, to add the noise and to forget them"
+FAINT = (
+    "the noise is below an eighth of what one client can add: exchanging a client moves a sum further than whole noise "
+    "reaches. Raise method.noise_multiplier"
+)
 MEDIAN = "updates are clipped to the median of their own norms, which is private and which the noise gives away"
 
 
@@ -176,6 +180,8 @@ class CentralDp(FedAvg):
             return Infinite(MEDIAN), "none"
         values = self._upload.values
         grid = self._noise.grid(values)
+        if too_faint(grid, Adjacency.CLIENT):
+            return Infinite(FAINT), "none"
         slack = grid.noise.slack()
         basis = BASIS.format(noise=grid.noise.sigma, clip=grid.clip, q=self._noise.rate)
         loss = PoissonGaussian(
@@ -238,17 +244,21 @@ def noise_of(setting: Setting) -> Noise:
     given: Any = setting.recipe.method
     sigma, rate, values = given.noise_multiplier, given.selection.p, setting.values
     if given.target is not None:
-        slack = discrete_gaussian(RESOLUTION).slack()
-        sigma = noise_multiplier_for(
-            given.target.epsilon,
-            given.target.delta,
-            sampling_rate=rate,
-            steps=1,
-            rounds=setting.recipe.rounds.count,
-            adjacency=Adjacency.RECORD_REPLACE,  # counted as an exchanged client is: two updates' worth
-            eta=values * slack.eta,
-            tau=values * slack.tau,
-        )
+
+        def least(slack: Slack) -> float:
+            found = noise_multiplier_for(
+                given.target.epsilon,
+                given.target.delta,
+                sampling_rate=rate,
+                steps=1,
+                rounds=setting.recipe.rounds.count,
+                adjacency=Adjacency.RECORD_REPLACE,  # counted as an exchanged client is: two updates' worth
+                eta=values * slack.eta,
+                tau=values * slack.tau,
+            )
+            return max(found, 2 / FARTHEST)  # with less nothing could be stated
+
+        sigma = least_noise(least, lambda multiplier: grid_for(multiplier, values).noise, RESOLUTION)
     clip = None if given.clip == "median" else float(given.clip)
     return Noise(clip, float(sigma), rate, rate * setting.clients, setting.recipe.seed)
 

@@ -32,10 +32,10 @@ from sordino.messages import Plan
 from sordino.methods.fedavg import DATASET
 from sordino.methods.interface import Bench, Cohort, LocalView, Reported, State
 from sordino.methods.setting import Built, Setting
-from sordino.methods.silo_dp import WHAT, SiloDp, private_training
+from sordino.methods.silo_dp import RECORDS, WHAT, SiloDp, private_training
 from sordino.methods.silo_dp import build as build_silos
 from sordino.methods.upload import Draw, Sum, Tally, Upload
-from sordino.privacy.guarantee import Adjacency, Release
+from sordino.privacy.guarantee import Release
 
 
 class WrappedTally(Tally):
@@ -55,9 +55,11 @@ class HybridOne(SiloDp):
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         name, values = f"{plan.federation}/{plan.round}", self._upload.values
-        added = (self.training.shared_guarantee(values), self.training.guarantee(values))
-        exchanged = tuple(replace(guarantee, adjacency=Adjacency.RECORD_REPLACE) for guarantee in added)
-        return ((Release(f"{name}/{WHAT}", DATASET, WHAT, (*added, *exchanged)),),)
+        training = self.training
+        all_of_them = tuple(
+            own(values, adjacency) for adjacency in RECORDS for own in (training.shared_guarantee, training.guarantee)
+        )
+        return ((Release(f"{name}/{WHAT}", DATASET, WHAT, all_of_them),),)
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
         mechanism = self._upload.mechanisms[0]

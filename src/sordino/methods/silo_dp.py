@@ -32,6 +32,7 @@ from sordino.methods.upload import Draw, Upload, samples_release
 from sordino.privacy.guarantee import Adjacency, Release
 
 WHAT = "model update (DP-SGD)"
+RECORDS = Adjacency.RECORD_ADD_REMOVE, Adjacency.RECORD_REPLACE  #: the accountant counts an exchange as two changes
 
 
 class SiloDp(FedAvg):
@@ -41,9 +42,8 @@ class SiloDp(FedAvg):
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         name = f"{plan.federation}/{plan.round}"
-        added = self.training.guarantee(self._upload.values)
-        exchanged = replace(added, adjacency=Adjacency.RECORD_REPLACE)  # the accountant counts it as two changes
-        release = Release(f"{name}/{WHAT}", DATASET, WHAT, (added, exchanged))
+        both = tuple(self.training.guarantee(self._upload.values, adjacency) for adjacency in RECORDS)
+        release = Release(f"{name}/{WHAT}", DATASET, WHAT, both)
         return ((release, samples_release(name, DATASET)) if self._upload.samples else (release,),)
 
     def computes_records_apart(self, bench: Bench) -> bool:
@@ -111,4 +111,4 @@ def build(setting: Setting) -> Built:
     return Built(method, upload, 1, sum(setting.sizes) * given.sampling_rate * given.steps)
 
 
-__all__ = ["WHAT", "SiloDp", "build", "private_training"]
+__all__ = ["RECORDS", "WHAT", "SiloDp", "build", "private_training"]

@@ -29,6 +29,7 @@ from sordino.mechanisms.alias import AliasTable
 from sordino.mechanisms.noise import GaussianNoise, GeometricNoise
 from sordino.messages import Plan
 from sordino.methods.fedavg import FedAvg
+from sordino.methods.silo_dp import RECORDS
 from sordino.methods.upload import Upload
 from sordino.methods.webfed import COUNTED, Counts
 from sordino.privacy import accountant, history
@@ -454,8 +455,7 @@ class _Compiler:
             training = training.with_noise_for(
                 share * whole, budget.delta, self._recipe.rounds.count, self._upload.values
             )
-        louder = training.guarantee(self._upload.values)
-        both = (louder, replace(louder, adjacency=Adjacency.RECORD_REPLACE))
+        both = tuple(training.guarantee(self._upload.values, adjacency) for adjacency in RECORDS)
         rounds = [[replace(own[0], guarantees=both), *own[1:]] for own in self._releases(0)]
         found = spending(replace(budget, limit=share * budget.limit), rounds)
         noise = training.noise_multiplier

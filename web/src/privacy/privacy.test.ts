@@ -111,7 +111,9 @@ describe("tasks that a server compiled", () => {
     faint.strengths[0].releases[0].guarantees = [];
     expect((await lossOf(null, faint)).map(({ type }) => type)).toEqual(["Infinite", "Infinite"]);
     const least = { ...faint, training: { ...task.training, noise: 0.0626 } };
-    expect((await lossOf(null, least))[0].type).toBe("PoissonGaussian");
+    expect((await lossOf(null, least)).map(({ type }) => type)).toEqual(["PoissonGaussian", "Infinite"]);
+    const eighth = { ...faint, training: { ...task.training, noise: 0.1251 } };
+    expect((await lossOf(null, eighth)).map(({ type }) => type)).toEqual(["PoissonGaussian", "PoissonGaussian"]);
   });
 
   test("a task with another grid than the noise that it states is refused", async () => {

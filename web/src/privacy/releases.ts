@@ -35,11 +35,13 @@ function privately({ training, upload }: Task, noise: number | null): Own {
   const { sigma, eta, tau } = drawn.slack;
   const { rate: q, steps } = training;
   const values = steps * upload.values;
-  const loss: StatedLoss =
-    clip > FARTHEST * drawn.sigma
-      ? { type: "Infinite", why: "the noise is below a sixteenth of what one record can add" }
-      : { type: "PoissonGaussian", q, sigma: sigma / clip, steps, eta: values * eta, tau: values * tau };
-  return ["record-add-remove", "record-replace"].map((adjacency) => ({ adversary: "server", adjacency, loss }));
+  const reach = FARTHEST * drawn.sigma;
+  const proven: StatedLoss = { type: "PoissonGaussian", q, sigma: sigma / clip, steps, eta: values * eta, tau: values * tau };
+  const faint = (part: string): StatedLoss => ({ type: "Infinite", why: `the noise is below ${part} of what one record can add` });
+  return [
+    { adversary: "server", adjacency: "record-add-remove", loss: clip > reach ? faint("a sixteenth") : proven },
+    { adversary: "server", adjacency: "record-replace", loss: 2 * clip > reach ? faint("an eighth") : proven },
+  ];
 }
 
 /** The noise multiplier to train with: the person's, which may only be larger than the task's. */
