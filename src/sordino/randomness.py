@@ -25,6 +25,7 @@ Rows = NDArray[np.intp]
 KEY_BYTES = 32
 BLOCK_WORDS = 4
 MAX_BLOCKS = 2**32
+STREAM_WORDS = BLOCK_WORDS * MAX_BLOCKS  #: of one stream
 
 
 class Purpose(IntEnum):
@@ -36,6 +37,7 @@ class Purpose(IntEnum):
     SELECT = 4  #: choosing clients
     INIT = 5  #: initial parameters
     REDRAW = 256  #: first of the purposes used to draw again what fell outside a range (256, 257, ...)
+    LONGER = 2**15  #: first of the purposes in which streams of local training go on that are longer than one
 
 
 class Randomness(Protocol):

@@ -31,7 +31,7 @@ from sordino.learning.optimizers import SGD, Adam, Optimizer, RMSprop, WeightDec
 from sordino.learning.private_sgd import PrivateTraining, Records, gradient_of, integer_noise, integer_rows, noise_alone
 from sordino.learning.stacked import LOOP, Batch, Execution, StackedModel, choose_width
 from sordino.privacy.guarantee import SERVER, Adjacency, PoissonGaussian
-from sordino.randomness import Keystream, Words
+from sordino.randomness import Keystream, Purpose, Words
 
 SEED, ROUND = 5, 3
 CPU = torch.device("cpu")
@@ -670,6 +670,75 @@ def test_a_broken_record_does_not_show_in_private_training() -> None:
     assert torch.isfinite(run.parameters).all()
     without = train_one(model, flat(model), ClientData(client.x[:11], client.y[:11]), training, stream([0]))
     assert torch.equal(run.parameters, without.parameters)
+
+
+class Words100(nn.Module):
+    """A text model: words as whole numbers, 100 of them known; others are an IndexError."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.last = nn.Embedding(100, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.words(x.long()).mean(1))
+
+
+@pytest.mark.parametrize("place", [0, 5, 12])
+def test_a_record_that_a_network_cannot_compute_adds_nothing_and_stops_nobody(place: int) -> None:
+    model, (client,) = made(Words100), data((4,), [12], 3)
+    x = (client.x.abs() * 20).clamp(max=99)
+    broken = torch.cat([x[:place], torch.full((1, 4), 100.0), x[place:]])
+    y = torch.cat([client.y[:place], torch.tensor([0]), client.y[place:]])
+    training = private(sampling_rate=1.0)
+    runs = [
+        train_cohort(model, flat(model), [own], training, stream([0]), execution=LOOP).parameters
+        for own in (ClientData(x, client.y), ClientData(broken, y))
+    ]
+    assert torch.equal(*runs)
+    assert not torch.equal(runs[0][0], flat(model))
+
+
+@pytest.mark.parametrize("at_a_time", [1, 40, 2**20])
+def test_dropout_masks_of_private_training_are_the_same_in_parts(
+    at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, clients = made(Dropped), data((4,), [30, 9], 3)
+    training = private(sampling_rate=0.7)
+    wanted = train_cohort(model, flat(model), clients, training, stream(range(2)), execution=LOOP).parameters
+    drawn: list[int] = []
+
+    class Counted(Keystream):
+        def words(self, rows: NDArray[np.intp], purpose: int, tensor: int, first: int, count: int) -> Words:
+            drawn.append(count * (tensor == Draw.DROPOUT))
+            return super().words(rows, purpose, tensor, first, count)
+
+    monkeypatch.setattr(private_sgd, "MASK_WORDS", at_a_time)
+    own = Counted.simulation(SEED, range(2), ROUND)
+    assert torch.equal(train_cohort(model, flat(model), clients, training, own, execution=LOOP).parameters, wanted)
+    assert max(drawn) <= max(at_a_time, 4 * 8)
+
+
+def test_a_stream_that_is_longer_than_one_goes_on_in_another() -> None:
+    """How many records there are must not decide whether they can be sampled: 2^34 words end in the second turn."""
+    end, row = 2**34, np.array([0])
+    before = stream([0]).words(row, Purpose.ORDER, Draw.SAMPLE, end - 8, 8)
+    after = stream([0]).words(row, Purpose.LONGER + (Draw.SAMPLE << 10), 1, 0, 12)
+    straddling = draws.draw(stream([0]), row, Draw.SAMPLE, 1, 20, end - 8)
+    assert np.array_equal(straddling, np.concatenate([before, after], axis=1))
+    beyond = draws.draw(stream([0]), row, Draw.SAMPLE, 3, 8, end // 3 + 2)
+    assert np.array_equal(beyond, stream([0]).words(row, Purpose.LONGER + (Draw.SAMPLE << 10), 1, 8, 8))
+
+
+def test_no_two_draws_share_a_stream_however_long_they_are() -> None:
+    streams = (0, 1, 2, 2**16 - 1, 2**16, 2**26 - 1)
+    used = [draws._address(kind, stream) for kind in Draw for stream in streams]
+    assert len(set(used)) == len(used)
+    assert all(0 <= purpose < 2**16 and 0 <= tensor < 2**16 for purpose, tensor in used)
+
+
+@pytest.mark.parametrize("records", [1_000_048, 1_000_049])
+def test_the_number_of_records_does_not_end_the_sampling(records: int) -> None:
+    assert 800 < len(draws.poisson_samples(stream([0]), 0, 17178, records, 1e-3)) < 1200
 
 
 def test_whole_rows_are_never_longer_than_the_clip() -> None:

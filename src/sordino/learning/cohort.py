@@ -32,7 +32,7 @@ from sordino.learning.draws import Draw
 from sordino.learning.linear_head import Rounded
 from sordino.learning.optimizers import Descent, Optimizer, check_count
 from sordino.learning.private_sgd import PrivateTraining, Records
-from sordino.learning.stacked import GPU, LOOP, Batch, Buffers, Execution, Loss, StackedModel
+from sordino.learning.stacked import GPU, LOOP, Batch, Buffers, Execution, Loss, StackedModel, probes
 from sordino.privacy.guarantee import Guarantee
 from sordino.randomness import Randomness, Rows, Words
 
@@ -442,7 +442,8 @@ def _check(
     if len(kinds) > 1:
         raise InvalidInput(f"all clients of a cohort need records and labels of one shape and dtype, got {kinds}")
     if isinstance(training, PrivateTraining):
-        scores = stacked.try_out(clients[0].x[:2])
+        like = clients[0].x
+        scores = stacked.try_out(probes(like.shape[1:], like.dtype))  # no record decides about what is refused
         stacked.check_independent_records()
     else:
         sizes = sorted({size for n in {len(c) for c in clients} for size in training.batches(n)})

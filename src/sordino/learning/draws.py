@@ -12,7 +12,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.randomness import BLOCK_WORDS, Purpose, Randomness, Rows, Words
+from sordino.randomness import BLOCK_WORDS, STREAM_WORDS, Purpose, Randomness, Rows, Words
 
 Indices = NDArray[np.int64]
 
@@ -28,10 +28,28 @@ class Draw(IntEnum):
     COARSEN = 5  #: how sums of private training are rounded
 
 
-def draw(randomness: Randomness, rows: Rows, kind: Draw, turn: int, count: int, most: int | None = None) -> Words:
-    """`[len(rows), count]` words: what clients who draw at most `most` words each time draw in turn 0, 1, ..."""
+def draw(
+    randomness: Randomness, rows: Rows, kind: Draw, turn: int, count: int, most: int | None = None, skip: int = 0
+) -> Words:
+    """`[len(rows), count]` words: what clients who draw at most `most` words each time draw in turn 0, 1, ...
+
+    The first `skip` words of the turn, a multiple of 4, are left out: a turn may be drawn in parts.
+    """
     stride = -(-(most or count) // BLOCK_WORDS) * BLOCK_WORDS
-    return randomness.words(rows, Purpose.ORDER, kind, turn * stride, count)
+    stream, position = divmod(turn * stride + skip, STREAM_WORDS)
+    here = min(count, STREAM_WORDS - position)
+    found = randomness.words(rows, *_address(kind, stream), position, here)
+    if here == count:
+        return found
+    return np.concatenate([found, randomness.words(rows, *_address(kind, stream + 1), 0, count - here)], axis=1)
+
+
+def _address(kind: Draw, stream: int) -> tuple[int, int]:
+    """The purpose and tensor of a draw's stream 0, 1, ...: together 2^60 words.
+
+    How many words are drawn grows with the number of records, which is private: that it is large must break nothing.
+    """
+    return divmod((Purpose.LONGER << 16) + (kind << 26) + stream, 2**16) if stream else (Purpose.ORDER, kind)
 
 
 def _wide(words: Words) -> NDArray[np.uint64]:

@@ -30,13 +30,14 @@ from sordino.learning.optimizers import Descent, Optimizer, check_count, check_p
 from sordino.learning.stacked import Batch, Loss, StackedModel
 from sordino.mechanisms.noise import FARTHEST, DiscreteGaussian, Slack, discrete_gaussian
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Infinite, PoissonGaussian, summed
-from sordino.randomness import Randomness, Rows
+from sordino.randomness import BLOCK_WORDS, Randomness, Rows
 
 RESOLUTION = 20  #: bits of the noise: sigma is 2^20 grid steps
 ROUNDING_RISK = 1e-9  #: beta: the probability per step that coarsening moves a sum further than its bound
 CLIPS = 1e-30, 1e30  #: of gradients: beyond them their scale leaves the range of float64
 LARGEST_CLIP = 2**23  #: grid steps; the sums of 2^30 records are below 2^53
 SMALLEST_CLIP = 8
+MASK_WORDS = 2**20  #: words of dropout masks that are drawn at a time
 
 BASIS = (
     "DP-SGD in whole numbers: {sums} of gradients, each record's at most {clip:,} grid steps long, {sample}{coarse}, "
@@ -301,20 +302,33 @@ def integer_sums(
     device = stacked.device
     owners = stacked.upload(np.repeat(np.arange(len(samples)), counts))
     index = stacked.upload(np.concatenate([s + start for s, start in zip(samples, records.starts, strict=True)]))
-    masks = _masks(stacked, records, counts, randomness, t)
+    masks = _Masks(stacked, records, counts, randomness, t)
     sums = torch.zeros(parameters.shape, dtype=torch.float64, device=device)
     losses, clipped = (torch.zeros(len(samples), dtype=torch.float64, device=device) for _ in range(2))
     with _one_thread(stacked.execution.width == 1):
         for first in range(0, len(owners), stacked.execution.width):
             part = slice(first, first + stacked.execution.width)
             owner = owners[part]
-            batch = Batch(records.x[index[part], None], records.y[index[part], None], tuple(m[part] for m in masks))
-            gradient, loss = stacked.gradients(parameters[owner], {}, batch)
+            batch = Batch(records.x[index[part], None], records.y[index[part], None], masks.take(len(owner)))
+            gradient, loss = _gradients(stacked, parameters[owner], batch)
             rows, shortened = integer_rows(gradient, training.clip, clip)
             sums.index_add_(0, owner, rows)
             losses.index_add_(0, owner, loss.double())
             clipped.index_add_(0, owner, shortened.double())
     return IntegerSums(sums.long(), losses, counts, clipped)
+
+
+def _gradients(stacked: StackedModel, parameters: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Gradients and losses; those of a record that is computed alone and cannot be are NaN, so that it adds nothing.
+
+    An error that one record causes must not end the training on all others: that would show that it is there.
+    """
+    try:
+        return stacked.gradients(parameters, {}, batch)
+    except Exception:
+        if stacked.execution.width > 1:
+            raise
+        return torch.full_like(parameters, math.nan), parameters.new_full((len(parameters),), math.nan)
 
 
 def head_of(stacked: StackedModel, training: PrivateTraining) -> LinearHead | None:
@@ -405,19 +419,39 @@ def noise_alone(
     return torch.where(finite, descent.parameters, start)
 
 
-def _masks(
-    stacked: StackedModel, records: Records, counts: NDArray[np.int64], randomness: Randomness, t: int
-) -> tuple[Tensor, ...]:
-    """Dropout masks `[r, 1, ...]` of the sampled records, from each client's own stream."""
-    each = stacked.mask_words
-    if not each or not counts.sum():
-        return ()
-    words = [
-        draws.draw(randomness, np.array([row]), Draw.DROPOUT, t, int(b) * each, int(n) * each).reshape(-1, 1, each)
-        for row, b, n in zip(records.rows, counts, records.sizes, strict=True)
-        if b
-    ]
-    return stacked.masks(np.concatenate(words))
+class _Masks:
+    """Dropout masks `[r, 1, ...]` of the sampled records in turn, from each client's own stream.
+
+    They are drawn for a few records at a time, so that memory does not grow with the number of records.
+    """
+
+    def __init__(
+        self, stacked: StackedModel, records: Records, counts: NDArray[np.int64], randomness: Randomness, t: int
+    ) -> None:
+        self._stacked, self._each = stacked, stacked.mask_words
+        self._words = self._drawn(records, counts, randomness, t)
+        self._left: tuple[Tensor, ...] = ()
+
+    def take(self, count: int) -> tuple[Tensor, ...]:
+        """The masks of the next records; none where the model takes none."""
+        if not self._each:
+            return ()
+        while not self._left or len(self._left[0]) < count:
+            found = self._stacked.masks(next(self._words))
+            self._left = tuple(map(torch.cat, zip(self._left, found, strict=True))) if self._left else found
+        taken, self._left = tuple(m[:count] for m in self._left), tuple(m[count:] for m in self._left)
+        return taken
+
+    def _drawn(
+        self, records: Records, counts: NDArray[np.int64], randomness: Randomness, t: int
+    ) -> Iterator[NDArray[np.uint32]]:
+        each = self._each
+        step = BLOCK_WORDS * max(1, MASK_WORDS // (BLOCK_WORDS * each))  # parts begin with a block of the stream
+        for row, b, n in zip(records.rows, counts.tolist(), records.sizes.tolist(), strict=True):
+            for first in range(0, b, step):
+                own = min(step, b - first) * each
+                words = draws.draw(randomness, np.array([row]), Draw.DROPOUT, t, own, n * each, first * each)
+                yield words.reshape(-1, 1, each)
 
 
 __all__ = [

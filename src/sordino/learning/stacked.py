@@ -308,6 +308,13 @@ def _generators(device: torch.device) -> list[Tensor]:
     return states
 
 
+def probes(shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
+    """Two public records `[2, ...]` of different values in [0, 1), to try a model with."""
+    size = math.prod(shape)
+    ramp = torch.arange(size) / size
+    return torch.stack([ramp, ramp.flip(0) * 0.75]).view(2, *shape).to(dtype)
+
+
 WIDTHS = (8, 16, 32, 64, 128)
 GPU_WIDTHS = (32, 64, 128, 256, 512)
 
@@ -355,4 +362,6 @@ def _records_per_second(model: nn.Module, x: Tensor, execution: Execution, secon
             return width * len(x) / best
 
 
-__all__ = ["GPU", "LOOP", "Batch", "Buffers", "Execution", "Loss", "StackedModel", "TakesMasks", "choose_width"]
+__all__ = [
+    "GPU", "LOOP", "Batch", "Buffers", "Execution", "Loss", "StackedModel", "TakesMasks", "choose_width", "probes",
+]  # fmt: skip

@@ -5,9 +5,11 @@
  * counter mode over zeros. A real client takes a fresh key for every release, and client = round = 0.
  */
 
-export const PURPOSE = { noise: 1, order: 2 } as const;
+export const PURPOSE = { noise: 1, order: 2, longer: 2 ** 15 } as const;
 
 const BLOCK_WORDS = 4;
+/** of one stream */
+export const STREAM_WORDS = BLOCK_WORDS * 2 ** 32;
 /** words made with one call of the cipher at most */
 const PIECE_WORDS = 2 ** 20;
 const LITTLE_ENDIAN = new Uint8Array(new Uint32Array([1]).buffer)[0] === 1;

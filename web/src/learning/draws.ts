@@ -1,12 +1,28 @@
 /** The random decisions of local training, each from the page's own keystream (as sordino.learning.draws has them). */
-import { PURPOSE, type Words } from "../bits/keystream.ts";
+import { PURPOSE, STREAM_WORDS, type Words } from "../bits/keystream.ts";
 import type { Noise } from "../bits/noise.ts";
 
 /** What a stream of training is used for: the tensor field of its counter block. */
 const DRAW = { order: 0, sample: 1, noise: 2, portions: 16 } as const;
 
+/** Words of turn 0, 1, ...; how many are drawn grows with the records, whose number must break nothing. */
 async function draw(words: Words, kind: number, turn: number, count: number): Promise<Uint32Array> {
-  return words.words(PURPOSE.order, kind, turn * 4 * Math.ceil(count / 4), count);
+  const first = turn * 4 * Math.ceil(count / 4);
+  const [stream, position] = [Math.floor(first / STREAM_WORDS), first % STREAM_WORDS];
+  const here = Math.min(count, STREAM_WORDS - position);
+  const found = await words.words(...address(kind, stream), position, here);
+  if (here === count) return found;
+  const whole = new Uint32Array(count);
+  whole.set(found);
+  whole.set(await words.words(...address(kind, stream + 1), 0, count - here), here);
+  return whole;
+}
+
+/** The purpose and tensor of a draw's stream 0, 1, ...: together 2^60 words. */
+function address(kind: number, stream: number): [purpose: number, tensor: number] {
+  if (stream === 0) return [PURPOSE.order, kind];
+  const number = PURPOSE.longer * 2 ** 16 + kind * 2 ** 26 + stream;
+  return [Math.floor(number / 2 ** 16), number % 2 ** 16];
 }
 
 /** A permutation of `records` numbers: the ranks of 64-bit words. */

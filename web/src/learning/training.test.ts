@@ -131,6 +131,17 @@ describe("draws", () => {
     const sample = await poissonSample(await stream(), 0, 10_000, Math.floor(0.2 * 2 ** 32));
     expect(Math.abs(sample.length - 2000)).toBeLessThan(4 * 40); // a fixed key; 40 is the standard deviation
   });
+
+  test("a stream that ends after 2^34 words goes on in another, as in Python", async () => {
+    const asked: number[][] = [];
+    const words = { words: async (...place: [number, number, number, number]) => {
+      asked.push(place);
+      return new Uint32Array(place[3]).fill(asked.length);
+    } };
+    expect(await poissonSample(words, 2 ** 33, 8, 2)).toHaveLength(8); // from word 2^36 on
+    expect(await poissonSample(words, (2 ** 34 - 4) / 12, 12, 3)).toEqual([0, 1, 2, 3]); // four words before the end
+    expect(asked).toEqual([[2 ** 15 + 2 ** 10, 4, 0, 8], [2, 1, 2 ** 34 - 4, 4], [2 ** 15 + 2 ** 10, 1, 0, 8]]);
+  });
 });
 
 test.each([
