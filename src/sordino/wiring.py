@@ -126,10 +126,14 @@ def read_data(recipe: Recipe) -> Dataset:
     dataset = source_of(data, recipe.seed)
     train, test = _cut(dataset.train, data.train_limit), _cut(dataset.test, data.test_limit)
     if not len(test):
-        npz = data.origin == "npz"
+        if data.origin == "npz":
+            remedy = "put some into it as x_test and y_test, beside x_train and y_train"
+        elif isinstance(data.test, float):
+            remedy = f"data.test = {data.test:g} holds out none of {len(dataset.train)}: give a larger fraction"
+        else:
+            remedy = "it must return some"
         raise InvalidInput(
-            f"{data.source} has no test examples, and without them nothing could be reported about the model: "
-            + ("put some into it as x_test and y_test, beside x_train and y_train" if npz else "it must return some")
+            f"{data.source} has no test examples, and without them nothing could be reported about the model: {remedy}"
         )
     return replace(dataset, train=train, test=test)
 

@@ -150,7 +150,31 @@ def test_a_place_with_test_examples_is_not_looked_at(tmp_path):
     (tmp_path / "own.csv").write_text("".join(f"{k},{'ab'[k % 2]}\n" for k in range(10)))
     own = {"source": "own.csv", "label": 1, "classes": ("a", "b")}
     assert len(Records.read(OwnData(**own, test="absent.csv"), tmp_path)) == 10
-    assert len(Records.read(OwnData(**own, test=0.2), tmp_path)) == 8, "a share that the owner holds out stays out"
+    assert 0 < len(Records.read(OwnData(**own, test=0.5), tmp_path)) < 10, "a share that the owner holds out stays out"
+
+
+def test_a_hold_out_and_one_row_less_leave_one_record_less_to_train_on(tmp_path):
+    lines = [f"{k},{'ab'[k % 2]}\n" for k in range(200)]
+
+    def trained_on(table, **changes):
+        (tmp_path / "own.csv").write_text("".join(table))
+        own = OwnData(source="own.csv", label=1, classes=("a", "b"), **changes)
+        return set(Records.read(own, tmp_path).examples.x[:, 0].tolist())
+
+    for left in (0, 50, 199):
+        apart = trained_on(lines, test=0.2) ^ trained_on(lines[:left] + lines[left + 1 :], test=0.2)
+        assert apart <= {float(left)}
+    for edge in ({"rows": "0-99"}, {"train_limit": 100}):
+        assert len(trained_on(lines, **edge) ^ trained_on(lines[1:], **edge)) == 2, "one is exchanged for another"
+
+
+def test_rows_beyond_the_limit_of_training_examples_are_refused_in_words(tmp_path):
+    (tmp_path / "own.csv").write_text("".join(f"{k},{'ab'[k % 2]}\n" for k in range(100)))
+    own = {"source": "own.csv", "label": 1, "classes": ("a", "b"), "train_limit": 10}
+    assert len(Records.read(OwnData(**own, rows="0-9"), tmp_path)) == 10
+    for test in (None, 0.2):
+        with pytest.raises(InvalidInput, match=r"data\.train_limit"):
+            Records.read(OwnData(**own, rows="0-60", test=test), tmp_path)
 
 
 def test_a_tables_label_may_be_its_first_column(tmp_path):

@@ -1,8 +1,11 @@
 """A user's own data: arrays, tables, folders of images, functions; every wrong cell is named."""
 
+import hashlib
 import io
+import struct
 import sys
 import types
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -144,10 +147,10 @@ def test_the_files_of_a_split_name_rows_of_the_table_though_some_are_held_out(tm
     found = wire(recipe)
     held_out = found.dataset.test.x[:, 0].astype(int).tolist()
     north, south = ([int(found.dataset.train.x[i, 0]) for i in part] for part in found.parts)
-    assert len(held_out) == 10 and found.dataset.held_out.tolist() == held_out
+    assert 3 < len(held_out) < 20 and found.dataset.held_out.tolist() == held_out
     assert north == [row for row in range(20) if row not in held_out]
     assert south == [row for row in range(20, 50) if row not in held_out]
-    assert of_federation(found).left_out.startswith("10 rows of split.files")
+    assert of_federation(found).left_out.startswith(f"{len(held_out)} rows of split.files")
 
 
 def test_a_table_with_a_header(tmp_path: Path) -> None:
@@ -169,17 +172,56 @@ def test_a_table_without_a_header_goes_by_number(tmp_path: Path) -> None:
 
 
 def test_a_fraction_of_a_table_is_held_out(tmp_path: Path) -> None:
-    rows = "".join(f"{n},{'well' if n % 3 else 'ill'}\n" for n in range(50))
+    rows = "".join(f"{n},{'well' if n % 3 else 'ill'}\n" for n in range(1000))
     path = write(tmp_path / "t.csv", "n,outcome\n" + rows)
     dataset = csv_set(path, 0.2, seed=4)
-    assert (len(dataset.train), len(dataset.test)) == (40, 10)
-    assert sorted(np.concatenate([dataset.train.x, dataset.test.x])[:, 0].tolist()) == list(range(50))
+    assert abs(len(dataset.test) - 200) < 6 * 12.6  # the standard deviation; the rows and the seed are fixed
+    assert sorted(np.concatenate([dataset.train.x, dataset.test.x])[:, 0].tolist()) == list(range(1000))
     assert csv_set(path, 0.2, seed=4).test.x.tolist() == dataset.test.x.tolist()
     assert csv_set(path, 0.2, seed=5).test.x.tolist() != dataset.test.x.tolist()
     with pytest.raises(InvalidInput, match=r"a fraction between 0 and 1; got 1\.5"):
         csv_set(path, 1.5)
-    with pytest.raises(InvalidInput, match="hold out none"):
-        csv_set(path, 0.001)
+    assert len(csv_set(path, 1e-9).test) == 0
+
+
+def test_one_row_more_or_less_moves_no_other_across_the_hold_out(tmp_path: Path) -> None:
+    rows = [f"{n % 40},{'well' if n % 3 else 'ill'}\n" for n in range(120)]
+
+    def sides(lines: list[str]) -> tuple[Counter[tuple[float, int]], Counter[tuple[float, int]]]:
+        found = csv_set(write(tmp_path / "t.csv", "n,outcome\n" + "".join(lines)), 0.3)
+        return tuple(Counter(zip(p.x[:, 0].tolist(), p.y.tolist(), strict=True)) for p in (found.train, found.test))  # type: ignore[return-value]
+
+    train, test = sides(rows)
+    assert not set(train) & set(test), "equal examples lie together"
+    assert sides(rows[::-1]) == (train, test), "in any order"
+    for left in (0, 1, 57, 119):
+        fewer, rest = sides(rows[:left] + rows[left + 1 :])
+        assert (train - fewer).total() + (test - rest).total() == 1
+        assert not (fewer - train) and not (rest - test)
+
+
+def test_a_hold_out_is_known_by_the_hash_of_the_page_on_data(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "n,outcome\n" + "".join(f"{n},ill\n" for n in range(64)))
+    found = csv_set(path, 0.25, seed=7)
+    start = b"sordino hold-out v1" + struct.pack("<Qq", 7, 1)
+    wanted = [
+        n
+        for n in range(64)
+        if int.from_bytes(hashlib.sha256(start + struct.pack("<f", n)).digest()[:8], "little") < 2**62
+    ]
+    assert found.held_out.tolist() == wanted
+
+
+def test_a_fraction_that_holds_out_nothing_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "n,outcome\n1,ill\n2,well\n")
+    data = {"source": str(path), "label": "outcome", "classes": ["well", "ill"], "mean": [0], "std": [1], "test": 1e-9}
+    method = {"name": "silo-dp", "noise_multiplier": 1.0, "announced_size": 2}
+    split = {"kind": "iid", "clients": 1}
+    recipe = Recipe.from_dict(
+        {"name": "t", "data": data, "split": split, "model": {"name": "logistic"}, "method": method}
+    )
+    with pytest.raises(InvalidInput, match="holds out none of 2"):
+        wire(recipe)
 
 
 @given(arrays(np.float32, (7, 3), elements=st.floats(width=32, allow_nan=False, allow_infinity=False)))
@@ -280,13 +322,15 @@ def test_images_by_class(tmp_path: Path) -> None:
     assert dataset.train.x[:, 0, 0, 0].tolist() == [3, 1, 2]
     assert dataset.train.y.tolist() == [0, 1, 1]  # nobody holds an owl
     held_out = image_set(folder, 1 / 3)
-    assert (len(held_out.train), len(held_out.test)) == (2, 1)
+    assert len(held_out.train) + len(held_out.test) == 3
+    assert held_out.held_out.size == len(held_out.test)
 
 
 def test_colour_comes_channel_first(tmp_path: Path) -> None:
     image = np.zeros((4, 5, 3), np.uint8)
     image[1, 2] = 7, 8, 9
-    dataset = image_set(image_folder(tmp_path, {"dog/a.npy": image, "cat/b.npy": image}), 0.5, channels=3)
+    folder = image_folder(tmp_path, {"dog/a.npy": image, "cat/b.npy": image})
+    dataset = image_set(folder, folder, channels=3)
     assert dataset.train.x[0, :, 1, 2].tolist() == [7, 8, 9]
 
 

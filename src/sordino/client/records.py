@@ -36,14 +36,20 @@ class Records:
         """The records that the settings in `folder` name; relative paths are relative to it."""
         _check(data)
         dataset = source_of(_anchored(data, folder), 0)
-        train = dataset.train
-        if data.train_limit:
-            train = train.take(np.arange(min(data.train_limit, len(train))))
+        train, held_out = dataset.train, dataset.held_out
+        most = min(data.train_limit or len(train), len(train))
+        chosen = np.arange(most)
         if data.rows is not None:
-            named = _rows(data.rows, len(train) + dataset.held_out.size)
-            rows = named[~np.isin(named, dataset.held_out)]
-            train = train.take(rows - np.searchsorted(dataset.held_out, rows))
-        return cls(train, tuple(dataset.shape), tuple(dataset.classes))
+            named = _rows(data.rows, len(train) + held_out.size)
+            rows = named[~np.isin(named, held_out)]
+            chosen = rows - np.searchsorted(held_out, rows)
+        if (beyond := chosen >= most).any():
+            raise InvalidInput(
+                f'data.rows = "{data.rows}" names rows that lie beyond the first {most} training examples, to which '
+                f"data.train_limit cuts them, such as row {rows[beyond][0]}: leave one of the two out"
+            )
+        taken = train if len(chosen) == len(train) else train.take(chosen)
+        return cls(taken, tuple(dataset.shape), tuple(dataset.classes))
 
     def __len__(self) -> int:
         return len(self.examples)

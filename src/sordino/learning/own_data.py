@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import importlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -25,7 +28,6 @@ from sordino.learning.examples import (
     check_labels,
     naming,
 )
-from sordino.learning.partition import validation_split
 
 CSV_CHUNK_ROWS = 10_000
 OWN_LICENCE = "the owner's"
@@ -131,8 +133,8 @@ def from_csv(
 ) -> Dataset:
     """A table of numbers with a label column, whose cells are names in `classes`.
 
-    `test` is a second table, or the fraction of rows to hold out at random; None for no test part. Columns go by name;
-    where `label` is a number (from 0; -1 is the last) the tables have no header line and columns go by number.
+    `test` is a second table, or the fraction of rows to hold out, by a hash of each; None for no test part. Columns go
+    by name; where `label` is a number (from 0; -1 is the last) the tables have no header line and columns go by number.
     `features` are the columns to learn from, in order; all others than the label if left out.
     """
 
@@ -155,12 +157,25 @@ def _train_and_test(
     if not 0 < test < 1:
         raise InvalidInput(f"test must be a file or folder, or a fraction between 0 and 1; got {test!r}")
     examples = read(train)
-    kept, held_out = validation_split(np.arange(len(examples)), test, seed)
-    if not held_out.size:
-        raise InvalidInput(
-            f"{train}: {len(examples)} examples, of which {test:g} hold out none: give a larger fraction"
-        )
-    return examples.take(kept), examples.take(held_out), held_out
+    aside = _aside(examples, test, seed)
+    held_out = np.flatnonzero(aside)
+    return examples.take(np.flatnonzero(~aside)), examples.take(held_out), held_out
+
+
+def _aside(examples: Examples, fraction: float, seed: int) -> NDArray[np.bool_]:
+    """Which examples are held out: each by a hash of its own label and values, whatever lies beside it.
+
+    So one example more or less moves no other across, as figures for one record need it; equal examples lie together.
+    """
+    limit, begin = math.floor(Fraction(fraction) * 2**64), hashlib.sha256(b"sordino hold-out v1")
+    begin.update(seed.to_bytes(8, "little"))
+    found = np.zeros(len(examples), np.bool_)
+    for row, (x, y) in enumerate(zip(examples.x, examples.y.astype("<i8"), strict=True)):
+        own = begin.copy()
+        own.update(y.tobytes())
+        own.update(x.astype(x.dtype.newbyteorder("<")).tobytes())
+        found[row] = int.from_bytes(own.digest()[:8], "little") < limit
+    return found
 
 
 def read_csv(
@@ -296,7 +311,7 @@ def from_images(
 
     Images are `.npy` files (uint8, `[height, width]` or `[height, width, channels]`), or picture files where Pillow is
     installed, which are turned into grey (channels=1) or colour (3). `test` is a second such folder, or the fraction of
-    images to hold out at random; None for no test part.
+    images to hold out, by a hash of each; None for no test part.
     """
 
     def read(folder: Path) -> Examples:

@@ -205,7 +205,8 @@ class Data(Part):
     )
     test: str | Inside | None = Field(
         default=None,
-        description="the test examples' file or folder (.csv, images), or the fraction to hold out at random",
+        description="the test examples' file or folder (.csv, images), or the fraction to hold out, by a hash of each "
+        "example",
     )
     channels: Literal[1, 3] | None = Field(default=None, description="of images: 1 (grey) or 3 (colour); 3 if left out")
     mean: Numbers | None = Field(
