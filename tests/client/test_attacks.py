@@ -14,6 +14,7 @@ from sordino.client.core import Client, fresh
 from sordino.client.refusal import Reason, Refused
 from sordino.errors import LedgerUnavailable
 from sordino.learning import datasets
+from sordino.learning.stacked import Execution
 from sordino.mechanisms import PrivUnitG
 from sordino.mechanisms.privunit import best_cap
 from sordino.messages import Answer, Kind, Plan
@@ -284,6 +285,18 @@ def test_nothing_leaves_unprotected_that_the_owner_did_not_allow(tmp_path):
         assert offer.unprotected == ("sample count",)
         body(allowed.answer("report", signed(plans(given[1])(1))))
         assert allowed.standing.unprotected == 1
+
+
+def test_records_that_are_computed_together_are_refused_by_a_proven_budget(tmp_path):
+    """One may change the last bits of another: nothing is proven of what is computed several at a time."""
+    given = people.method_recipe("silo-dp").with_({"model": {"name": "mlp", "options": {"hidden": [8]}}})
+    own = settings(limit=1e9, budget={"delta": 1e-5, "adjacency": "record-add-remove"})
+    people.client(tmp_path / "a", own).close()
+    with Client.open(tmp_path / "a") as client:
+        assert client.offer(invitation(given).encode()).fits == given.rounds.count
+    with Client.open(tmp_path / "a", execution=Execution(16)) as client, pytest.raises(Refused) as caught:
+        client.offer(invitation(given).encode())
+    assert caught.value.reason is Reason.CONSENT
 
 
 FLOATS = {"method.mechanism": {"name": "privunit"}, "method.range.radius": 1.0, "clients.epsilon": 0.05}

@@ -54,6 +54,19 @@ def cnn() -> nn.Module:
     return models.build("cnn-mnist", input_shape=(1, 28, 28), classes=10)
 
 
+class Own(nn.Module):
+    """A network as a user writes one: two paths that meet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.narrow, self.out = nn.Linear(784, 12), nn.Linear(784, 4), nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = x.flatten(1)
+        found: Tensor = self.out(torch.cat([torch.relu(self.wide(flat)), torch.tanh(self.narrow(flat))], dim=1))
+        return found
+
+
 def logistic() -> nn.Module:
     return models.build("logistic", input_shape=(1, 28, 28), classes=10)
 
@@ -71,7 +84,11 @@ def hostile(size: int, classes: int = 10) -> dict[str, Tensor]:
     }
 
 
-@pytest.mark.parametrize(("build", "size", "count"), [(logistic, 7850, 601), (cnn, 21840, 24)], ids=["linear", "cnn"])
+@pytest.mark.parametrize(
+    ("build", "size", "count"),
+    [(logistic, 7850, 601), (cnn, 21840, 24), (Own, 12_730, 24)],
+    ids=["linear", "cnn", "own"],
+)
 @pytest.mark.parametrize("kind", hostile(1))
 def test_no_record_changes_what_another_adds(build: Callable[[], nn.Module], size: int, count: int, kind: str) -> None:
     """The sum of all is exactly the sum of each alone: in any order, with any left out."""
@@ -88,6 +105,22 @@ def test_no_record_changes_what_another_adds(build: Callable[[], nn.Module], siz
         alone = sums(model, parameters, x[i : i + 1], y[i : i + 1], given)
         assert torch.equal(everyone - without, alone)
         assert sum(int(v) ** 2 for v in alone) <= given.grid(size).clip ** 2
+
+
+def test_a_records_part_does_not_depend_on_the_number_of_threads() -> None:
+    """Where two threads compute, gradients of this network have other last bits."""
+    rng = torch.Generator().manual_seed(1)
+    x, y = torch.randn(12, 1, 28, 28, generator=rng), torch.randint(0, 10, (12,), generator=rng)
+    parameters, fine = 0.3 * torch.randn(21_840, generator=rng), training(resolution=24, noise_multiplier=2.0)
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(sums(cnn(), parameters, x, y, fine))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*found)
 
 
 @settings(max_examples=60, deadline=None)
