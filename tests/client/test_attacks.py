@@ -14,6 +14,7 @@ from sordino.client.core import Client, fresh
 from sordino.client.refusal import Reason, Refused
 from sordino.errors import LedgerUnavailable
 from sordino.learning import datasets
+from sordino.learning.examples import Dataset, Examples, Normalisation
 from sordino.learning.stacked import Execution
 from sordino.mechanisms import PrivUnitG
 from sordino.mechanisms.privunit import best_cap
@@ -420,6 +421,34 @@ def test_private_training_that_breaks_sends_its_noise_alone_and_is_counted(tmp_p
         assert abs(np.mean(sent)) < 0.03
         assert member.standing.spent > 0
         assert "training failed" in (member.folder / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("kind", ["npz", "csv"])
+@pytest.mark.parametrize("records", [0, 1])
+def test_a_silo_without_records_takes_part_as_one_with_a_record_does(tmp_path, kind, records):
+    """That it holds none is not shown: nothing is refused, and noise is sent and counted."""
+    if kind == "npz":
+        np.savez(tmp_path / "own.npz", x=np.zeros((records, 4), np.float32), y=np.zeros(records, np.int64))
+    else:
+        (tmp_path / "own.csv").write_text("a,b,c,d,label\n" + "0,0,0,0,no\n" * records)
+    public = {"classes": ["no", "yes"], "mean": [0.0], "std": [1.0]}
+    columns = {"label": "label"} if kind == "csv" else {}
+    data = {"source": f"./x.{kind}", **public, **columns} | ({"test": 0.5} if columns else {})
+    given = people.method_recipe("silo-dp").to_dict() | {"data": data}
+    given["method"] |= {"announced_size": 20}
+    some = Examples(np.zeros((2, 4), np.float32), np.zeros(2, np.int64))
+    known = Dataset("x", some, some, ("no", "yes"), Normalisation(), "", "")
+    offer = people.Invitation.of(Recipe.from_dict(given), NAME, 0, known, people.KEY.author)
+    own = {"source": f"../own.{kind}", "classes": ["no", "yes"], **columns}
+    budget = {"limit": 1e6, "adjacency": "record-add-remove", "delta": 1e-5}
+    with people.client(tmp_path / "a", people.Settings.of({"data": own, "budget": budget})) as member:
+        member.join(offer.encode())
+        plan = member._member(NAME).expected(1)
+        sent = np.frombuffer(body(member.answer("report", signed(plan))), "<f4")
+        assert sent.size == 10
+        assert 0.01 < np.std(sent) < 1  # two steps of noise of 1, divided by 0.5 * 20, in ten values
+        assert member.standing.spent > 0
+        assert "training failed" not in (member.folder / "log.txt").read_text()
 
 
 def test_training_that_breaks_says_nothing_where_no_mechanism_hides_it(tmp_path, monkeypatch):

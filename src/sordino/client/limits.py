@@ -34,6 +34,11 @@ _NUMBER = 4  #: bytes
 _CLIENT = 200  #: bytes that each client of a federation takes at every other one
 
 
+def public_size(recipe: Recipe) -> int:
+    """What stands for the number of a client's records in what may be refused: the announced one, or a stand-in."""
+    return getattr(recipe.method, "announced_size", 0) or RECORDS
+
+
 @dataclass(frozen=True)
 class Network:
     """What one network takes: its parameters, and operations and numbers for one record."""
@@ -103,7 +108,7 @@ class Guard:
         """Rounds first, then the networks one after the other: a later one may be as large as the one before says."""
         self.require(Reason.LIMIT_ROUNDS, recipe.rounds.count, self.limits.rounds, "rounds")
         method: Any = recipe.method
-        records = getattr(method, "announced_size", 0) or RECORDS
+        records = public_size(recipe)
         shape, classes = invitation.shape, len(invitation.classes)
         self.require(Reason.LIMIT_MEMORY, _CLIENT * recipe.number_of_clients / 1e6, self.limits.memory, "megabytes")
         extractor = getattr(method, "extractor", None)
@@ -153,4 +158,4 @@ class Guard:
             )
 
 
-__all__ = ["Guard", "Network", "Work"]
+__all__ = ["Guard", "Network", "Work", "public_size"]

@@ -17,7 +17,7 @@ from sordino import channels, methods
 from sordino.channels.secagg import Ed25519Identity
 from sordino.channels.summed import Members
 from sordino.client.invitation import Invitation, check_real
-from sordino.client.limits import Guard
+from sordino.client.limits import Guard, public_size
 from sordino.client.posting import STEP, Posting
 from sordino.client.records import Records
 from sordino.client.refusal import Reason, Refused
@@ -58,7 +58,7 @@ class Membership:
         guard = Guard(invitation.federation, settings.limits)
         guard.check(self.recipe, invitation)
         try:
-            sizes = (len(records),) * self.recipe.number_of_clients
+            sizes = (public_size(self.recipe),) * self.recipe.number_of_clients
             setting, _ = setting_of(self.recipe, invitation.shape, len(invitation.classes), sizes)
             guard.built(setting.model)
             built = methods.build(setting)
