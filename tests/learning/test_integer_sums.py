@@ -215,6 +215,19 @@ def test_own_networks_of_one_dense_layer_are_linear_heads_and_others_are_not() -
     assert linear_head.of(cnn(), loss) is None
 
 
+def test_models_so_large_that_sums_would_not_be_exact_are_no_linear_heads() -> None:
+    """The longest record has `split_clip` steps, a weight 2^30: by Cauchy and Schwarz no partial sum exceeds 2^53."""
+    longest = max(split_clip(clip)[0] for bits in range(4, 24) for clip in (1 << bits, (1 << bits) - 1))
+    assert (longest * 2**30) ** 2 * linear_head.MOST_FEATURES <= 2**106
+    assert linear_head.MOST_CLASSES * int(linear_head.exponentials(CPU)[0]) <= 2**53
+    loss = models.cross_entropy
+    with torch.device("meta"):
+        assert linear_head.of(nn.Linear(2**16 - 1, 2), loss) is not None
+        assert linear_head.of(nn.Linear(2**16, 2), loss) is None
+        assert linear_head.of(nn.Linear(2, 2**13), loss) is not None
+        assert linear_head.of(nn.Linear(2, 2**13 + 1), loss) is None
+
+
 # --- coarsening -------------------------------------------------------------------------------------------------------
 
 

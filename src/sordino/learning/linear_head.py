@@ -26,7 +26,8 @@ from sordino.learning.stacked import Loss
 from sordino.mechanisms.integers import exp_fixed
 
 FEATURE_BITS = 18  #: a record's largest value has so many bits before it is scaled to the grid
-MOST_FEATURES = 2**17  #: so that sums of squares stay below 2^53
+MOST_FEATURES = 2**16  #: the bias included: scores are at most sqrt(2^16) * 2^15 * 2^30 = 2^53
+MOST_CLASSES = 2**13  #: so that sums of exponentials, of 40 bits each, are at most 2^53
 WEIGHT_BITS = 16  #: binary places of a weight
 LARGEST_WEIGHT = 2**14  #: weights beyond it count as it
 SCORE_STEPS = 1024  #: steps of the exponential's table per unit of the score
@@ -221,7 +222,7 @@ def of(model: nn.Module, loss: Loss) -> LinearHead | None:
     layers = [layer for layer in parts if type(layer) is not nn.Flatten]
     if len(layers) != 1 or not isinstance(dense := layers[0], nn.Linear) or type(dense) is not nn.Linear:
         return None
-    if dense.in_features >= MOST_FEATURES:
+    if dense.in_features >= MOST_FEATURES or dense.out_features > MOST_CLASSES:
         return None
     return LinearHead(dense.in_features, dense.out_features, dense.bias is not None)
 

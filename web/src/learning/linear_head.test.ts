@@ -60,6 +60,12 @@ describe.each(cases.filter(({ clip }: any) => clip === 0.7) as any[])("under $wh
   });
 });
 
+test.each([[2 ** 16 - 1, 2, true], [2 ** 16, 2, false], [2, 2 ** 13, true], [2, 2 ** 13 + 1, false]])(
+  "%d inputs and %d classes have exact sums: %s", (values, outputs, exact) => {
+    expect(linear([values], outputs, 1, 1000) !== null).toBe(exact);
+  },
+);
+
 test("channels lie last in a page's records, and first among the weights", () => {
   const [head, flat] = [linear([3, 2, 2], 4, 1, 2 ** 20), linear([12], 4, 1, 2 ** 20)];
   const plain = Float32Array.from({ length: 12 }, (_, i) => Math.sin(i));

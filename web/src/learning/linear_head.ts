@@ -13,7 +13,10 @@ import type { Task } from "../wire/task.ts";
 import { aim, rint, roundWithin } from "./whole.ts";
 
 const FEATURE_BITS = 18;
-const MOST_FEATURES = 2 ** 17;
+/** the bias included: scores are at most sqrt(2^16) * 2^15 * 2^30 = 2^53 */
+const MOST_FEATURES = 2 ** 16;
+/** so that sums of exponentials, of 40 bits each, are at most 2^53 */
+const MOST_CLASSES = 2 ** 13;
 const WEIGHT_STEPS = 2 ** 16;
 const LARGEST_WEIGHT = 2 ** 14;
 const SCORE_STEPS = 1024;
@@ -171,7 +174,8 @@ export class LinearHead {
 /** The only layer of a linear softmax model; null where a model is another. */
 export function denseAlone({ model, loss }: Task): { inputs: number; outputs: number } | null {
   const [dense, ...others] = model.layers.filter(({ kind }) => kind !== "flatten");
-  if (loss !== "cross-entropy" || dense?.kind !== "dense" || others.length || dense.inputs >= MOST_FEATURES) return null;
+  if (loss !== "cross-entropy" || dense?.kind !== "dense" || others.length) return null;
+  if (dense.inputs >= MOST_FEATURES || dense.outputs > MOST_CLASSES) return null;
   const [weight, bias, ...rest] = model.parameters;
   const fits = weight?.name === `${dense.name}.weight` && weight.size === dense.inputs * dense.outputs;
   return fits && bias?.name === `${dense.name}.bias` && bias.size === dense.outputs && !rest.length ? dense : null;
