@@ -137,6 +137,7 @@ def test_a_sum_that_wraps_around_is_read_around_zero() -> None:
     assert isinstance(tally, WrappedTally)
     mechanism = tally.upload.mechanisms[0]
     assert isinstance(mechanism, NoisySums)
+    assert all(found.basis.endswith(f"modulo 2^{mechanism.bits}") for found in release(method).guarantees)
     half = 1 << (mechanism.bits - 1)
     total = np.full(650, 2 * half + 5)
     tally.add_sum(Sum(0, (0, 1), total, 10))
