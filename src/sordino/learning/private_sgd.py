@@ -11,7 +11,7 @@ a public number, momentum, Adam, weight decay) only processes the noisy sums.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -19,7 +19,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from sordino.errors import InvalidInput
@@ -27,7 +27,7 @@ from sordino.learning import draws, linear_head
 from sordino.learning.draws import Draw
 from sordino.learning.linear_head import LinearHead, Rounded, aim, rounded_within
 from sordino.learning.optimizers import Descent, Optimizer, check_count, check_positive
-from sordino.learning.stacked import Batch, Loss, StackedModel
+from sordino.learning.stacked import LOOP, Batch, Loss, StackedModel, probes
 from sordino.mechanisms.noise import FARTHEST, DiscreteGaussian, Slack, discrete_gaussian
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Infinite, PoissonGaussian, summed
 from sordino.randomness import BLOCK_WORDS, Randomness, Rows
@@ -331,6 +331,31 @@ def _gradients(stacked: StackedModel, parameters: Tensor, batch: Batch) -> tuple
         return torch.full_like(parameters, math.nan), parameters.new_full((len(parameters),), math.nan)
 
 
+def remembers(model: nn.Module, loss: Loss, parameters: Tensor, shape: Sequence[int]) -> bool:
+    """Whether a model's gradient of a public record changes once another was computed, or cannot be computed at all.
+
+    Then what a record adds to a sum is not a function of that record and the parameters, and nothing bounds it.
+    """
+    x, y = probes(shape), torch.tensor([0, 1])
+    with _one_thread(True):
+        try:
+            before, _, again = _in_turn(model, loss, parameters, x, y, (0, 1, 0))
+            _, after = _in_turn(model, loss, parameters, x, y, (1, 0))
+        except Exception:
+            return True
+    return not before == again == after
+
+
+def _in_turn(
+    model: nn.Module, loss: Loss, parameters: Tensor, x: Tensor, y: Tensor, order: Sequence[int]
+) -> list[bytes]:
+    """The bits of the gradients of records of a copy of the model, one after the other."""
+    stacked = StackedModel(model, loss, LOOP, torch.device("cpu"))
+    masks = stacked.masks(np.full((1, 1, stacked.mask_words), 2**31, np.uint32)) if stacked.mask_words else ()
+    batches = [Batch(x[None, i : i + 1], y[None, i : i + 1], masks) for i in order]
+    return [stacked.gradients(parameters[None], {}, batch)[0].numpy().tobytes() for batch in batches]
+
+
 def head_of(stacked: StackedModel, training: PrivateTraining) -> LinearHead | None:
     """The linear head that the whole model is, if it is one and all of it is trained."""
     head = linear_head.of(stacked.model, training.loss)
@@ -457,5 +482,5 @@ class _Masks:
 __all__ = [
     "RESOLUTION", "Grid", "IntegerSums", "PrivateTraining", "Records", "coarse_sensitivity", "coarsened",
     "gradient_of", "grid_for", "head_of", "integer_noise", "integer_rows", "integer_sums", "least_noise", "noise_alone",
-    "noisy_sums", "too_faint",
+    "noisy_sums", "remembers", "too_faint",
 ]  # fmt: skip

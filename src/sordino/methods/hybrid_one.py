@@ -29,13 +29,12 @@ from sordino.learning.optimizers import Descent
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.mechanisms import Mechanism, NoisySums
 from sordino.messages import Plan
-from sordino.methods.fedavg import DATASET
 from sordino.methods.interface import Bench, Cohort, LocalView, Reported, State
 from sordino.methods.setting import Built, Setting
 from sordino.methods.silo_dp import RECORDS, WHAT, SiloDp, private_training
 from sordino.methods.silo_dp import build as build_silos
 from sordino.methods.upload import Draw, Sum, Tally, Upload
-from sordino.privacy.guarantee import Infinite, Release
+from sordino.privacy.guarantee import Guarantee, Infinite, Release
 
 
 class WrappedTally(Tally):
@@ -56,15 +55,15 @@ class HybridOne(SiloDp):
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         name, values = f"{plan.federation}/{plan.round}", self._upload.values
         training = self.training
-        guarantees = [
-            own(values, adjacency) for adjacency in RECORDS for own in (training.shared_guarantee, training.guarantee)
-        ]
-        modulus = f", sent modulo 2^{self._sums.bits}"
-        proven = (
-            found if isinstance(found.loss, Infinite) else replace(found, basis=found.basis + modulus)
-            for found in guarantees
-        )
-        return ((Release(f"{name}/{WHAT}", DATASET, WHAT, tuple(proven)),),)
+        both = training.shared_guarantee, training.guarantee
+        found = [self._modulo(own(values, adjacency)) for adjacency in RECORDS for own in both]
+        return ((self._release(name, found),),)
+
+    def _modulo(self, found: Guarantee) -> Guarantee:
+        """The same of numbers that are sent modulo 2^bits, which its basis names."""
+        if isinstance(found.loss, Infinite):
+            return found
+        return replace(found, basis=f"{found.basis}, sent modulo 2^{self._sums.bits}")
 
     @property
     def _sums(self) -> NoisySums:

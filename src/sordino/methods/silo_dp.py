@@ -15,23 +15,28 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput
 from sordino.learning import linear_head, models
-from sordino.learning.private_sgd import PrivateTraining, noise_alone
+from sordino.learning.private_sgd import PrivateTraining, noise_alone, remembers
 from sordino.mechanisms import Mechanism, NoPrivacy
 from sordino.messages import Plan
 from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import Bench, Cohort, LocalView
 from sordino.methods.setting import Built, Setting
 from sordino.methods.upload import Draw, Upload, samples_release
-from sordino.privacy.guarantee import Adjacency, Release
+from sordino.privacy.guarantee import Adjacency, Guarantee, Infinite, Release
 
 WHAT = "model update (DP-SGD)"
+REMEMBERS = (
+    "the model's gradient of a public record changes after another record, or cannot be computed: a model of your own "
+    "must keep nothing from one record to the next"
+)
 RECORDS = Adjacency.RECORD_ADD_REMOVE, Adjacency.RECORD_REPLACE  #: the accountant counts an exchange as two changes
 
 
@@ -40,11 +45,25 @@ class SiloDp(FedAvg):
 
     training: PrivateTraining
 
+    def __init__(
+        self, setting: Setting, training: PrivateTraining, upload: Upload, *, sends: Literal["update", "weights"]
+    ) -> None:
+        super().__init__(setting, training, upload, sends=sends)
+        own = ":" in setting.recipe.model.name
+        start = torch.from_numpy(setting.initial)
+        self._remembers = own and remembers(setting.model, training.loss, start, setting.input_shape)
+
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         name = f"{plan.federation}/{plan.round}"
-        both = tuple(self.training.guarantee(self._upload.values, adjacency) for adjacency in RECORDS)
-        release = Release(f"{name}/{WHAT}", DATASET, WHAT, both)
+        both = [self.training.guarantee(self._upload.values, adjacency) for adjacency in RECORDS]
+        release = self._release(name, both)
         return ((release, samples_release(name, DATASET)) if self._upload.samples else (release,),)
+
+    def _release(self, name: str, guarantees: Sequence[Guarantee]) -> Release:
+        """An upload of private training; nothing is proven of a model that is no function of one record."""
+        if self._remembers:
+            guarantees = [replace(guarantee, loss=Infinite(REMEMBERS), basis="none") for guarantee in guarantees]
+        return Release(f"{name}/{WHAT}", DATASET, WHAT, tuple(guarantees))
 
     def computes_records_apart(self, bench: Bench) -> bool:
         """Whether what a record adds to a sum depends on that record alone when it is computed like this.
@@ -111,4 +130,4 @@ def build(setting: Setting) -> Built:
     return Built(method, upload, 1, sum(setting.sizes) * given.sampling_rate * given.steps)
 
 
-__all__ = ["RECORDS", "WHAT", "SiloDp", "build", "private_training"]
+__all__ = ["RECORDS", "REMEMBERS", "WHAT", "SiloDp", "build", "private_training"]

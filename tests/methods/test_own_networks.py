@@ -1,0 +1,42 @@
+"""Own networks under private training: what keeps something from one record to the next is stated as unbounded."""
+
+from typing import Any
+
+import pytest
+
+from sordino.methods.silo_dp import REMEMBERS
+from sordino.privacy.guarantee import Infinite, PoissonGaussian
+from sordino.wiring import wire
+from tests.engine import tiny
+
+PRIVATE: dict[str, dict[str, Any]] = {
+    "silo-dp": {"name": "silo-dp", "noise_multiplier": 1.0},
+    "hybrid-one": {"name": "hybrid-one", "noise_multiplier": 1.0, "channel": {"kind": "summed"}},
+}
+
+
+def losses(method: str, network: str) -> list[Any]:
+    recipe = tiny.recipe(
+        {
+            "method": PRIVATE[method],
+            "model": {"name": f"tests.methods.own_networks:{network}"},
+            "training": {"optimizer": {"name": "sgd", "lr": 0.1}},
+            "clients.epsilon": None,
+        }
+    )
+    made = wire(recipe).method
+    (releases,) = made.releases(made.plan(made.init(), "t"))
+    return [guarantee.loss for guarantee in releases[0].guarantees]
+
+
+@pytest.mark.parametrize("method", PRIVATE)
+def test_a_network_that_is_a_function_of_its_record_is_proven(method: str) -> None:
+    assert {type(loss) for loss in losses(method, "Plain")} == {PoissonGaussian}
+
+
+@pytest.mark.parametrize("method", PRIVATE)
+@pytest.mark.parametrize("network", ["RunningMean", "Counting", "Failing"])
+def test_of_a_network_that_keeps_something_between_records_nothing_is_proven(method: str, network: str) -> None:
+    found = losses(method, network)
+    assert len(found) == (2 if method == "silo-dp" else 4)
+    assert set(found) == {Infinite(REMEMBERS)}
