@@ -72,6 +72,8 @@ def test_signed_messages_are_read_and_their_signatures_hold():
     assert (plan.message, step.message) == (GOLDEN["plan"], GOLDEN["sum-masked-to-2"])
     assert plan.is_about(wire.plan()) and step.is_about(wire.plan())
     assert [client for client in range(20) if plan.is_for(client)] == [0, 2, 9]
+    assert plan.terms == step.terms == Invitation.decode(GOLDEN["invitation"]).common.digest
+    assert plan.terms.hex() == INDEX["terms_digest_hex"]
     first, next = wire.author().key, Author(wire.author().first, (GOLDEN["rotation"],)).key
     assert plan.is_signed("report", first) and step.is_signed("masked", next)
     assert not plan.is_signed("prepare", first) and not step.is_signed("masked", first)

@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from sordino import channels, preflight
 from sordino.checkpoint import Saved
-from sordino.client.invitation import Invitation, check_real
+from sordino.client.invitation import CommonTerms, check_real
 from sordino.coordinator import Attendance, Channel, Coordinator, Fleet, NobodyLeft, Rules
 from sordino.coordinator import Round as Held
 from sordino.course import LOST_ROUNDS, REAL, Course, Memory, Outcome, client_budgets, written
@@ -36,7 +36,7 @@ from sordino.privacy.history import Spent
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder, alone
 from sordino.report.records import Round, from_json, to_line
-from sordino.signing import Author, SigningKey, key_file
+from sordino.signing import SigningKey, key_file
 from sordino.wiring import Federation, wire
 
 LONGEST_REASON = 500  #: letters of a client's reason that are kept
@@ -77,6 +77,7 @@ def serve(
         reasons               client -> why it declined, in the last exchange
         receipts              client -> its last receipt; kept with each round, and put back here after a restart
         unreached             clients to whom nothing of the last exchange was sent: they released nothing
+        groups                ranges of clients whose invitations are handed on together, each signed for all of them
         take_strays()         what is wrong with answers that the fleet itself has turned away since it was last asked
                               -> how many; they are added to those of the round that has just ended
 
@@ -109,7 +110,7 @@ def serve(
                     expected = _expected(parts, name)
                     signing = SigningKey.at(key or key_file(Path(folder)))
                     over = target.result() is not None
-                    absent = {} if over else _invited(parts, fleet, name, book, signing.author)
+                    absent = {} if over else _invited(parts, fleet, name, book, signing)
                 served = _Served(parts, fleet, way, name, target, book, observer or Observer(), signing)
                 return served.go(expected, absent)
 
@@ -208,11 +209,11 @@ def _expected(parts: Federation, name: str) -> tuple[str, ...]:
     return (*preflight.of_federation(parts).sentences, *(own if parts.budgets else ()))
 
 
-def _invited(parts: Federation, fleet: Fleet, name: str, book: Journal, author: Author) -> dict[int, str]:
+def _invited(parts: Federation, fleet: Fleet, name: str, book: Journal, key: SigningKey) -> dict[int, str]:
     """Hand out invitations, where the fleet can: who does not take part, and why. Too few at the start are refused."""
     if not isinstance(fleet, Inviting):
         return {}
-    found = invitations(parts, name, author, book.receipts())
+    found = invitations(parts, name, key, book.receipts(), getattr(fleet, "groups", ()))
     absent = {c: _plain(why) for c, why in fleet.invite(found).items()}
     quorum = parts.recipe.rounds.quorum
     if book.last() is None and parts.clients - len(absent) < quorum:
@@ -233,12 +234,21 @@ def _plain(reason: object) -> str:
 
 
 def invitations(
-    parts: Federation, name: str, author: Author, receipts: Mapping[int, bytes] | None = None
+    parts: Federation,
+    name: str,
+    key: SigningKey,
+    receipts: Mapping[int, bytes] | None = None,
+    groups: Sequence[range] = (),
 ) -> dict[int, bytes]:
-    """The invitation of each client to a federation of this name, with the receipt that it gave last, if any."""
+    """The invitation of each client to a federation of this name, with the receipt that it gave last, if any.
+
+    Each is signed for its client alone, or for all clients of its group.
+    """
+    terms = CommonTerms.of(parts.recipe, name, parts.dataset, key.author)
+    group_of = {client: group for group in groups for client in group}
     found = {}
     for client in range(parts.clients):
-        own = Invitation.of(parts.recipe, name, client, parts.dataset, author)
+        own = terms.invitation(client, key, group_of.get(client))
         found[client] = replace(own, receipt=(receipts or {}).get(client, b"").hex()).encode()
     return found
 
@@ -284,7 +294,8 @@ class _Served:
         self._book.start()
         self._course.lap()
         rules = Rules(self._recipe.rounds.quorum, self._recipe.rounds.deadline or None)
-        signed = SignedFleet(self._fleet, self._key)
+        terms = CommonTerms.of(self._recipe, self._name, self._parts.dataset, self._key.author)
+        signed = SignedFleet(self._fleet, self._key, terms.digest)
         coordinator = Coordinator(self._method, signed, self._channel, self._name, rules)
         stopped = None
         try:

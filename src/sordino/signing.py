@@ -1,13 +1,14 @@
 """The coordinator's signature: a plan or a channel's step reaches a real client in an envelope that names its author.
 
-    envelope   "SC" | version u8 | 0 u8 | round u32 | digest of the plan 16 | length of the name u8 |
-               length of the clients u32 | signature 64 | federation's name | clients | message
+    envelope   "SC" | version u8 | 0 u8 | round u32 | digest of the plan 16 | digest of the terms 32 |
+               length of the name u8 | length of the clients u32 | signature 64 | federation's name | clients | message
     clients    a bit for each client that is asked: client n is bit n mod 8 of byte n div 8
     rotation   "SK" | version u8 | 0 u8 | new public key 32 | signature 64, by the key before it
 
 An invitation pins the coordinator's first public key (Ed25519). A rotation hands over to the next one. The signature is
-over the step as well, which travels beside the envelope; the message inside is laid out as without one. Everything is
-little-endian.
+over the step as well, which travels beside the envelope; the message inside is laid out as without one. The terms are
+those of the invitation that all members share (`client.invitation.CommonTerms`): a client that agreed to others, under
+the same name and key, does not answer. Invitations are signed with the same key. Everything is little-endian.
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ from sordino.durable import make_folder, write_whole
 from sordino.errors import InvalidInput
 from sordino.messages import DIGEST_BYTES, Plan
 
-VERSION = 1
-KEY_BYTES, SIGNATURE_BYTES = 32, 64
+VERSION, ROTATION_VERSION = 2, 1
+KEY_BYTES, SIGNATURE_BYTES, TERMS_BYTES = 32, 64, 32
 LONGEST_NAME = 100  #: letters of a federation's name
 MOST_CLIENTS = 2**24  #: that an envelope can be for
 MOST_ROTATIONS = 100
-_HEAD = struct.Struct(f"<2sBxI{DIGEST_BYTES}sBI")
+_HEAD = struct.Struct(f"<2sBxI{DIGEST_BYTES}s{TERMS_BYTES}sBI")
 _ROTATION = struct.Struct(f"<2sBx{KEY_BYTES}s{SIGNATURE_BYTES}s")
-_STEP, _KEY = b"sordino step 1\0", b"sordino key 1\0"  # what a signature is about: none can stand for the other
+_PLACES = struct.Struct(f"<{TERMS_BYTES}sII")
+# What a signature is about: none can stand for another.
+_STEP, _KEY, _INVITATION = b"sordino step 2\0", b"sordino key 1\0", b"sordino invitation 1\0"
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Envelope:
     federation: str
     round: int
     plan: bytes  #: digest of the plan that this step belongs to
+    terms: bytes  #: digest of the terms that all members agreed to
     clients: bytes  #: who is asked, as bits
     message: bytes
     signature: bytes = bytes(SIGNATURE_BYTES)
@@ -55,17 +59,19 @@ class Envelope:
     @property
     def _head(self) -> bytes:
         name = self.federation.encode()
-        return _HEAD.pack(b"SC", VERSION, self.round, self.plan, len(name), len(self.clients))
+        return _HEAD.pack(b"SC", VERSION, self.round, self.plan, self.terms, len(name), len(self.clients))
 
     @classmethod
     def decode(cls, data: bytes) -> Envelope:
         """The envelope that `encode` wrote; anything else is refused."""
         start = _HEAD.size + SIGNATURE_BYTES
-        if len(data) < start or data[:2] != b"SC":
+        if len(data) < 4 or data[:2] != b"SC":
             raise InvalidInput("this is no signed message of a coordinator: its version of Sordino may be an older one")
-        _, version, round, plan, name, clients = _HEAD.unpack_from(data)
-        if version != VERSION or data[3] != 0:
-            raise InvalidInput(f"this envelope is of version {version}, here it is {VERSION}: update one")
+        if data[2] != VERSION or data[3] != 0:
+            raise InvalidInput(f"this envelope is of version {data[2]}, here it is {VERSION}: update one")
+        if len(data) < start:
+            raise InvalidInput("a signed message was cut off")
+        _, _, round, plan, terms, name, clients = _HEAD.unpack_from(data)
         middle, end = start + name, start + name + clients
         if not 0 < name <= LONGEST_NAME or clients > MOST_CLIENTS // 8 or len(data) < end:
             raise InvalidInput("a signed message was cut off, or is damaged")
@@ -73,7 +79,8 @@ class Envelope:
             federation = bytes(data[start:middle]).decode("ascii")
         except UnicodeDecodeError:
             raise InvalidInput("a signed message is damaged") from None
-        return cls(federation, round, plan, bytes(data[middle:end]), bytes(data[end:]), bytes(data[_HEAD.size : start]))
+        signature, clients_asked, message = data[_HEAD.size : start], data[middle:end], data[end:]
+        return cls(federation, round, plan, terms, bytes(clients_asked), bytes(message), bytes(signature))
 
     def is_for(self, client: int) -> bool:
         """Whether this client is asked."""
@@ -147,12 +154,22 @@ class Author:
         """Whether this is the same author, with no fewer rotations."""
         return self.first == before.first and self.rotations[: len(before.rotations)] == before.rotations
 
+    def invites(self, terms: bytes, places: range, signature: bytes) -> bool:
+        """Whether this author signed an invitation to terms of this digest, for these numbers."""
+        known = 0 <= places.start < places.stop <= 2**32
+        return known and _verified(self.key, signature, _invitation(terms, places))
+
+
+def _invitation(terms: bytes, places: range) -> bytes:
+    return _INVITATION + _PLACES.pack(terms, places[0], places[-1])
+
 
 def _handed_over(key: bytes, rotation: bytes) -> bytes:
     """The key after a rotation; refused where the one before did not sign it."""
     if len(rotation) == _ROTATION.size:
         magic, version, new, signature = _ROTATION.unpack(rotation)
-        if (magic, version, rotation[3]) == (b"SK", VERSION, 0) and _verified(key, signature, _KEY + key + new):
+        known = (magic, version, rotation[3]) == (b"SK", ROTATION_VERSION, 0)
+        if known and _verified(key, signature, _KEY + key + new):
             return bytes(new)
     raise InvalidInput("the key that signed before did not sign the rotation to a new one")
 
@@ -214,14 +231,17 @@ class SigningKey:
     def rotated_to(self, private: Ed25519PrivateKey) -> SigningKey:
         """The same, to a key that is given."""
         old, new = self.author.key, _public(private)
-        rotation = _ROTATION.pack(b"SK", VERSION, new, self.private.sign(_KEY + old + new))
+        rotation = _ROTATION.pack(b"SK", ROTATION_VERSION, new, self.private.sign(_KEY + old + new))
         return SigningKey(private, replace(self.author, rotations=(*self.author.rotations, rotation)))
 
-    def envelope(self, step: str, plan: Plan, clients: Iterable[int], message: bytes) -> bytes:
-        """A signed message for these clients."""
-        return Envelope(plan.federation, plan.round, plan.digest, bits(clients), message).signed(
-            step, self.private
-        ).encode()  # fmt: skip
+    def envelope(self, step: str, plan: Plan, terms: bytes, clients: Iterable[int], message: bytes) -> bytes:
+        """A signed message for these clients, who agreed to terms of this digest."""
+        made = Envelope(plan.federation, plan.round, plan.digest, terms, bits(clients), message)
+        return made.signed(step, self.private).encode()
+
+    def invitation(self, terms: bytes, places: range) -> bytes:
+        """The signature of an invitation to terms of this digest, for these numbers."""
+        return self.private.sign(_invitation(terms, places))
 
 
 def _public(private: Ed25519PrivateKey) -> bytes:

@@ -46,7 +46,7 @@ def native(folder: Path, name: str, federation: str) -> Client:
     Client.create(folder, Settings.of({"data": data, "budget": budget})).close()
     key = bytes([KEY]) * KEY_BYTES
     client = Client.open(folder, randomness=lambda _: lambda clients: Keystream(key, [0] * len(clients), 0))
-    client.join(Invitation.of(recipe, federation, 0, datasets.load("digits"), people.KEY.author).encode())
+    client.join(Invitation.of(recipe, federation, 0, datasets.load("digits"), people.KEY).encode())
     return client
 
 

@@ -24,7 +24,7 @@ from sordino.fleets.signed import SignedFleet
 from sordino.learning import datasets
 from sordino.recipe import Recipe
 from sordino.wiring import wire
-from tests.client.people import KEY, NAME, read_once
+from tests.client.people import KEY, NAME, read_once, terms
 
 
 class MortalFleet(SocketFleet):
@@ -49,7 +49,8 @@ def live(given: dict[str, Any], life: int) -> None:
     fleet = MortalFleet({int(client): path for client, path in given["sockets"].items()}, patience=120.0)
     fleet.death = tuple(given["deaths"][life]) if life < len(given["deaths"]) else None
     channel = channels.build(recipe, method)
-    state, held = Coordinator(method, SignedFleet(fleet, KEY), channel, NAME).round(method.init())
+    signing = SignedFleet(fleet, KEY, terms(recipe).digest)
+    state, held = Coordinator(method, signing, channel, NAME).round(method.init())
     np.save(given["out"], state.parameters)
     print(json.dumps({"reported": held.attendance.reported, "why_lost": held.why_lost}), flush=True)
 

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sordino import channels
 from sordino.client.core import Client
-from sordino.client.invitation import Invitation
+from sordino.client.invitation import CommonTerms, Invitation
 from sordino.client.settings import Settings
 from sordino.coordinator import Coordinator, Rules
 from sordino.fleets.signed import SignedFleet
@@ -55,12 +55,16 @@ def client(folder: Path, given: Settings | None = None) -> Client:
 
 
 def invitation(given: Recipe | None = None, number: int = 0, name: str = NAME) -> Invitation:
-    return Invitation.of(given or recipe(), name, number, datasets.load("digits"), KEY.author)
+    return terms(given, name).invitation(number, KEY)
 
 
-def signed(plan: Plan, step: str = "report", key: SigningKey = KEY) -> bytes:
-    """A plan as its coordinator sends it to everybody."""
-    return key.envelope(step, plan, range(100), plan.encode())
+def terms(given: Recipe | None = None, name: str = NAME) -> CommonTerms:
+    return CommonTerms.of(given or recipe(), name, read_once("digits"), KEY.author)
+
+
+def signed(plan: Plan, step: str = "report", key: SigningKey = KEY, given: Recipe | None = None) -> bytes:
+    """A plan as its coordinator sends it to everybody who agreed to a recipe."""
+    return key.envelope(step, plan, terms(given, plan.federation).digest, range(100), plan.encode())
 
 
 def unsigned(message: bytes) -> bytes:
@@ -130,7 +134,8 @@ def members(folder: Path, federation: Federation, injected: bool = False, **tabl
 
 def coordinator(federation: Federation, fleet: Any, quorum: int = 1) -> Coordinator:
     channel = channels.build(federation.recipe, federation.method)
-    return Coordinator(federation.method, SignedFleet(fleet, KEY), channel, NAME, Rules(quorum))
+    signing = SignedFleet(fleet, KEY, terms(federation.recipe).digest)
+    return Coordinator(federation.method, signing, channel, NAME, Rules(quorum))
 
 
 #: every paper's method, and DP-SGD in silos, on a few digits

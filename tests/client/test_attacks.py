@@ -48,10 +48,12 @@ def member(tmp_path: Path, draws: Draws) -> Iterator[Client]:
         yield found
 
 
-def refused(client: Client, plan: Plan | bytes, reason: Reason, step: str = "report") -> None:
-    """The plan is declined for this reason, and nothing was spent or recorded."""
+def refused(
+    client: Client, plan: Plan | bytes, reason: Reason, step: str = "report", given: Recipe | None = None
+) -> None:
+    """The plan of a recipe is declined for this reason, and nothing was spent or recorded."""
     before = client.standing.spent, client.ledger.head()
-    message = plan if isinstance(plan, bytes) else signed(plan, step)
+    message = plan if isinstance(plan, bytes) else signed(plan, step, given=given)
     reply = client.reply(step, message)
     assert reply.reason == reason.value
     if isinstance(plan, Plan):
@@ -106,9 +108,9 @@ def test_a_round_again_with_other_ranges_is_refused(tmp_path):
     given = people.method_recipe("ldp-fl")
     with joined(tmp_path / "a", given) as member:
         plan = plans(given)(1)
-        member.answer("report", signed(plan))
+        member.answer("report", signed(plan, given=given))
         spent = member.standing.spent
-        refused(member, changed(plan, range=plan.arrays["range"] * np.float32(1.5)), Reason.OUT_OF_ORDER)
+        refused(member, changed(plan, range=plan.arrays["range"] * np.float32(1.5)), Reason.OUT_OF_ORDER, given=given)
         assert member.standing.spent == spent > 0
 
 
@@ -126,7 +128,7 @@ def test_rounds_outside_the_schedule_are_refused(member, round):
 
 def test_a_negative_round_is_unreadable(member):
     message = Plan(NAME, -1, {}, plans()(1).arrays).encode()
-    reply = member.reply("report", people.KEY.envelope("report", plans()(1), [0], message))
+    reply = member.reply("report", people.KEY.envelope("report", plans()(1), people.terms().digest, [0], message))
     assert (reply.answer, reply.reason) == (b"", Reason.UNREADABLE.value)
 
 
@@ -151,10 +153,11 @@ def test_a_larger_share_of_the_budget_than_the_schedule_has_is_refused(tmp_path)
     with joined(tmp_path / "a", given, settings(limit=1e12)) as member:
         plan = plans(given)(1)
         for share in ([1, 1], [2 * plan.settings["share"][0], plan.settings["share"][1]]):
-            refused(member, replace(plan, settings={**plan.settings, "share": share}), Reason.NOT_IN_RECIPE)
+            larger = replace(plan, settings={**plan.settings, "share": share})
+            refused(member, larger, Reason.NOT_IN_RECIPE, given=given)
         other = plans(given)(2).settings
-        refused(member, replace(plan, settings={**other, "columns": [0, 1]}), Reason.NOT_IN_RECIPE)
-        body(member.answer("report", signed(plan)))
+        refused(member, replace(plan, settings={**other, "columns": [0, 1]}), Reason.NOT_IN_RECIPE, given=given)
+        body(member.answer("report", signed(plan, given=given)))
 
 
 @pytest.mark.parametrize(
@@ -181,7 +184,7 @@ def test_a_range_without_room_is_refused(tmp_path, radius):
         plan = plans(given)(1)
         ranges = plan.arrays["range"].copy()
         ranges[1] = radius
-        refused(member, changed(plan, range=ranges), Reason.NOT_IN_RECIPE)
+        refused(member, changed(plan, range=ranges), Reason.NOT_IN_RECIPE, given=given)
 
 
 def test_a_plan_written_in_another_way_is_refused(member):
@@ -189,7 +192,7 @@ def test_a_plan_written_in_another_way_is_refused(member):
     (length,) = struct.unpack_from("<I", encoded, 4)
     header = json.dumps(json.loads(encoded[8 : 8 + length])).encode()  # with spaces: another digest, the same plan
     message = encoded[:4] + struct.pack("<I", len(header)) + header + encoded[8 + length :]
-    refused(member, people.KEY.envelope("report", plans()(1), [0], message), Reason.UNREADABLE)
+    refused(member, people.KEY.envelope("report", plans()(1), people.terms().digest, [0], message), Reason.UNREADABLE)
 
 
 def test_unknown_steps_are_refused(member):
@@ -202,7 +205,7 @@ def test_unknown_steps_are_refused(member):
 def test_a_report_asked_for_outside_its_secure_sum_is_refused(tmp_path):
     given = recipe({"split": {"kind": "iid", "clients": 4}, "method.channel": {"kind": "summed"}})
     with joined(tmp_path / "a", given) as member:
-        refused(member, plans(given)(1), Reason.NOT_IN_RECIPE)
+        refused(member, plans(given)(1), Reason.NOT_IN_RECIPE, given=given)
 
 
 def test_a_report_that_is_in_a_secure_sum_does_not_leave_by_itself_afterwards(tmp_path):
@@ -213,7 +216,7 @@ def test_a_report_that_is_in_a_secure_sum_does_not_leave_by_itself_afterwards(tm
     plan = federation.method.plan(federation.method.init(), NAME)
     assert held.attendance.reported == [0, 1, 2, 3]
     for step in ("report", "post", "prepare"):  # the ledger has the bytes: they are not handed out by another step
-        reply = clients[0].reply(step, signed(plan, step))
+        reply = clients[0].reply(step, signed(plan, step, given=given))
         assert reply.reason == Reason.NOT_IN_RECIPE.value
         assert reply.answer == b"", "nor is it called declined"
 
@@ -284,7 +287,7 @@ def test_nothing_leaves_unprotected_that_the_owner_did_not_allow(tmp_path):
     with joined(tmp_path / "b", given[1], settings(unproven=["sample count"])) as allowed:
         offer = allowed.offer(invitation(given[1]).encode())
         assert offer.unprotected == ("sample count",)
-        body(allowed.answer("report", signed(plans(given[1])(1))))
+        body(allowed.answer("report", signed(plans(given[1])(1), given=given[1])))
         assert allowed.standing.unprotected == 1
 
 
@@ -324,7 +327,7 @@ def test_five_rounds_of_floats_name_no_pixel_that_is_not_zero(tmp_path):
     with joined(tmp_path / "a", given, settings(unproven=["model update"])) as client:
         for round in range(1, 6):
             mechanism = PrivUnitG(0.05)
-            sent = body(client.answer("report", signed(plans(given)(round))))
+            sent = body(client.answer("report", signed(plans(given)(round), given=given)))
             said = mechanism.estimate(mechanism.decode([sent], 650))[0]
             near = (said / scale).astype(np.float32)
             tried = [near, np.nextafter(near, np.float32(np.inf)), np.nextafter(near, np.float32(-np.inf))]
@@ -362,7 +365,7 @@ def test_a_silo_is_not_told_to_divide_by_its_own_size(tmp_path):
 
 def test_a_number_that_the_recipe_does_not_have_is_refused(tmp_path):
     with people.client(tmp_path / "a") as client, pytest.raises(Refused, match="of 3 from 0 on"):
-        client.join(replace(invitation(), client=3).encode())
+        client.join(invitation(number=3).encode())
 
 
 # --- the budget
@@ -414,7 +417,7 @@ def test_private_training_that_breaks_sends_its_noise_alone_and_is_counted(tmp_p
     given = people.method_recipe("silo-dp")
     with joined(tmp_path / "a", given, settings(budget={"adjacency": "record-add-remove", "delta": 1e-5})) as member:
         monkeypatch.setattr(type(member._member(NAME)), "report", lambda *_: 1 / 0)
-        sent = np.frombuffer(body(member.answer("report", signed(plans(given)(1)))), "<f4")
+        sent = np.frombuffer(body(member.answer("report", signed(plans(given)(1), given=given))), "<f4")
         # two steps of noise with standard deviation 1, divided by 0.5 * 20; 15 % are above 5 sigma for 650 values
         assert sent.size == 650
         assert np.std(sent) == pytest.approx(np.sqrt(2) / 10, rel=0.15)
@@ -455,7 +458,7 @@ def test_training_that_breaks_says_nothing_where_no_mechanism_hides_it(tmp_path,
     given = unprotected()
     with joined(tmp_path / "a", given, settings(unproven=["model update"])) as member:
         monkeypatch.setattr(type(member._member(NAME)), "report", lambda *_: 1 / 0)
-        refused(member, plans(given)(1), Reason.UNAVAILABLE)
+        refused(member, plans(given)(1), Reason.UNAVAILABLE, given=given)
 
 
 # --- randomness

@@ -200,7 +200,7 @@ def test_a_list_of_keys_says_nothing_where_no_sums_are_made(tmp_path):
 def test_an_invitation_survives_the_wire_and_tells_no_places():
     own = {"source": "/srv/secret/scans.npz", "classes": ["a", "b"], "mean": [0.0], "std": [1.0]}
     given = recipe().with_({"data": own})
-    found = Invitation.of(given, "demo", 1, datasets.load("digits"), people.KEY.author)
+    found = Invitation.of(given, "demo", 1, datasets.load("digits"), people.KEY)
     assert Invitation.decode(found.encode()) == found
     assert "secret" not in found.recipe
     assert 'source = "./scans.npz"' in found.recipe
@@ -267,8 +267,8 @@ def test_fresh_randomness_serves_every_method(tmp_path):
         with joined(tmp_path / name, given, own) as client:
             of = plans(given)
             if client._member(NAME).prepares:
-                assert client.reply("prepare", signed(of(0), "prepare")).reason == ""
-            reply = client.reply("report", signed(of(1)))
+                assert client.reply("prepare", signed(of(0), "prepare", given=given)).reason == ""
+            reply = client.reply("report", signed(of(1), given=given))
             assert reply.reason == "", name
 
 
@@ -279,7 +279,7 @@ def test_what_a_client_keeps_is_there_after_a_restart(tmp_path):
     counts = []
     for round in (1, 2, 3):
         with Client.open(tmp_path / "a") as client:
-            counts.append(body(client.answer("report", signed(plans(given)(round))))[:4])
+            counts.append(body(client.answer("report", signed(plans(given)(round), given=given)))[:4])
             assert len(list((tmp_path / "a" / "federations" / NAME / "kept").iterdir())) == round
     assert counts[0] == counts[1] == counts[2]
 
@@ -288,13 +288,13 @@ def test_a_method_that_sends_nothing_spends_nothing_and_does_each_round_once(tmp
     given = people.method_recipe("local-only")
     with joined(tmp_path / "a", given) as client:
         of = plans(given)
-        first = client.answer("report", signed(of(1)))
+        first = client.answer("report", signed(of(1), given=given))
         assert body(first) == b""
         kept = sorted((tmp_path / "a" / "federations" / NAME / "kept").iterdir())
         content = kept[0].read_bytes()
-        assert client.answer("report", signed(of(1))) == first
+        assert client.answer("report", signed(of(1), given=given)) == first
         assert kept[0].read_bytes() == content
-        assert client.reply("report", signed(replace(of(1), round=0))).reason == Reason.NOT_IN_RECIPE.value
+        assert client.reply("report", signed(replace(of(1), round=0), given=given)).reason == Reason.NOT_IN_RECIPE.value
         assert client.standing.releases == 0
 
 
@@ -318,18 +318,18 @@ def test_records_are_randomised_once_and_reused_after_a_restart_and_by_a_second_
     given = people.method_recipe("ldpfl")
     client, made = randomised(tmp_path)
     with client:
-        client.answer("prepare", signed(plans(given)(0), "prepare"))
-        body(client.answer("report", signed(plans(given)(1))))
+        client.answer("prepare", signed(plans(given)(0), "prepare", given=given))
+        body(client.answer("report", signed(plans(given)(1), given=given)))
         spent, unprotected = client.standing.spent, client.standing.unprotected
         (path,) = (tmp_path / "a" / "prepared").glob("*.safetensors")
         content = path.read_bytes()
     assert made == [0, 1] and spent > 0 and unprotected == 1
     with Client.open(tmp_path / "a", randomness=lambda round: (made.append(round), fresh(round))[1]) as again:
-        again.answer("prepare", signed(plans(given)(0), "prepare"))
+        again.answer("prepare", signed(plans(given)(0), "prepare", given=given))
         again.join(invitation(given, name="second").encode())
         of = plans(given, "second")
-        again.answer("prepare", signed(of(0), "prepare"))
-        body(again.answer("report", signed(of(1))))
+        again.answer("prepare", signed(of(0), "prepare", given=given))
+        body(again.answer("report", signed(of(1), given=given)))
         assert made == [0, 1, 1]  # training order only: no record was randomised again
         assert path.read_bytes() == content
         assert (again.standing.spent, again.standing.unprotected) == (spent, unprotected)
@@ -348,10 +348,10 @@ def test_other_settings_randomise_anew_and_are_counted(tmp_path, changes):
     client, made = randomised(tmp_path)
     other = given.with_(changes)
     with client:
-        client.answer("prepare", signed(plans(given)(0), "prepare"))
+        client.answer("prepare", signed(plans(given)(0), "prepare", given=given))
         spent = client.standing.spent
         client.join(invitation(other, name="second").encode())
-        assert client.reply("prepare", signed(plans(other, "second")(0), "prepare")).reason == ""
+        assert client.reply("prepare", signed(plans(other, "second")(0), "prepare", given=other)).reason == ""
         assert client.standing.spent > spent
         assert made == [0, 0]
 
@@ -359,7 +359,8 @@ def test_other_settings_randomise_anew_and_are_counted(tmp_path, changes):
 def test_a_round_before_the_preparation_is_refused(tmp_path):
     client, _ = randomised(tmp_path)
     with client:
-        reply = client.reply("report", signed(plans(people.method_recipe("ldpfl"))(1)))
+        given = people.method_recipe("ldpfl")
+        reply = client.reply("report", signed(plans(given)(1), given=given))
         assert reply.reason == Reason.OUT_OF_ORDER.value
 
 
@@ -583,4 +584,4 @@ def test_a_schedule_that_nobody_could_read_is_refused(tmp_path):
 @pytest.mark.parametrize("constants", [{"std": (0.0,)}, {"mean": (0.0, 0.0)}, {"mean": (0.0,) * 3, "std": (1.0,) * 3}])
 def test_constants_that_do_not_fit_the_records_are_refused(tmp_path, constants):
     with people.client(tmp_path / "a") as client, pytest.raises(Refused, match="constants do not fit"):
-        client.offer(replace(invitation(), **constants).encode())
+        client.offer(replace(people.terms(), **constants).invitation(0, people.KEY).encode())

@@ -22,7 +22,7 @@ from sordino.client.refusal import Reason, Refused
 from sordino.errors import InvalidInput
 from sordino.messages import Plan
 from sordino.signing import Envelope
-from tests.client.people import KEY, NAME, invitation, joined, plans, signed
+from tests.client.people import KEY, NAME, invitation, joined, plans, signed, terms
 
 ROUNDS = 150
 STEPS = ["report", "prepare", "post", "keys", "masked", "x"]
@@ -92,7 +92,7 @@ def nested(depth: int) -> bytes:
 )
 def test_any_plan_that_its_coordinator_signed_is_answered_in_words(member, message, step):
     assume(not well_formed(message))
-    reply = member.reply(step, KEY.envelope(step, Plan.decode(PLAN), [0], message))
+    reply = member.reply(step, KEY.envelope(step, Plan.decode(PLAN), terms().digest, [0], message))
     assert reply.reason in {reason.value for reason in Reason}
     assert member.standing.spent == 0
 

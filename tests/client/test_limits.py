@@ -106,7 +106,7 @@ def test_a_limit_that_was_lowered_since_declines_what_was_agreed_to(tmp_path: Pa
     with Client.open(tmp_path / "a") as client:
         assert client.settings.limits == own.limits
         name = NAME if given is None else "other"
-        reply = client.reply("report", signed(plans(given, name)(1)))
+        reply = client.reply("report", signed(plans(given, name)(1), given=given))
         assert reply.reason.endswith(f"limits.{limit}")
         assert Answer.decode(reply.answer).kind is Kind.DECLINED
         assert client.standing.spent == 0
@@ -165,7 +165,7 @@ def test_where_nothing_hides_no_change_an_overrun_declines(tmp_path: Path, monke
     own = limited({"seconds": 0.5}, unproven=["model update"])
     with people.joined(tmp_path / "a", bare, own) as client:
         monkeypatch.setattr(Membership, "report", forever)
-        reply = client.reply("report", signed(plans(bare)(1)))
+        reply = client.reply("report", signed(plans(bare)(1), given=bare))
         assert reply.reason == Reason.LIMIT_SECONDS.value
         assert Answer.decode(reply.answer).kind is Kind.DECLINED
         assert client.standing.releases == 0

@@ -44,17 +44,17 @@ def test_forged_plans_are_refused_cost_nothing_and_the_true_round_is_answered(tm
             spent, head = member.standing.spent, member.ledger.head()
             genuine, elsewhere = plans(given)(round), plans(given, "another")(round)
 
-            tries = forged(genuine, elsewhere)
+            tries = forged(genuine, elsewhere, given)
             del tries["of another federation"]  # the owner is in that one as well: there, it is genuine
             for name, message in tries.items():
                 reply = member.reply("report", message)
                 assert (reply.answer, reply.reason) == (b"", NOT_SIGNED), name
             assert (member.standing.spent, member.ledger.head()) == (spent, head)
-            assert len(body(member.answer("report", signed(genuine)))) == 82
+            assert len(body(member.answer("report", signed(genuine, given=given)))) == 82
         assert member.standing.spent == pytest.approx(6 * COST)
         assert member.federations() == {"another": 0, NAME: 6}
     log = (tmp_path / "a/log.txt").read_text()
-    assert log.count("refused the step 'report'") == 6 * 12
+    assert log.count("refused the step 'report'") == 6 * 13
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_whoever_reaches_the_socket_cannot_speak_for_the_coordinator(socket):
 
 @given(st.sets(st.integers(0, 200)), st.integers(0, 300))
 def test_an_envelope_is_for_the_clients_that_it_names(clients, client):
-    envelope = Envelope(NAME, 1, bytes(16), bits(clients), b"")
+    envelope = Envelope(NAME, 1, bytes(16), bytes(32), bits(clients), b"")
     assert envelope.is_for(client) == (client in clients)
     assert Envelope.decode(envelope.encode()) == envelope
 
@@ -172,10 +172,10 @@ def test_a_step_that_its_coordinator_signed_for_another_plan_is_refused(tmp_path
 # --- keys -------------------------------------------------------------------------------------------------------------
 
 
-def with_author(author: Author, name: str = NAME) -> bytes:
-    own = invitation(name=name)
-    rotations = tuple(rotation.hex() for rotation in author.rotations)
-    return replace(own, coordinator=author.first.hex(), rotations=rotations).encode()
+def by(key: SigningKey, name: str = NAME) -> bytes:
+    """The invitation that the holder of a key can make."""
+    terms = replace(people.terms(name=name), coordinator=key.author.first.hex())
+    return terms.invitation(0, key).encode()
 
 
 def test_a_rotation_by_the_old_key_is_followed_and_outlives_a_restart(tmp_path):
@@ -183,13 +183,13 @@ def test_a_rotation_by_the_old_key_is_followed_and_outlives_a_restart(tmp_path):
     newest = new.rotated()
     with joined(tmp_path / "a") as member:
         assert member.reply("report", signed(plans()(1), key=new)).reason == NOT_SIGNED
-        member.join(with_author(new.author))
+        member.join(by(new))
         assert member.reply("report", signed(plans()(1))).reason == NOT_SIGNED, "the old key signs no more"
         body(member.answer("report", signed(plans()(1), key=new)))
     with Client.open(tmp_path / "a") as member:
-        member.join(with_author(KEY.author))  # an invitation from before the rotation takes nothing back
+        member.join(by(KEY))  # an invitation from before the rotation takes nothing back
         assert member.reply("report", signed(plans()(2))).reason == NOT_SIGNED
-        member.join(with_author(newest.author))
+        member.join(by(newest))
         body(member.answer("report", signed(plans()(2), key=newest)))
     assert len(json.loads((tmp_path / "a/federations" / NAME / "rotations.json").read_text())) == 2
 
@@ -197,7 +197,7 @@ def test_a_rotation_by_the_old_key_is_followed_and_outlives_a_restart(tmp_path):
 def test_a_client_may_join_after_a_rotation(tmp_path):
     new = KEY.rotated()
     with people.client(tmp_path / "a") as member:
-        member.join(with_author(new.author))
+        member.join(by(new))
         assert member.reply("report", signed(plans()(1))).reason == NOT_SIGNED
         body(member.answer("report", signed(plans()(1), key=new)))
 
@@ -217,9 +217,9 @@ def test_an_old_key_that_fell_into_other_hands_hands_over_to_nobody(tmp_path):
     """A second rotation by a key that has handed over before, as whoever stole it would make one."""
     with joined(tmp_path / "a") as member:
         new, stolen = KEY.rotated(), KEY.rotated()
-        member.join(with_author(new.author))
+        member.join(by(new))
         with pytest.raises(Refused) as refusal:
-            member.join(with_author(stolen.author))
+            member.join(by(stolen))
         assert refusal.value.reason is Reason.NOT_SIGNED
         assert member.reply("report", signed(plans()(1), key=stolen)).reason == NOT_SIGNED
         body(member.answer("report", signed(plans()(1), key=new)))
@@ -228,11 +228,11 @@ def test_an_old_key_that_fell_into_other_hands_hands_over_to_nobody(tmp_path):
 def test_an_invitation_with_another_key_is_refused_where_the_owner_agreed_or_wrote_one_down(tmp_path):
     with joined(tmp_path / "a") as member:
         with pytest.raises(Refused) as refusal:
-            member.join(with_author(STRANGER.author))
+            member.join(by(STRANGER))
         assert refusal.value.reason is Reason.OTHER_TERMS
     with people.client(tmp_path / "b", settings(federations=[NAME])) as careful:
         with pytest.raises(Refused) as refusal:
-            careful.join(with_author(STRANGER.author))
+            careful.join(by(STRANGER))
         assert refusal.value.reason is Reason.NOT_SIGNED
         careful.join(invitation().encode())
 
@@ -242,13 +242,148 @@ def test_only_a_federation_with_its_key_is_joined_without_the_owner(socket):
     client, path = socket
     consents = client.settings.consents.model_copy(update={"federations": ("*", "trial")})
     client.settings = client.settings.model_copy(update={"consents": consents})
-    message = with_author(STRANGER.author, "trial")
+    message = by(STRANGER, "trial")
     assert asked(path, Request(What.JOIN, "", message)).reason == Reason.NOT_AGREED.value
     known = {"trial": KEY.author.first.hex()}
     client.settings = client.settings.model_copy(update={"coordinators": known})
     assert asked(path, Request(What.JOIN, "", message)).reason == NOT_SIGNED
-    assert asked(path, Request(What.JOIN, "", with_author(KEY.author, "trial"))).fine
+    assert asked(path, Request(What.JOIN, "", by(KEY, "trial"))).fine
     assert sorted(client.federations()) == [NAME, "trial"]
+
+
+# --- the terms --------------------------------------------------------------------------------------------------------
+
+GREEDY = {"clients.epsilon": 22.0, "rounds.count": 1000}  #: what somebody who only carries messages would like
+
+
+@pytest.fixture
+def service() -> Iterator[Any]:
+    """Serves a client with these settings at a socket that everybody can reach."""
+    place, ends = Path(tempfile.mkdtemp(prefix="sdo-")), []
+
+    def serve(own: Any) -> tuple[Client, Path]:
+        client = people.client(place / "a", own)
+        found = Service(client, place / "s")
+        thread = threading.Thread(target=found.serve)
+        thread.start()
+        ends.extend([found.stop, thread.join, client.close])
+        return client, place / "s"
+
+    yield serve
+    for end in ends:
+        end()
+    shutil.rmtree(place)
+
+
+def forgeries() -> dict[str, Invitation]:
+    """Invitations with the coordinator's real key that it did not sign."""
+    genuine = invitation()
+    return {
+        "another recipe": replace(genuine, recipe=recipe(GREEDY).to_toml()),
+        "another recipe, signed by a stranger": replace(
+            people.terms(recipe(GREEDY)).invitation(0, STRANGER), coordinator=genuine.coordinator
+        ),
+        "another member's number": replace(genuine, client=1),
+        "another member's number, in the places as well": replace(genuine, client=1, places=(1, 1)),
+        "more places": replace(genuine, places=(0, 2)),
+        "another name": replace(invitation(name="another"), federation=NAME),
+        "other constants": replace(genuine, mean=(1.0,)),
+        "other classes": replace(genuine, classes=tuple(reversed(genuine.classes))),
+        "no signature": replace(genuine, signature=""),
+        "no places": replace(genuine, places=()),
+        "places that are none": replace(genuine, places=(0, 2**40)),
+        "a signature that is none": replace(genuine, signature="nonsense"),
+        "the signature of a plan": replace(genuine, signature=Envelope.decode(signed(plans()(1))).signature.hex()),
+    }
+
+
+def test_a_forged_invitation_is_not_joined_though_the_owner_named_federation_and_key(service):
+    """What the attack did: the coordinator's key, which is public, with a recipe of somebody else's."""
+    client, path = service(settings(federations=[NAME], limit=1e5))
+    for name, forged_one in forgeries().items():
+        assert asked(path, Request(What.JOIN, "", forged_one.encode())).reason == NOT_SIGNED, name
+    assert client.federations() == {} and not (client.folder / "invitations").exists()
+    assert asked(path, Request(What.JOIN, "", invitation().encode())).fine
+    assert asked(path, Request(What.STEP, "report", signed(plans()(1)))).fine
+    assert client.standing.spent == pytest.approx(COST)
+    assert "refused an invitation" in (client.folder / "log.txt").read_text()
+
+
+def test_a_forged_invitation_does_not_wait_for_the_owner(service):
+    client, path = service(settings())
+    for name, forged_one in forgeries().items():
+        assert asked(path, Request(What.JOIN, "", forged_one.encode())).reason == NOT_SIGNED, name
+    known = {NAME: KEY.author.first.hex()}
+    client.settings = client.settings.model_copy(update={"coordinators": known})
+    assert asked(path, Request(What.JOIN, "", by(STRANGER))).reason == NOT_SIGNED
+    assert not (client.folder / "invitations").exists()
+
+
+def test_a_waiting_invitation_is_replaced_by_nothing_but_itself_with_newer_keys(service):
+    """Whoever signs with a key of its own is kept beside, and the owner reads of both."""
+    client, path = service(settings())
+    place = client.folder / "invitations"
+    new = KEY.rotated()
+    first, others, rotated, stranger = invitation().encode(), invitation(recipe(GREEDY)).encode(), by(new), by(STRANGER)
+    for message in (first, stranger, others, first, rotated, first, stranger, invitation(number=1).encode()):
+        assert asked(path, Request(What.JOIN, "", message)).reason == Reason.NOT_AGREED.value
+    found = {each.name: each.read_bytes() for each in place.iterdir()}
+    assert found == {
+        f"{NAME}.invitation": rotated, f"{NAME}.2.invitation": stranger, f"{NAME}.3.invitation": others,
+        f"{NAME}.4.invitation": invitation(number=1).encode(),
+    }  # fmt: skip
+    log = (client.folder / "log.txt").read_text()
+    assert f"{NAME}.2.invitation" in log and "differs from" in log
+    client.join(found[f"{NAME}.invitation"])
+    body(client.answer("report", signed(plans()(1), key=new)))
+
+
+def test_a_plan_of_a_rehearsal_under_the_same_name_and_key_is_not_answered(service):
+    """A plan that the coordinator did sign, for a recipe that this client never agreed to."""
+    client, path = service(settings(federations=[NAME]))
+    assert asked(path, Request(What.JOIN, "", invitation().encode())).fine
+    rehearsal = recipe({"clients.epsilon": 0.5, "seed": 7})
+    for round in (1, 3):
+        replayed = signed(plans(rehearsal)(round), given=rehearsal)
+        response = asked(path, Request(What.STEP, "report", replayed))
+        assert response == Response(False, b"", Reason.OTHER_TERMS.value, b"")
+    assert client.standing.spent == 0
+    for round in (1, 2, 3):
+        assert asked(path, Request(What.STEP, "report", signed(plans()(round)))).fine
+    assert client.standing.spent == pytest.approx(3 * COST)
+
+
+def test_a_plan_on_other_terms_is_not_answered_though_nothing_in_it_differs(tmp_path):
+    """Plans do not say how much noise is added: of two epsilons they can be the same bytes."""
+    with joined(tmp_path / "a") as member:
+        plan = plans()(1)
+        reply = member.reply("report", signed(plan, given=recipe({"clients.epsilon": 0.5})))
+        assert (reply.answer, reply.reason) == (b"", Reason.OTHER_TERMS.value)
+        assert member.standing.spent == 0
+        body(member.answer("report", signed(plan)))
+
+
+def test_an_invitation_that_a_gateway_hands_on_is_signed_for_all_its_places(tmp_path):
+    whole = people.terms().invitation(0, KEY, range(2))
+    with people.client(tmp_path / "a") as member:
+        member.join(replace(whole, client=1).encode())
+        with pytest.raises(Refused) as refusal:
+            member.join(replace(whole, client=2).encode())
+        assert refusal.value.reason is Reason.NOT_SIGNED
+
+
+def test_the_digest_of_the_terms_changes_with_each_of_them_and_with_nothing_else():
+    terms = people.terms()
+    changes: dict[str, Any] = {
+        "federation": "another", "recipe": terms.recipe + "#", "shape": (64,), "classes": terms.classes[::-1],
+        "mean": (0.25,), "std": (0.25,), "coordinator": STRANGER.author.first.hex(),
+    }  # fmt: skip
+    assert set(changes) == set(vars(terms))
+    digests = {replace(terms, **{name: value}).digest for name, value in changes.items()}
+    assert len(digests | {terms.digest}) == 8
+    for key, number in ((KEY, 2), (KEY.rotated(), 0)):
+        own = replace(terms.invitation(number, key), receipt="ab12")
+        assert own.common == terms and own.common.digest == terms.digest
 
 
 # --- from before plans were signed ------------------------------------------------------------------------------------
@@ -257,13 +392,33 @@ def test_only_a_federation_with_its_key_is_joined_without_the_owner(socket):
 def old(message: bytes) -> bytes:
     """An invitation as version 1 had it."""
     fields = json.loads(message[4:])
-    del fields["coordinator"], fields["rotations"]
+    for name in ("coordinator", "rotations", "places", "signature"):
+        del fields[name]
     return b"SI\x01\x00" + json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 
 def test_an_old_invitation_says_what_to_do(tmp_path):
     with people.client(tmp_path / "a") as member, pytest.raises(Refused, match="ask the coordinator for a new one"):
         member.offer(old(invitation().encode()))
+
+
+def test_an_invitation_of_the_version_that_nobody_signed_says_what_to_do(tmp_path):
+    fields = json.loads(invitation().encode()[4:])
+    del fields["places"], fields["signature"]
+    unsigned = b"SI\x02\x00" + json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+    with people.client(tmp_path / "a") as member, pytest.raises(Refused, match="ask the coordinator for a new one"):
+        member.offer(unsigned)
+
+
+def test_who_agreed_before_invitations_were_signed_stays_in_the_federation(tmp_path):
+    joined(tmp_path / "a").close()
+    path = tmp_path / "a/federations" / NAME / "invitation.json"
+    fields = json.loads(path.read_bytes())
+    del fields["places"], fields["signature"]
+    path.write_text(json.dumps(fields, sort_keys=True, separators=(",", ":")))
+    with Client.open(tmp_path / "a") as member:
+        assert member.join(invitation().encode()).agreed
+        body(member.answer("report", signed(plans()(1))))
 
 
 def test_who_agreed_before_plans_were_signed_hears_to_join_again_and_does(tmp_path):
@@ -325,4 +480,4 @@ def test_a_signature_for_a_step_is_none_for_a_rotation():
     with pytest.raises(InvalidInput):
         Author(KEY.author.first, (new.author.rotations[0][:36] + envelope.signature,))
     assert not replace(envelope, signature=new.author.rotations[0][36:]).is_signed("report", KEY.author.key)
-    assert Invitation.decode(with_author(new.author)).author.key == new.author.key
+    assert Invitation.decode(by(new)).author.key == new.author.key

@@ -1,12 +1,20 @@
 """The bytes of every message of a client, written down: another version of Sordino must read them."""
 
-from sordino.client.frames import Request, Response, What
-from sordino.client.invitation import Invitation
-from sordino.client.receipt import Seal
+from dataclasses import replace
 
+from sordino.client.frames import Request, Response, What
+from sordino.client.invitation import CommonTerms, Invitation
+from sordino.client.receipt import Seal
+from tests.client.people import KEY
+
+SIGNED = (  #: by the key 000102..: Ed25519 gives the same every time
+    "619f5bd8d58807e98e713539d12ec40b1be0e7ea3bbcceb92de467517261300e"
+    "eaccbcadc91c2aabd998d88b333b7970df3f552d96ae0d3f50b86fbb0374ab04"
+)
 INVITATION = (
-    b'SI\x02\x00{"classes":["no","yes"],"client":2,"coordinator":"' + b"00" * 32 + b'","federation":"demo",'
-    b'"mean":[0.5],"receipt":"ab12","recipe":"name = \\"x\\"\\n","rotations":[],"shape":[1,8,8],"std":[2.0]}'
+    b'SI\x03\x00{"classes":["no","yes"],"client":2,"coordinator":"' + KEY.author.first.hex().encode() + b'",'
+    b'"federation":"demo","mean":[0.5],"places":[2,2],"receipt":"ab12","recipe":"name = \\"x\\"\\n","rotations":[],'
+    b'"shape":[1,8,8],"signature":"' + SIGNED.encode() + b'","std":[2.0]}'
 )
 RECEIPT = (
     "53480100"
@@ -16,7 +24,8 @@ RECEIPT = (
 
 
 def test_an_invitation():
-    found = Invitation("demo", 2, 'name = "x"\n', (1, 8, 8), ("no", "yes"), (0.5,), (2.0,), "00" * 32, (), "ab12")
+    terms = CommonTerms("demo", 'name = "x"\n', (1, 8, 8), ("no", "yes"), (0.5,), (2.0,), KEY.author.first.hex())
+    found = replace(terms.invitation(2, KEY), receipt="ab12")
     assert found.encode() == INVITATION
     assert Invitation.decode(INVITATION) == found
 

@@ -95,7 +95,7 @@ class Parties:
 
     def joined(self, **more: Any) -> FlowerFleet:
         fleet = self.fleet(**more)
-        assert fleet.invite(invitations(self.federation, NAME, people.KEY.author)) == {}
+        assert fleet.invite(invitations(self.federation, NAME, people.KEY)) == {}
         return fleet
 
     def run(self, **more: Any) -> Any:
@@ -196,7 +196,8 @@ def test_the_number_of_ones_of_every_parameter_is_the_simulations(parties):
     loss, bench = models.loss_for("logistic"), Bench(people.Execution())
     work = Work(federation.method, federation.model, loss, population, federation.exams, found.recipe.seed, bench)
     counts = []
-    for fleet in (SignedFleet(found.joined(), people.KEY), SimulatedFleet(work, None, workers=1, report_bytes=4 * 650)):
+    signing = SignedFleet(found.joined(), people.KEY, people.terms(found.recipe).digest)
+    for fleet in (signing, SimulatedFleet(work, None, workers=1, report_bytes=4 * 650)):
         bodies = [people.body(answer) for _, answer in fleet.exchange("report", dict.fromkeys(range(3), plan), None)]
         bits = [np.unpackbits(np.frombuffer(body, np.uint8), bitorder="little")[:650] for body in bodies]
         counts.append(np.sum(bits, axis=0, dtype=np.int64))
@@ -239,7 +240,7 @@ def test_owners_who_agree_later_are_waited_for(parties):
 
     owners = threading.Thread(target=agree)
     owners.start()
-    assert fleet.invite(invitations(found.federation, NAME, people.KEY.author)) == {}
+    assert fleet.invite(invitations(found.federation, NAME, people.KEY)) == {}
     owners.join()
 
 
@@ -249,7 +250,7 @@ def test_who_has_not_joined_in_time_is_named_with_the_reason(parties):
     found.serve(1)
     fleet = found.fleet(wait=0.1)
     expected = {0: Reason.NOT_AGREED.value, 1: Reason.NOT_AGREED.value, 2: "no node answers for it"}
-    until(lambda: fleet.invite(invitations(found.federation, NAME, people.KEY.author)) == expected)
+    until(lambda: fleet.invite(invitations(found.federation, NAME, people.KEY)) == expected)
     with pytest.raises(TooFewClients, match="sordino client join"):
         found.run(wait=0.1)
 
@@ -259,7 +260,7 @@ def test_who_never_joined_released_nothing_and_who_was_asked_and_is_silent_may_h
     found.serve(0)
     found.serve(1)
     fleet = found.fleet(wait=0.1, patience=0.1)
-    until(lambda: list(fleet.invite(invitations(found.federation, NAME, people.KEY.author))) == [2])
+    until(lambda: list(fleet.invite(invitations(found.federation, NAME, people.KEY))) == [2])
     found.grid.silent.add(11)
     outcome = serve(found.recipe, fleet, found.place / "run", federation=NAME)
     assert [record.reported for record in outcome.rounds] == [1]
@@ -271,7 +272,7 @@ def test_who_comes_after_the_start_takes_part_from_then_on(parties):
     found.serve(0)
     found.serve(1)
     fleet = found.fleet(wait=0.1, patience=0.2)
-    until(lambda: list(fleet.invite(invitations(found.federation, NAME, people.KEY.author))) == [2])
+    until(lambda: list(fleet.invite(invitations(found.federation, NAME, people.KEY))) == [2])
     coordinator, state = people.coordinator(found.federation, fleet), found.federation.method.init()
     state, first = coordinator.round(state)
     assert (sorted(first.attendance.reported), list(fleet.reasons)) == ([0, 1], [2])
@@ -340,7 +341,7 @@ def test_a_node_takes_one_place_however_many_clients_it_pretends_to_have(tmp_pat
     grid = LocalGrid({10: {}}, pretending)
     grid.names = {10: registered}
     roster = Roster(3, tmp_path / "members.json", ["c0", "c1", "c2"])
-    absent = FlowerFleet(grid, roster, wait=5.0).invite(invitations(wire(people.recipe()), NAME, people.KEY.author))
+    absent = FlowerFleet(grid, roster, wait=5.0).invite(invitations(wire(people.recipe()), NAME, people.KEY))
     assert next(hellos) > 3 and set(absent) == {0, 1, 2}
     assert list(json.loads((tmp_path / "members.json").read_text())) == [place]
 
@@ -612,10 +613,12 @@ def test_forged_plans_of_another_members_app_are_refused_and_the_real_run_counts
     found.serve_all()
     client = found.served[0].client
     client.join(people.invitation(given).encode())  # the attacker comes after the owner has agreed
-    hostile = replace(people.invitation(given), coordinator=STRANGER.author.first.hex()).encode()
-    assert relayed(found.grid, 10, Request(What.JOIN, "", hostile)).reason == Reason.OTHER_TERMS.value
+    own = replace(people.terms(given), coordinator=STRANGER.author.first.hex()).invitation(0, STRANGER)
+    greedy = replace(people.invitation(given), recipe=people.recipe({"clients.epsilon": 22.0}).to_toml())
+    for hostile in (own, greedy):
+        assert relayed(found.grid, 10, Request(What.JOIN, "", hostile.encode())).reason == Reason.NOT_SIGNED.value
     for round in range(1, 7):
-        for name, message in forged(plans(round), people.plans(given, "another")(round)).items():
+        for name, message in forged(plans(round), people.plans(given, "another")(round), given).items():
             response = relayed(found.grid, 10, Request(What.STEP, "report", message))
             expected = Reason.NOT_AGREED if name == "of another federation" else Reason.NOT_SIGNED
             assert response == Response(False, b"", expected.value, b""), name

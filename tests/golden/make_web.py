@@ -146,11 +146,12 @@ def signing() -> dict[str, Any]:
     old, new = (Ed25519PrivateKey.from_private_bytes(seed) for seed in (KEY, bytes(32)))
     key = SigningKey(old, author())
     rotation = key.rotated_to(new)
+    terms = bytes(range(32))
     return {
-        "key": key.author.first.hex(), "step": "report", "clients": [0, 2, 9],
-        "envelope_hex": key.envelope("report", plan, [0, 2, 9], plan.encode()).hex(),
+        "key": key.author.first.hex(), "step": "report", "clients": [0, 2, 9], "terms": terms.hex(),
+        "envelope_hex": key.envelope("report", plan, terms, [0, 2, 9], plan.encode()).hex(),
         "rotation": rotation.author.rotations[0].hex(), "next": rotation.author.key.hex(),
-        "next_envelope_hex": rotation.envelope("report", plan, [0, 2, 9], plan.encode()).hex(),
+        "next_envelope_hex": rotation.envelope("report", plan, terms, [0, 2, 9], plan.encode()).hex(),
     }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sordino.channels import secagg, shamir, summed
 from sordino.client.frames import Request, Response, What
-from sordino.client.invitation import Invitation
+from sordino.client.invitation import CommonTerms, Invitation
 from sordino.client.receipt import Seal
 from sordino.mechanisms import Box, NoPrivacy, TwoPoint
 from sordino.messages import Answer, Kind, Plan
@@ -73,9 +74,17 @@ def _fixed(clients: Any) -> Keystream:
 # --- the client's socket ----------------------------------------------------------------------------------------------
 
 
+def common_terms() -> CommonTerms:
+    return CommonTerms(FEDERATION, 'name = "x"\n', (1, 8, 8), ("no", "yes"), (0.5,), (2.0,), author().first.hex())
+
+
 def invitation() -> Invitation:
-    return Invitation(FEDERATION, 2, 'name = "x"\n', (1, 8, 8), ("no", "yes"), (0.5,), (2.0,), author().first.hex(),
-                      (rotated().author.rotations[0].hex(),), receipt().hex())  # fmt: skip
+    return replace(common_terms().invitation(2, rotated()), receipt=receipt().hex())
+
+
+def agreed() -> bytes:
+    """The digest that every envelope names."""
+    return common_terms().digest
 
 
 def author() -> Author:
@@ -85,6 +94,10 @@ def author() -> Author:
 
 def signing() -> SigningKey:
     return SigningKey(Ed25519PrivateKey.from_private_bytes(KEY), author())
+
+
+def signed_plan() -> bytes:
+    return signing().envelope("report", plan(), agreed(), (0, 2, 9), plan().encode())
 
 
 def rotated() -> SigningKey:
@@ -196,16 +209,16 @@ MADE: dict[str, tuple[str, Callable[[], bytes]]] = {
     "request-join": ("join: `invitation`", lambda: Request(What.JOIN, "", invitation().encode()).encode()),
     "signed-plan": (
         "`plan` for the step report, signed with the key 000102.. for the clients 0, 2 and 9",
-        lambda: signing().envelope("report", plan(), (0, 2, 9), plan().encode()),
+        signed_plan,
     ),
     "signed-sum": (
         "`sum-masked-to-2` as a step of `plan`, signed for client 2 with the key 000000.., after `rotation`",
-        lambda: rotated().envelope("masked", plan(), (2,), secure_sum()["sum-masked-to-2"]),
+        lambda: rotated().envelope("masked", plan(), agreed(), (2,), secure_sum()["sum-masked-to-2"]),
     ),
     "rotation": ("the key 000102.. hands over to the key 000000..", lambda: rotated().author.rotations[0]),
     "request-step": (
         "the step report: `signed-plan`",
-        lambda: Request(What.STEP, "report", signing().envelope("report", plan(), (0, 2, 9), plan().encode())).encode(),
+        lambda: Request(What.STEP, "report", signed_plan()).encode(),
     ),
     "request-receipt": (
         "what the server received: `receipt`",
@@ -217,7 +230,8 @@ MADE: dict[str, tuple[str, Callable[[], bytes]]] = {
         .encode(),
     ),
     "response-refused": ("a refusal in words", lambda: Response(False, b"", "not agreed", b"").encode()),
-    "invitation": ("an invitation with a receipt", lambda: invitation().encode()),
+    "invitation": ("an invitation with a receipt, signed with the key 000000.., after `rotation`",
+                   lambda: invitation().encode()),
     "receipt": ("the receipt of a ledger whose head is 1111.., under the key 000102..", receipt),
     "sum-session": ("the session of the sum below", lambda: session().encode()),
     "sum-invitation": ("what the first step of the summed channel sends: a request for keys and `plan`",
@@ -249,6 +263,7 @@ def index(files: dict[str, bytes]) -> dict[str, Any]:
     return {
         "key_hex": KEY.hex(),
         "plan_digest_hex": plan().digest.hex(),
+        "terms_digest_hex": agreed().hex(),
         "sum": {str(client): list(vector) for client, vector in ADDED.items()},
         "envelopes": [list(bits) for bits in BITS],
         "files": {

@@ -133,7 +133,7 @@ def test_a_federation_over_a_shuffler_learns_what_the_direct_channel_learns_thou
         assert fleet.invite(invitations) == {}
         killer = threading.Timer(0.5, shuffler.kill_and_start)
         killer.start()
-        signing = SignedFleet(fleet, people.KEY)
+        signing = SignedFleet(fleet, people.KEY, people.terms(given).digest)
         coordinator = Coordinator(
             federation.method, signing, channel_of(given, federation.method, shuffler.access), NAME, Rules(5)
         )
@@ -330,6 +330,10 @@ class Announcing:
         self.proposals.append(seconds)
 
 
+def asked_to_post(plan, given):
+    return signed(plan, "post", given=given)
+
+
 def joined(folder: Path, remote: Announcing, latency: float | None = None):
     given = recipe(service(URL, KEY.public_bytes_raw().hex()))
     client = people.client(folder)
@@ -358,33 +362,39 @@ def terms_for(plan: Plan, **changes: Any) -> dict[str, Any]:
 
 def test_a_client_posts_once_and_answers_with_nothing_of_its_report(tmp_path):
     remote = Announcing()
-    client, plan, _ = joined(tmp_path / "a", remote, latency=3.0)
+    client, plan, given = joined(tmp_path / "a", remote, latency=3.0)
     with client:
         remote.changes = {"terms": terms_for(plan)}
         assert remote.proposals == [3.0], "proposed when it joined"
-        assert people.body(client.answer("post", signed(plan, "post"))) == b""
+        assert people.body(client.answer("post", asked_to_post(plan, given))) == b""
         assert len(remote.came) == 1 and len(Body.decode(remote.came[0]).positions) == 650
         spent = client.standing.spent
-        assert people.body(client.answer("post", signed(plan, "post"))) == b""
+        assert people.body(client.answer("post", asked_to_post(plan, given))) == b""
         assert len(remote.came) == 1 and client.standing.spent == spent
-        assert client.reply("report", signed(plan)).reason == Reason.NOT_IN_RECIPE.value, "not in the clear as well"
+        assert client.reply("report", signed(plan, given=given)).reason == Reason.NOT_IN_RECIPE.value, (
+            "not in the clear as well"
+        )
 
 
 def test_a_report_that_may_have_left_in_part_is_not_called_declined(tmp_path, monkeypatch):
     remote = Announcing()
-    client, plan, _ = joined(tmp_path / "a", remote)
+    client, plan, given = joined(tmp_path / "a", remote)
     with client:
         remote.changes = {"terms": terms_for(plan)}
         with monkeypatch.context() as broken:
             broken.setattr(remote, "send", lambda round, body: (_ for _ in ()).throw(OSError("the line is cut")))
-            reply = client.reply("post", signed(plan, "post"))
+            reply = client.reply("post", asked_to_post(plan, given))
         assert reply.answer == b"" and reply.reason == Reason.UNAVAILABLE.value
         spent = client.standing.spent
         assert spent > 0, "it is in the ledger"
         with monkeypatch.context() as broken:
             broken.setattr(remote, "announced", lambda round: (_ for _ in ()).throw(Rejected(500, "not now")))
-            assert client.reply("post", signed(plan, "post")) == reply, "whatever goes wrong when it is asked again"
-        assert people.body(client.answer("post", signed(plan, "post"))) == b"", "and goes out when the line is back"
+            assert client.reply("post", asked_to_post(plan, given)) == reply, (
+                "whatever goes wrong when it is asked again"
+            )
+        assert people.body(client.answer("post", asked_to_post(plan, given))) == b"", (
+            "and goes out when the line is back"
+        )
         assert len(remote.came) == 1 and client.standing.spent == spent
 
 
@@ -402,10 +412,10 @@ def test_a_report_that_may_have_left_in_part_is_not_called_declined(tmp_path, mo
 )
 def test_what_was_not_agreed_to_is_not_sealed_and_costs_nothing(tmp_path, changes):
     remote = Announcing()
-    client, plan, _ = joined(tmp_path / "a", remote)
+    client, plan, given = joined(tmp_path / "a", remote)
     with client:
         remote.changes = {**changes, "terms": {**terms_for(plan), **changes.get("terms", {})}}
-        assert client.reply("post", signed(plan, "post")).reason == Reason.NOT_IN_RECIPE.value
+        assert client.reply("post", asked_to_post(plan, given)).reason == Reason.NOT_IN_RECIPE.value
         assert client.standing.spent == 0 and not remote.came
 
 

@@ -106,7 +106,7 @@ def test_twenty_rounds_count_once_each_whoever_is_killed_when(nursery):
         for number, name in enumerate(given.people):
             with Client.open(given.place / name) as client:
                 assert client.standing.spent == pytest.approx(20 * COST)
-                own = Invitation.of(given.recipe, given.name, number, datasets.load("digits"), given.key.author)
+                own = Invitation.of(given.recipe, given.name, number, datasets.load("digits"), given.key)
                 client.join(
                     replace(own, receipt=receipts[number].hex()).encode()
                 )  # no ledger is older than its receipt

@@ -6,6 +6,7 @@ import tempfile
 import threading
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,10 @@ from sordino.signing import SigningKey
 from sordino.web.gateway import GatewayHosted, GatewayService
 from tests.client import people
 from tests.client.forgeries import STRANGER
-from tests.client.people import signed
 from tests.web.visitors import BITS, recipe, server, visit
 
 NAME = "demo-behind"
+OWN = recipe({"split": {"kind": "iid", "clients": 2}})  #: of the gateway that most tests start
 KNOWN = {"federation": NAME, "coordinator": people.KEY.author.first.hex()}  #: to who starts a gateway
 
 
@@ -100,6 +101,10 @@ def place():
     shutil.rmtree(found)
 
 
+def signed(plan, step="report", key=people.KEY):
+    return people.signed(plan, step, key, OWN)
+
+
 class Line:
     """A participant of whom only the number of its plans is known: the test answers."""
 
@@ -148,8 +153,7 @@ def gateway(tmp_path):
     def start():
         for before in started[-1:]:
             before.stop()
-        own = recipe({"split": {"kind": "iid", "clients": 2}})
-        started.append(GatewayHosted(own, tmp_path / "g", slots=range(2), patience=0.1, **KNOWN))
+        started.append(GatewayHosted(OWN, tmp_path / "g", slots=range(2), patience=0.1, **KNOWN))
         return started[-1]
 
     yield start
@@ -252,7 +256,8 @@ def test_a_gateway_hands_on_no_plan_that_its_coordinator_did_not_sign(gateway):
     found, plan = gateway(), Plan(NAME, 2)
     line = Line()
     found.fleet.come(0, line)
-    for message in (plan.encode(), signed(plan, key=STRANGER), signed(plan, "prepare")):
+    others = people.signed(plan, given=recipe())  # of the same name and key, on other terms
+    for message in (plan.encode(), signed(plan, key=STRANGER), signed(plan, "prepare"), others):
         with pytest.raises((Refused, InvalidInput)):
             found.gather(Gather((0, 1), message))
     assert (line.posted, found.state, found.last_round) == (0, "waiting", 0)
@@ -265,9 +270,11 @@ def test_a_gateway_follows_rotations_by_the_old_key_and_sends_everybody_to_hear_
     found, new = gateway(), people.KEY.rotated()
     line = Line()
     found.fleet.come(0, line)
+    terms = people.terms(OWN, NAME)
     with pytest.raises(Refused):
-        found.handed_over(STRANGER.author)
-    found.handed_over(new.author)
+        found.invite(replace(terms, coordinator=STRANGER.author.first.hex()).invitation(0, STRANGER, range(2)))
+    found.invite(terms.invitation(0, new, range(2)))
+    found.invite(terms.invitation(1, people.KEY, range(2)))  # from before the rotation: it takes nothing back
     assert line.sent_away
     with pytest.raises(Refused):
         found.gather(Gather((0, 1), signed(Plan(NAME, 1))))

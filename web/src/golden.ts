@@ -41,23 +41,26 @@ export const publicKey = (key: KeyObject): string => createPublicKey(key).export
 export interface Signing {
   federation: string;
   round: number;
+  /** the digest in the federation's task */
+  terms: string;
   step?: string;
   clients?: readonly number[];
   key?: KeyObject;
 }
 
 /** A plan in its envelope, as a coordinator sends it. */
-export function signed(plan: Uint8Array, { federation, round, step = "report", clients = Array.from({ length: 64 }, (_, i) => i), key = coordinator }: Signing): Uint8Array<ArrayBuffer> {
+export function signed(plan: Uint8Array, { federation, round, terms, step = "report", clients = Array.from({ length: 64 }, (_, i) => i), key = coordinator }: Signing): Uint8Array<ArrayBuffer> {
   const digest = createHash("sha256").update(plan).digest();
   const asked = Buffer.alloc(Math.floor(Math.max(...clients) / 8) + 1);
   for (const client of clients) asked[client >> 3]! |= 1 << (client & 7);
-  const head = Buffer.alloc(29);
-  head.write("SC\x01\0", "latin1");
+  const head = Buffer.alloc(61);
+  head.write("SC\x02\0", "latin1");
   head.writeUInt32LE(round, 4);
   digest.copy(head, 8, 0, 16);
-  head[24] = federation.length;
-  head.writeUInt32LE(asked.length, 25);
-  const text = [Buffer.from(`sordino step 1\0${String.fromCharCode(step.length)}${step}`), head, Buffer.from(federation), asked];
+  head.write(terms, 24, "hex");
+  head[56] = federation.length;
+  head.writeUInt32LE(asked.length, 57);
+  const text = [Buffer.from(`sordino step 2\0${String.fromCharCode(step.length)}${step}`), head, Buffer.from(federation), asked];
   const signature = sign(null, Buffer.concat([...text, digest]), key);
   return Uint8Array.from(Buffer.concat([head, signature, Buffer.from(federation), asked, plan]));
 }

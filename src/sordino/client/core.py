@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from sordino.channels.summed import plan_in
 from sordino.client.clock import Clock, Overran
-from sordino.client.invitation import Invitation
+from sordino.client.invitation import Invitation, NotSigned
 from sordino.client.keeping import Agreements, Prepared
 from sordino.client.membership import Membership, ids
 from sordino.client.posting import STEP, Posting
@@ -322,13 +322,34 @@ class Client:
                 self.log(f"{federation}: the coordinator's key was rotated, by the key before it")
             return offer
 
-    def _offer(self, message: bytes) -> Offer:
+    def invitation(self, message: bytes) -> Invitation:
+        """The invitation in a message, if its coordinator signed it; where the owner wrote one down, that one."""
+        try:
+            with self.turn:
+                return self._invitation(message)
+        except SordinoError as error:
+            raise self._refused("an invitation", error) from None
+
+    def _invitation(self, message: bytes) -> Invitation:
         try:
             invitation = Invitation.decode(message)
+        except NotSigned as error:
+            raise Refused(Reason.NOT_SIGNED, str(error)) from None
         except InvalidInput as error:
             raise Refused(Reason.UNREADABLE, str(error)) from None
+        pinned = self.settings.coordinators.get(invitation.federation, invitation.coordinator)
+        if pinned != invitation.coordinator:
+            raise Refused(
+                Reason.NOT_SIGNED,
+                f"an invitation to {invitation.federation} names the coordinator's key {invitation.coordinator}, and "
+                f"coordinators.{invitation.federation} in client.toml is {pinned}: it is not from your coordinator",
+            )
         if invitation.receipt:  # first: what more than one server shows of a lost ledger is counted once
             self._compare(invitation.federation, _unhexed(invitation.receipt))
+        return invitation
+
+    def _offer(self, message: bytes) -> Offer:
+        invitation = self._invitation(message)
         self._require_sound()
         known = self._agreements.find(invitation.federation)
         if known is not None and not known.coordinator:  # from before plans were signed: to be agreed to anew
@@ -346,23 +367,15 @@ class Client:
                 f"({', '.join(self.settings.consents.federations) or 'none'}): if you agree, add its name there, "
                 "restart the client if it runs, and join again",
             )
-        self._require_author(known, invitation)
+        if known is not None:
+            self._require_same_author(known, invitation)
         membership = self._membership(invitation)
         if membership.posts:
             membership.posting(self.settings, self.folder)  # refused where the owner has not allowed that shuffler
         return self._weighed(membership, known is not None)
 
-    def _require_author(self, known: Invitation | None, invitation: Invitation) -> None:
-        """Refuse another key than the owner wrote down, and rotations that do not go on from those of before."""
-        pinned = self.settings.coordinators.get(invitation.federation, invitation.coordinator)
-        if pinned != invitation.coordinator:
-            raise Refused(
-                Reason.NOT_SIGNED,
-                f"an invitation to {invitation.federation} names the coordinator's key {invitation.coordinator}, and "
-                f"coordinators.{invitation.federation} in client.toml is {pinned}: it is not from your coordinator",
-            )
-        if known is None:
-            return
+    def _require_same_author(self, known: Invitation, invitation: Invitation) -> None:
+        """Refuse rotations that do not go on from those that this client knows."""
         before, now = self._agreements.author(known.federation, known), invitation.author
         if not (now.follows(before) or before.follows(now)):
             raise Refused(
@@ -460,6 +473,12 @@ class Client:
                 Reason.NOT_SIGNED,
                 f"a message of {agreed.federation} came for the step {step[:20]!r} which its coordinator did not sign, "
                 "or not for this client: nothing in it was looked at",
+            )
+        if envelope.terms != agreed.common.digest:
+            raise Refused(
+                Reason.OTHER_TERMS,
+                f"a message of {agreed.federation} came which its coordinator signed for other terms than you agreed "
+                "to under this name (another recipe, perhaps a rehearsal's): nothing in it was looked at",
             )
         return envelope
 

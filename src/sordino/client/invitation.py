@@ -3,27 +3,30 @@
     "SI" | version u8 | reserved u8 | JSON, sorted and without spaces
 
 Everything in it is public: the recipe's seed as well, which decides where training starts and nothing that a client
-draws. It is canonical, so that two invitations are equal where their bytes are. Version 1 named no coordinator's key.
+draws. It is canonical, so that two invitations are equal where their bytes are. The coordinator signs the terms that
+all members share and the numbers that an invitation may give. Version 1 named no key, version 2 was not signed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from sordino.client.settings import NAME
 from sordino.errors import InvalidInput
 from sordino.recipe import Recipe
-from sordino.signing import Author
+from sordino.signing import Author, SigningKey
 
 if TYPE_CHECKING:
     from sordino.learning.examples import Dataset
 
-VERSION = 2
+VERSION = 3
 LONGEST = 2**20  #: bytes of an invitation
+_TERMS = b"sordino terms 1\0"
 _HEAD = struct.Struct("<2sBx")
 
 
@@ -44,6 +47,53 @@ def check_real(recipe: Recipe) -> None:
         )
 
 
+class NotSigned(InvalidInput):
+    """An invitation that the coordinator it names did not sign."""
+
+
+@dataclass(frozen=True)
+class CommonTerms:
+    """What all members of a federation agree to. Every plan is signed together with the digest of it."""
+
+    federation: str  #: the name that plans carry
+    recipe: str  #: complete, as TOML
+    shape: tuple[int, ...]  #: of a record
+    classes: tuple[str, ...]  #: names of all classes, in order
+    mean: tuple[float, ...]  #: public constants by which records are normalised
+    std: tuple[float, ...]
+    coordinator: str  #: the first public key that signs plans, hexadecimal
+
+    @classmethod
+    def of(cls, recipe: Recipe, federation: str, dataset: Dataset, author: Author) -> CommonTerms:
+        """The terms of a recipe for real clients; of the data set only what is public about it is told."""
+        check_real(recipe)
+        channel = recipe.method.channel
+        if channel.kind == "shuffler" and not (channel.url and channel.key):
+            raise InvalidInput(
+                "method.channel.url and method.channel.key are missing: clients must know which shuffler they send to, "
+                "and for whom they seal (sordino shuffler keys prints the key)"
+            )
+        normalisation = dataset.normalisation
+        return cls(
+            federation, _without_places(recipe).to_toml(), tuple(dataset.shape), tuple(dataset.classes),
+            normalisation.mean, normalisation.std, author.first.hex(),
+        )  # fmt: skip
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 that names these terms (docs/wire.md, Invitations)."""
+        return hashlib.sha256(_TERMS + _canonical(asdict(self))).digest()
+
+    def invitation(self, client: int, key: SigningKey, places: range | None = None) -> Invitation:
+        """The invitation of one client, signed; where a gateway hands it on, for all its `places`."""
+        own = range(client, client + 1) if places is None else places
+        return Invitation(
+            **vars(self), client=client, places=(own[0], own[-1]),
+            rotations=tuple(rotation.hex() for rotation in key.author.rotations),
+            signature=key.invitation(self.digest, own).hex(),
+        )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Invitation:
     """A federation's terms for one client, its coordinator's key with all rotations, and the last receipt if any."""
@@ -58,23 +108,13 @@ class Invitation:
     coordinator: str = ""  #: the first public key that signs plans, hexadecimal; empty in agreements of version 1 alone
     rotations: tuple[str, ...] = ()  #: hexadecimal
     receipt: str = ""  #: hexadecimal
+    places: tuple[int, ...] = ()  #: first and last of the numbers that the signature is for
+    signature: str = ""  #: of the coordinator, over the common terms and the places; hexadecimal
 
     @classmethod
-    def of(cls, recipe: Recipe, federation: str, client: int, dataset: Dataset, author: Author) -> Invitation:
-        """The invitation of one client to a recipe; of the data set only what is public about it is told."""
-        check_real(recipe)
-        channel = recipe.method.channel
-        if channel.kind == "shuffler" and not (channel.url and channel.key):
-            raise InvalidInput(
-                "method.channel.url and method.channel.key are missing: clients must know which shuffler they send to, "
-                "and for whom they seal (sordino shuffler keys prints the key)"
-            )
-        normalisation = dataset.normalisation
-        return cls(
-            federation, client, _without_places(recipe).to_toml(), tuple(dataset.shape), tuple(dataset.classes),
-            normalisation.mean, normalisation.std, author.first.hex(),
-            tuple(rotation.hex() for rotation in author.rotations),
-        )  # fmt: skip
+    def of(cls, recipe: Recipe, federation: str, client: int, dataset: Dataset, key: SigningKey) -> Invitation:
+        """The invitation of one client to a recipe, signed."""
+        return CommonTerms.of(recipe, federation, dataset, key.author).invitation(client, key)
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.federation):
@@ -86,8 +126,13 @@ class Invitation:
 
     @property
     def terms(self) -> Invitation:
-        """What is agreed to: all but what changes later."""
-        return replace(self, receipt="", rotations=())
+        """What is agreed to: all but what changes later, and the signature."""
+        return replace(self, receipt="", rotations=(), places=(), signature="")
+
+    @property
+    def common(self) -> CommonTerms:
+        """What all members agree to."""
+        return CommonTerms(**{field.name: getattr(self, field.name) for field in fields(CommonTerms)})
 
     @property
     def author(self) -> Author:
@@ -96,12 +141,11 @@ class Invitation:
 
     def encode(self) -> bytes:
         """The bytes that are sent."""
-        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
-        return _HEAD.pack(b"SI", VERSION) + text.encode()
+        return _HEAD.pack(b"SI", VERSION) + _canonical(asdict(self))
 
     @classmethod
     def decode(cls, message: bytes) -> Invitation:
-        """The invitation that `encode` wrote; anything else is refused."""
+        """The invitation that `encode` wrote, if the coordinator that it names signed it; anything else is refused."""
         if not _HEAD.size <= len(message) <= LONGEST:
             raise InvalidInput(f"an invitation has {_HEAD.size} to {LONGEST:,} bytes, got {len(message):,}")
         magic, version = _HEAD.unpack_from(message)
@@ -112,13 +156,36 @@ class Invitation:
                 "this invitation is of version 1, which does not say who signs plans: ask the coordinator for a new "
                 "one, of this version of Sordino, and join with that"
             )
+        if version == 2:
+            raise InvalidInput(
+                "this invitation is of version 2, which its coordinator did not sign: ask the coordinator for a new "
+                "one, of this version of Sordino, and join with that"
+            )
         if version != VERSION:
             raise InvalidInput(f"this invitation speaks version {version} of the protocol, here it is {VERSION}")
         found = _read(message[_HEAD.size :])
         if found.encode() != message:
             raise InvalidInput("an invitation is not in its canonical form: ask for it again")
-        found.author  # noqa: B018 (refused where it is none)
+        found.require_signature()
         return found
+
+    def require_signature(self) -> None:
+        """Refuse it where its coordinator did not sign these terms for this client."""
+        author = self.author  # refused where it is none
+        try:
+            first, last = self.places
+            places, signature = range(first, last + 1), bytes.fromhex(self.signature)
+        except ValueError:
+            places, signature = range(0), b""
+        if self.client not in places or not author.invites(self.common.digest, places, signature):
+            raise NotSigned(
+                f"the coordinator that an invitation to {self.federation} names did not sign it, for these terms and "
+                f"client {self.client}: somebody changed it, or made it up. Ask the coordinator for it again"
+            )
+
+    def renews(self, before: Invitation) -> bool:
+        """Whether this is the same invitation, with no fewer rotations of the key."""
+        return self.terms == before.terms and self.author.follows(before.author)
 
     def stored(self) -> bytes:
         """The terms as a client's agreement keeps them."""
@@ -132,11 +199,15 @@ class Invitation:
 
 def _read(text: bytes) -> Invitation:
     try:
-        return _built({"coordinator": "", "rotations": [], **json.loads(text)})
+        return _built({"coordinator": "", "rotations": [], "places": [], "signature": "", **json.loads(text)})
     except InvalidInput:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
         raise InvalidInput(f"an invitation is damaged ({type(error).__name__}): ask for it again") from None
+
+
+def _canonical(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def _built(fields: Any) -> Invitation:
@@ -157,6 +228,8 @@ def _built(fields: Any) -> Invitation:
         coordinator=_exactly(str, fields["coordinator"]),
         rotations=texts(fields["rotations"]),
         receipt=_exactly(str, fields["receipt"]),
+        places=tuple(_exactly(int, place) for place in _exactly(list, fields["places"])),
+        signature=_exactly(str, fields["signature"]),
     )
 
 
@@ -177,4 +250,4 @@ def _without_places(recipe: Recipe) -> Recipe:
     return Recipe.from_dict(tables)
 
 
-__all__ = ["LONGEST", "Invitation", "check_real"]
+__all__ = ["LONGEST", "CommonTerms", "Invitation", "NotSigned", "check_real"]

@@ -130,10 +130,7 @@ class Service(Listener):
 
     def _join(self, message: bytes) -> None:
         """Agree again, or to what the owner named in client.toml; everything else waits for the owner's own word."""
-        try:
-            invitation = Invitation.decode(message)
-        except InvalidInput as error:
-            raise Refused(Reason.UNREADABLE, str(error)) from None
+        invitation = self._client.invitation(message)
         federation = invitation.federation
         if not self._client.knows(federation) and not self._client.settings.names(federation):
             self._leave_for_owner(invitation)  # unread: what its recipe asks to be built is for the owner to see first
@@ -141,15 +138,37 @@ class Service(Listener):
         self._client.join(message)
 
     def _leave_for_owner(self, invitation: Invitation) -> None:
-        place = self._client.folder / "invitations"
+        """Keep it in the folder; one with other terms, number or key is kept beside what waits there already."""
+        client, name = self._client, invitation.federation
+        place = client.folder / "invitations"
         make_folder(place, 0o700)
-        path = place / f"{invitation.federation}.invitation"
+        others = 0
+        while (waiting := _waiting(path := place / _file(name, others))) is not None:
+            if invitation.renews(waiting):
+                break
+            if waiting.renews(invitation):  # from before a rotation that is known here
+                return
+            others += 1
         if not path.exists() and len(list(place.iterdir())) >= WAITING:
+            client.log(f"an invitation to {name} was not kept: {WAITING} wait in {place}. Remove those you do not want")
             return
         write_whole(path, invitation.encode())
-        self._client.log(
-            f"an invitation to {invitation.federation} waits for you: sordino client join {self._client.folder} {path}"
-        )
+        beside = "" if not others else (
+            f". It differs from {others} that came before: compare the keys and the terms, and ask the coordinator "
+            "in person which is right"
+        )  # fmt: skip
+        client.log(f"an invitation to {name} waits for you: sordino client join {client.folder} {path}{beside}")
+
+
+def _file(federation: str, others: int) -> str:
+    return f"{federation}.{others + 1}.invitation" if others else f"{federation}.invitation"
+
+
+def _waiting(path: Path) -> Invitation | None:
+    """The invitation that waits in a file; None where there is none, or one that nobody can join any more."""
+    with suppress(OSError, InvalidInput):
+        return Invitation.decode(path.read_bytes())
+    return None
 
 
 def _listen(path: Path) -> socket.socket:

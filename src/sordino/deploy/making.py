@@ -12,7 +12,7 @@ from pathlib import Path
 from shlex import quote
 
 from sordino import channels
-from sordino.client.invitation import Invitation, check_real
+from sordino.client.invitation import CommonTerms, check_real
 from sordino.client.records import Records
 from sordino.client.settings import NAME
 from sordino.deploy import certificates, commands, keys
@@ -85,7 +85,8 @@ def make(folder: Path, recipe: Recipe, place: Place, *, federation: str = "", me
         channels.build(recipe, wired.method)  # refuses, for one, a secure sum of too few clients
     data = wired.dataset
     signing = SigningKey.new()
-    invitations = [Invitation.of(recipe, name, number, data, signing.author) for number in range(len(names))]
+    terms = CommonTerms.of(recipe, name, data, signing.author)
+    invitations = [terms.invitation(number, signing) for number in range(len(names))]
     holdings = [Records(data.train.take(part), tuple(data.shape), tuple(data.classes)) for part in wired.parts]
     asked = tuple(map(needs, invitations, holdings))
     deployment = Deployment(

@@ -122,13 +122,14 @@ class Gateways:
 
     def __init__(self, fleet: Any, clients: int, gateways: int) -> None:
         self._fleet, self._slots = fleet, slots(clients, gateways)
+        self.groups = self._slots  #: clients whose invitations are handed on together
         self._of = {client: gateway for gateway, own in enumerate(self._slots) for client in own}
         self.receipts: dict[int, bytes] = {}  #: gateways keep those of their own clients
         self.reasons: dict[int, str] = {}  #: why clients were not heard, in the last exchange
         self.unreached: set[int] = set()  #: clients to whom nothing of the last exchange was sent
 
     def invite(self, invitations: Mapping[int, bytes]) -> dict[int, str]:
-        """Hand each gateway the invitation of its first client: the terms are those of all."""
+        """Hand each gateway the invitation of its first client: it is signed for all of them."""
         if not hasattr(self._fleet, "invite"):
             return {}
         absent = self._fleet.invite({gateway: invitations[own[0]] for gateway, own in enumerate(self._slots)})

@@ -25,8 +25,9 @@ class SignedFleet:
     The later steps of a secure sum carry no plan: they are signed as steps of the one that its first step brought.
     """
 
-    def __init__(self, fleet: _Fleet, key: SigningKey) -> None:
-        self._fleet, self._key = fleet, key
+    def __init__(self, fleet: _Fleet, key: SigningKey, terms: bytes) -> None:
+        """`terms` is the digest of what all clients agreed to (`CommonTerms.digest`)."""
+        self._fleet, self._key, self._terms = fleet, key, terms
         self._plan: Plan | None = None
 
     def exchange(
@@ -46,7 +47,7 @@ class SignedFleet:
             self._plan = plan_in(message)
         if self._plan is None:
             raise InvalidInput(f"the step {step!r} came before any plan")
-        return self._key.envelope(step, self._plan, clients, message)
+        return self._key.envelope(step, self._plan, self._terms, clients, message)
 
 
 __all__ = ["SignedFleet"]

@@ -30,6 +30,7 @@ CLOSING = {
     "address": 4412, "finished": 4411, "size": 4413, "busy": 4429, "rate": 4429, "slow": 4429,
 }  # fmt: skip
 LAST_WORDS = 0.5  #: seconds in which a participant that is turned away may still hear why
+UNINVITED = 5.0  #: seconds after which a native client asks again whether a gateway can invite it
 AGAIN = 0.02  #: seconds between looks at whether the coordinator has caught up
 
 
@@ -215,7 +216,11 @@ class Connection:
             }
         )
         if member.kind == "native":
-            self._ask(_Asked(What.JOIN), Request(What.JOIN, "", hosted.invitation(member)).encode())
+            invitation = hosted.invitation(member)
+            if invitation is None:
+                why = "the coordinator has not invited this gateway yet: try again when its run has begun"
+                raise Turned("busy", why, retry=UNINVITED)
+            self._ask(_Asked(What.JOIN), Request(What.JOIN, "", invitation).encode())
         else:
             self._come()
         while True:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sordino.client.frames import Closed, Request, Response, What
-from sordino.client.invitation import Invitation
+from sordino.client.invitation import Invitation, NotSigned
 from sordino.client.refusal import Reason, Refused
 from sordino.client.service import Listener
 from sordino.durable import NotWritten, write_whole
@@ -42,8 +42,9 @@ class GatewayHosted(Hosted):
             raise InvalidInput(
                 f"slots {slots.start}-{slots.stop - 1} are not within the recipe's 0-{recipe.number_of_clients - 1}"
             )
-        author = Author.of(coordinator, _rotations(folder))
-        super().__init__(recipe, folder, federation=federation, slots=slots, author=author, **options)
+        super().__init__(recipe, folder, federation=federation, slots=slots, author=Author.of(coordinator), **options)
+        self._invited: Invitation | None = None  # the newest that the coordinator signed, for all slots
+        self._remember_invitation()
         self.fleet.quorum, self.fleet.enough = 1, 0  # what counts is decided elsewhere
         self._gathered = _Gathered(folder / "gathered")
         self._round = self._gathered.last()
@@ -75,17 +76,43 @@ class GatewayHosted(Hosted):
         envelope = Envelope.decode(message)
         if not envelope.is_signed("report", self.author.key):
             raise Refused(Reason.NOT_SIGNED, "a plan came to this gateway which its coordinator did not sign")
+        if envelope.terms != self.terms.digest:
+            raise Refused(Reason.OTHER_TERMS, "a plan came to this gateway that is signed for other terms than its own")
         return Plan.decode(envelope.message)
 
-    def handed_over(self, author: Author) -> None:
-        """Follow the rotations that an invitation brings."""
+    def invite(self, invitation: Invitation) -> None:
+        """Keep the coordinator's invitation, which native clients get from here, and follow the rotations in it."""
+        author = invitation.author
         if not (author.follows(self.author) or self.author.follows(author)):
             raise Refused(Reason.NOT_SIGNED, "the invitation hands over to a key that the one before did not sign")
-        if len(author.rotations) > len(self.author.rotations):
-            rotations = [rotation.hex() for rotation in author.rotations]
-            write_whole(self.folder / "rotations.json", json.dumps(rotations).encode())
-            self.author = author
+        if self._invited is not None and self.author.follows(author):
+            return
+        write_whole(self._invitation_file, replace(invitation, receipt="").encode())
+        self._follow(invitation)
+
+    @property
+    def _invitation_file(self) -> Path:
+        return self.folder / "coordinator.invitation"
+
+    def _follow(self, invitation: Invitation) -> None:
+        rotated = len(invitation.author.rotations) > len(self.author.rotations)
+        self._invited, self.author = invitation, invitation.author
+        if rotated:
             self.fleet.reconnect("the coordinator's key was rotated")
+
+    def _remember_invitation(self) -> None:
+        """Take up what was kept before a restart; one that is not to this federation any more counts for nothing."""
+        if not self._invitation_file.is_file():
+            return
+        try:
+            kept = Invitation.decode(self._invitation_file.read_bytes())
+        except (OSError, InvalidInput) as error:
+            raise InvalidInput(f"{self._invitation_file} is damaged ({error}): restore it from a backup") from None
+        if (kept.common, kept.places) == (self.terms, (self.slots[0], self.slots[-1])):
+            self._follow(kept)
+
+    def _invitation_of(self, client: int) -> Invitation | None:
+        return None if self._invited is None else replace(self._invited, client=client)
 
     def _after(self, round: int) -> State:
         return "finished" if round >= self.recipe.rounds.count else "waiting"
@@ -107,15 +134,6 @@ class GatewayHosted(Hosted):
         except NotWritten as error:  # what was answered has left its participants: it goes on all the same
             self._say(str(error))
         return bundle
-
-
-def _rotations(folder: Path) -> list[str]:
-    """Keys of the coordinator after the first, as far as this gateway has heard of them."""
-    path = folder / "rotations.json"
-    try:
-        return [str(each) for each in json.loads(path.read_text(encoding="utf-8"))] if path.is_file() else []
-    except (OSError, ValueError, TypeError) as error:
-        raise InvalidInput(f"{path} is damaged ({error}): restore it from a backup") from None
 
 
 class _Gathered:
@@ -203,23 +221,23 @@ class GatewayService(Listener):
     def _joining(self, message: bytes) -> Response:
         """Take part if the invitation is to what this gateway was started for, under the number of its first slot."""
         hosted = self._hosted
-        invitation = Invitation.decode(message)
-        offered = invitation.terms
-        own = Invitation.of(
-            hosted.recipe, hosted.federation, hosted.slots[0], hosted.parts.dataset, hosted.author
-        ).terms  # fmt: skip
-        if offered == own:
-            hosted.handed_over(invitation.author)
-            return Response(True)
+        try:
+            offered = Invitation.decode(message)
+        except NotSigned:
+            return Response(False, reason=Reason.NOT_SIGNED.value)
+        own, slots = hosted.terms, hosted.slots
         if offered.coordinator != own.coordinator:
             return Response(False, reason=Reason.NOT_SIGNED.value)
-        if (offered.federation, offered.client) != (own.federation, own.client):
+        if (offered.federation, *offered.places) != (own.federation, slots[0], slots[-1]):
             return Response(
                 False,
-                reason=f"this gateway is of {own.federation} with slots from {own.client} on; the invitation is to "
-                f"{offered.federation[:100]}, from {offered.client} on",
+                reason=f"this gateway is of {own.federation} with slots {slots[0]}-{slots[-1]}; the invitation is to "
+                f"{offered.federation[:100]}, {offered.places[0]}-{offered.places[1]}",
             )
-        return Response(False, reason=Reason.OTHER_TERMS.value)
+        if offered.common != own:
+            return Response(False, reason=Reason.OTHER_TERMS.value)
+        hosted.invite(offered)
+        return Response(True)
 
 
 __all__ = ["GatewayHosted", "GatewayService"]

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino import serving
-from sordino.client.invitation import Invitation
+from sordino.client.invitation import CommonTerms, Invitation
 from sordino.course import came_to
 from sordino.durable import NotWritten, held, make_folder, write_whole
 from sordino.errors import InvalidInput, SordinoError
@@ -100,7 +100,12 @@ class Hosted(Observer):
         self._alone.enter_context(held(folder / ".serving", f"the federation in {folder}"))
         self.federation = federation or _named(folder, recipe)
         self.slots = slots if slots is not None else range(self.parts.clients)  #: those that are given out here
-        self.author = author or SigningKey.at(key_file(self.run_folder)).author  #: who signs plans
+        self._key: SigningKey | None = None  # where the coordinator is elsewhere
+        if author is None:
+            self._key = SigningKey.at(key_file(self.run_folder))
+            author = self._key.author
+        self.author = author  #: who signs plans
+        self.terms = CommonTerms.of(recipe, self.federation, self.parts.dataset, self.author)
         self.task: Task = compile_task(self.parts, self.federation, self.author)
         self.limits = limits or Limits()
         quorum = recipe.rounds.quorum
@@ -283,10 +288,13 @@ class Hosted(Observer):
         self._presence(client).late += 1
         self._change()
 
-    def invitation(self, member: Member) -> bytes:
-        """What a native client agrees to."""
-        own = Invitation.of(self.recipe, self.federation, member.client, self.parts.dataset, self.author)
-        return replace(own, receipt=self.receipts.of(member).hex()).encode()
+    def invitation(self, member: Member) -> bytes | None:
+        """What a native client agrees to; None where the coordinator has not signed it yet."""
+        own = self._invitation_of(member.client)
+        return None if own is None else replace(own, receipt=self.receipts.of(member).hex()).encode()
+
+    def _invitation_of(self, client: int) -> Invitation | None:
+        return None if self._key is None else self.terms.invitation(client, self._key)
 
     @property
     def largest_message(self) -> int:

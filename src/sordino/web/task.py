@@ -19,6 +19,7 @@ from typing import Any, cast
 import numpy as np
 from torch import nn
 
+from sordino.client.invitation import CommonTerms
 from sordino.errors import InvalidInput
 from sordino.learning import models
 from sordino.learning.examples import Dataset
@@ -309,6 +310,7 @@ class _Compiler:
             "name": recipe.name,
             "federation": self._name,
             "coordinator": self._author.first.hex(),
+            "terms": CommonTerms.of(recipe, self._name, self._dataset, self._author).digest.hex(),
             "recipe_digest": recipe.fingerprint,
             "title": recipe.name,
             "summary": recipe.described,

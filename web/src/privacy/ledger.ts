@@ -40,6 +40,8 @@ export interface Kept {
 export interface Coordinator {
   first: string;
   rotations: string[];
+  /** digest of the terms that were agreed to; agreements of an earlier page have none */
+  terms?: string;
 }
 
 /** 2: entries have the hash of their answer */

@@ -27,7 +27,7 @@ const choice = (limit = 4): Choice => ({ budget: { limit, delta: 1e-4, basis: "p
 
 /** A plan as the server writes it, in its envelope. */
 function plan(task: any, round: number, change: Change = {}): Uint8Array<ArrayBuffer> {
-  return signed(unsigned(task, round, change), { federation: task.federation, round, ...change.signing });
+  return signed(unsigned(task, round, change), { federation: task.federation, round, terms: task.terms, ...change.signing });
 }
 
 interface Change {
@@ -224,6 +224,7 @@ describe("a plan", () => {
       ["signed by somebody else", plan(task, 1, { signing: { key: stranger } })],
       ["of another federation of the same coordinator", other],
       ["for another step", plan(task, 1, { signing: { step: "prepare" } })],
+      ["for other terms, such as those of a rehearsal", plan(task, 1, { signing: { terms: "11".repeat(32) } })],
       ["for other clients", plan(task, 1, { signing: { clients: [1, 2] } })],
       ["with the round changed", Uint8Array.from(genuine, (byte, i) => (i === 4 ? 2 : byte))],
       ["with other parameters", Uint8Array.from(genuine, (byte, i) => (i === genuine.length - 1 ? byte ^ 1 : byte))],
@@ -259,6 +260,13 @@ describe("a plan", () => {
     await expect(opened({ ...silo(), coordinator: publicKey(signingKey("11".repeat(32))) })).rejects.toThrow(/another key/);
   });
 
+  test("needs the terms that were agreed to first, also after a rotation", async () => {
+    const room = await opened();
+    await room.welcome(0, [rotation(coordinator, signingKey("22".repeat(32)))]);
+    await expect(opened({ ...silo(), terms: "11".repeat(32) })).rejects.toThrow(/other terms/);
+    await opened();
+  });
+
   test("answered once gets the same bytes again, also after a reload", async () => {
     const task = silo();
     const first = await answered(await opened(), task, 1);
@@ -281,7 +289,7 @@ describe("a plan", () => {
     ["beyond the rounds", (t: any) => plan(t, t.rounds.count + 1), /round 21 of 20/],
     ["with other tensors", (t: any) => plan(t, 3, { name: "weights" }), /other names or shapes/],
     ["with numbers that are not finite", (t: any) => plan(t, 3, { fill: NaN }), /not finite/],
-    ["cut off", (t: any) => signed(unsigned(t, 3).slice(0, 100), { federation: t.federation, round: 3 }), /cut off|shorter/],
+    ["cut off", (t: any) => signed(unsigned(t, 3).slice(0, 100), { federation: t.federation, round: 3, terms: t.terms }), /cut off|shorter/],
   ])("%s is refused", async (_, make, reason) => {
     const room = await opened();
     await answered(room, silo(), 2);

@@ -96,8 +96,8 @@ export class PrivacyRoom {
     this.#open = { task, choice, dataset: own ? "own" : `sample of ${task.federation}`, strength: null, client: null, key };
   }
 
-  /** The key that signs plans: the one of the task, written down when it is first agreed to. */
-  async #pinned({ federation, coordinator }: Task): Promise<Uint8Array<ArrayBuffer>> {
+  /** The key that signs plans: the one of the task, written down with its terms when it is first agreed to. */
+  async #pinned({ federation, coordinator, terms }: Task): Promise<Uint8Array<ArrayBuffer>> {
     await checkKey(coordinator);
     const known = await this.#ledger.coordinator(federation);
     if (known && known.first !== coordinator) {
@@ -106,7 +106,15 @@ export class PrivacyRoom {
           "place. Ask whoever runs it; a federation with a new key needs a new name",
       );
     }
-    if (!known) await this.#ledger.keepCoordinator(federation, { first: coordinator, rotations: [] });
+    if (known?.terms !== undefined && known.terms !== terms) {
+      throw new Refused(
+        "the server now says that this federation has other terms than when you joined it: nothing is answered. Ask whoever runs " +
+          "it; a federation with other terms needs a new name",
+      );
+    }
+    if (known?.terms === undefined) {
+      await this.#ledger.keepCoordinator(federation, { first: coordinator, rotations: known?.rotations ?? [], terms });
+    }
     return keyAfter(coordinator, known?.rotations ?? []);
   }
 
@@ -127,14 +135,14 @@ export class PrivacyRoom {
 
   /** The server has given this page a number, and says to which keys the first one has handed over. */
   async welcome(client: number, rotations: readonly string[] = []): Promise<void> {
-    const { federation, coordinator } = this.#opened.task;
+    const { federation, coordinator, terms } = this.#opened.task;
     const known = (await this.#ledger.coordinator(federation))?.rotations ?? [];
     if (!known.slice(0, rotations.length).every((rotation, i) => rotation === rotations[i])) {
       throw new Refused("the server names another key for its plans than the one that this page knows: nothing is answered");
     }
     const longest = rotations.length > known.length ? rotations : known;
     const key = await keyAfter(coordinator, longest);
-    if (longest !== known) await this.#ledger.keepCoordinator(federation, { first: coordinator, rotations: [...longest] });
+    if (longest !== known) await this.#ledger.keepCoordinator(federation, { first: coordinator, rotations: [...longest], terms });
     Object.assign(this.#opened, { strength: strengthOf(this.#opened.task, client), client, key });
   }
 
@@ -148,7 +156,8 @@ export class PrivacyRoom {
     const { task, client, key } = this.#opened;
     try {
       const envelope = readEnvelope(payload);
-      const meant = client !== null && isFor(envelope, client) && envelope.federation === task.federation;
+      const agreed = envelope.federation === task.federation && hex(envelope.terms) === task.terms;
+      const meant = client !== null && isFor(envelope, client) && agreed;
       return meant && (await isSigned(envelope, step, key)) ? envelope : null;
     } catch (error) {
       if (error instanceof Refused) return null;
@@ -159,7 +168,7 @@ export class PrivacyRoom {
   /** Judges a plan before any record is touched. */
   async judge(step: string, payload: Uint8Array<ArrayBuffer>): Promise<Ruling> {
     const envelope = await this.#envelope(step, payload);
-    if (!envelope) return { kind: "unsigned", reason: "a plan came which the coordinator of this federation did not sign for this page" };
+    if (!envelope) return { kind: "unsigned", reason: "a plan came which the coordinator of this federation did not sign for this page, or for other terms" };
     this.#pending = null;
     try {
       return await this.#judged(step, envelope);

@@ -93,7 +93,7 @@ function request(round: number, fill: number, signing: Partial<Signing>): Uint8A
   view.setUint32(4, header.length, true);
   plan.set(header, 8);
   for (let i = 0; i < 650; i += 1) view.setFloat32(8 + header.length + 4 * i, fill, true);
-  const message = signed(plan, { federation: task.federation, round, ...signing });
+  const message = signed(plan, { federation: task.federation, round, terms: task.terms, ...signing });
   return Uint8Array.from([0x53, 0x51, 1, 3, 6, ...new TextEncoder().encode("report"), ...message]);
 }
 

@@ -3,7 +3,7 @@ import { coordinator, fromHex, golden, publicKey, signed, toHex } from "../golde
 import { readPlan } from "./frames.ts";
 import { isFor, isSigned, keyAfter, readEnvelope } from "./signing.ts";
 
-const { key, step, clients, envelope_hex, rotation, next, next_envelope_hex } = golden.signing;
+const { key, step, clients, terms, envelope_hex, rotation, next, next_envelope_hex } = golden.signing;
 const envelope = () => readEnvelope(fromHex(envelope_hex));
 
 describe("an envelope that Python signed", () => {
@@ -13,7 +13,8 @@ describe("an envelope that Python signed", () => {
     expect([found.federation, found.round, toHex(found.plan)]).toEqual(["bakery", 7, toHex(plan.hash.subarray(0, 16))]);
     expect(Array.from({ length: 40 }, (_, k) => k).filter((k) => isFor(found, k))).toEqual(clients);
     expect(await isSigned(found, step, fromHex(key))).toBe(true);
-    expect(toHex(signed(found.message, { federation: "bakery", round: 7, clients }))).toBe(envelope_hex);
+    expect(toHex(found.terms)).toBe(terms);
+    expect(toHex(signed(found.message, { federation: "bakery", round: 7, terms, clients }))).toBe(envelope_hex);
     expect(publicKey(coordinator)).toBe(key);
   });
 

@@ -4,8 +4,9 @@
  */
 import { Refused } from "./refusal.ts";
 
-const VERSION = 1;
-const HEAD = 29;
+const VERSION = 2;
+const ROTATION_VERSION = 1;
+const HEAD = 61;
 const SIGNATURE = 64;
 const KEY = 32;
 const LONGEST_NAME = 100;
@@ -18,6 +19,8 @@ export interface Envelope {
   round: number;
   /** first half of the SHA-256 of the plan that this step belongs to */
   plan: Uint8Array<ArrayBuffer>;
+  /** SHA-256 of the terms that all members of the federation agreed to */
+  terms: Uint8Array<ArrayBuffer>;
   /** a bit for each client that is asked */
   clients: Uint8Array<ArrayBuffer>;
   message: Uint8Array<ArrayBuffer>;
@@ -25,21 +28,25 @@ export interface Envelope {
   signature: Uint8Array<ArrayBuffer>;
 }
 
-/** "SC" | version u8 | 0 u8 | round u32 | plan 16 | length of the name u8 | of the clients u32 | signature 64 | name | clients | message */
+/**
+ * "SC" | version u8 | 0 u8 | round u32 | plan 16 | terms 32 | length of the name u8 | of the clients u32 | signature 64 | name |
+ * clients | message
+ */
 export function readEnvelope(bytes: Uint8Array<ArrayBuffer>): Envelope {
-  if (bytes.length < HEAD + SIGNATURE || bytes[0] !== 0x53 || bytes[1] !== 0x43) throw new Refused("a message came without a signature");
+  if (bytes.length < 4 || bytes[0] !== 0x53 || bytes[1] !== 0x43) throw new Refused("a message came without a signature");
   if (bytes[2] !== VERSION || bytes[3] !== 0) throw new Refused("the server signs in another way than this page knows: reload the page");
+  if (bytes.length < HEAD + SIGNATURE) throw new Refused("a signed message was cut off");
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const start = HEAD + SIGNATURE;
-  const middle = start + bytes[24]!;
-  const clients = view.getUint32(25, true);
+  const middle = start + bytes[56]!;
+  const clients = view.getUint32(57, true);
   const end = middle + clients;
   const name = bytes.subarray(start, middle);
   const whole = middle > start && middle - start <= LONGEST_NAME && clients <= MOST_CLIENTS / 8 && end <= bytes.length;
   if (!whole || !name.every((letter) => letter < 0x80)) throw new Refused("a signed message was cut off, or is damaged");
   return {
-    federation: String.fromCharCode(...name), round: view.getUint32(4, true), plan: bytes.slice(8, 24), clients: bytes.slice(middle, end),
-    message: bytes.slice(end), head: bytes.slice(0, HEAD), signature: bytes.slice(HEAD, start),
+    federation: String.fromCharCode(...name), round: view.getUint32(4, true), plan: bytes.slice(8, 24), terms: bytes.slice(24, 56),
+    clients: bytes.slice(middle, end), message: bytes.slice(end), head: bytes.slice(0, HEAD), signature: bytes.slice(HEAD, start),
   };
 }
 
@@ -53,7 +60,7 @@ export async function isSigned(envelope: Envelope, step: string, key: Uint8Array
   const name = ascii.encode(step);
   if (name.length > 255) return false;
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", message));
-  const text = joined(ascii.encode("sordino step 1\0"), Uint8Array.of(name.length), name, head, ascii.encode(federation), clients, digest);
+  const text = joined(ascii.encode("sordino step 2\0"), Uint8Array.of(name.length), name, head, ascii.encode(federation), clients, digest);
   return verified(key, signature, text);
 }
 
@@ -64,7 +71,7 @@ export async function keyAfter(first: string, rotations: readonly string[]): Pro
   for (const text of rotations) {
     const rotation = fromHex(text);
     const next = rotation?.slice(4, 4 + KEY);
-    const whole = rotation?.length === 4 + KEY + SIGNATURE && [0x53, 0x4b, VERSION, 0].every((byte, i) => rotation[i] === byte);
+    const whole = rotation?.length === 4 + KEY + SIGNATURE && [0x53, 0x4b, ROTATION_VERSION, 0].every((byte, i) => rotation[i] === byte);
     const about = joined(ascii.encode("sordino key 1\0"), key, next ?? new Uint8Array());
     if (!whole || !(await verified(key, rotation.slice(4 + KEY), about))) {
       throw new Refused("the server names another key for its plans, and the key before did not sign that: nothing is answered");

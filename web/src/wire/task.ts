@@ -129,6 +129,8 @@ export interface Task {
   federation: string;
   /** the public key that signs plans, in hexadecimal; the first one, where it was rotated since */
   coordinator: string;
+  /** SHA-256 of the terms that all members agree to, native clients too: every plan is signed for it */
+  terms: string;
   recipe_digest: string;
   title: string;
   summary: string;
@@ -171,6 +173,7 @@ export function readTask(given: unknown): Task {
   need(task.protocol === 2, `this page speaks version 2 of the protocol, the server ${task.protocol}: reload the page`);
   need(typeof task.federation === "string" && task.federation.length > 0, "a task names its federation");
   need(/^[0-9a-f]{64}$/.test(task.coordinator), "a task names the key that signs plans");
+  need(/^[0-9a-f]{64}$/.test(task.terms), "a task names the terms that plans are signed for");
   need(isObject(task.rounds) && whole(task.rounds.count, 1, MOST_ROUNDS), `pages take part in 1 to ${MOST_ROUNDS} rounds`);
   checkInput(task);
   checkModel(task);
