@@ -441,13 +441,14 @@ def test_a_silo_without_records_takes_part_as_one_with_a_record_does(tmp_path, k
     given["method"] |= {"announced_size": 20}
     some = Examples(np.zeros((2, 4), np.float32), np.zeros(2, np.int64))
     known = Dataset("x", some, some, ("no", "yes"), Normalisation(), "", "")
-    offer = people.Invitation.of(Recipe.from_dict(given), NAME, 0, known, people.KEY.author)
+    terms = people.CommonTerms.of(Recipe.from_dict(given), NAME, known, people.KEY.author)
     own = {"source": f"../own.{kind}", "classes": ["no", "yes"], **columns}
     budget = {"limit": 1e6, "adjacency": "record-add-remove", "delta": 1e-5}
     with people.client(tmp_path / "a", people.Settings.of({"data": own, "budget": budget})) as member:
-        member.join(offer.encode())
+        member.join(terms.invitation(0, people.KEY).encode())
         plan = member._member(NAME).expected(1)
-        sent = np.frombuffer(body(member.answer("report", signed(plan))), "<f4")
+        asked = people.KEY.envelope("report", plan, terms.digest, range(3), plan.encode())
+        sent = np.frombuffer(body(member.answer("report", asked)), "<f4")
         assert sent.size == 10
         assert 0.01 < np.std(sent) < 1  # two steps of noise of 1, divided by 0.5 * 20, in ten values
         assert member.standing.spent > 0
