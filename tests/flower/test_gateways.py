@@ -87,7 +87,7 @@ def desk():
 
 @every_method
 @pytest.mark.timeout(900)
-def test_four_participants_behind_two_gateways_learn_over_flower_and_each_ledger_has_every_round(desk):
+def test_four_participants_behind_two_gateways_learn_over_flower_and_each_ledger_has_its_rounds(desk):
     from sordino.flower import write_app
 
     recipe, folder = Recipe.load("webfed-digits", CHANGES), desk.folder
@@ -118,16 +118,19 @@ def test_four_participants_behind_two_gateways_learn_over_flower_and_each_ledger
                    "--folder", f"client{k}", "--yes")
         for k, rows in enumerate(ROWS)
     ]  # fmt: skip
+    desk.start("flwr", "flwr", "run", "app", "--stream")  # now gateways have an invitation to hand on
     for k in range(4):
         desk.until(f"join{k}", rf"Joined {NAME}")
-    desk.start("flwr", "flwr", "run", "app", "--stream")
     desk.until("flwr", rf"{NAME} is over", 600)
     held = [json.loads(line) for line in (folder / "runs" / NAME / "metrics.jsonl").read_text().splitlines()]
-    assert [(each["round"], each["reported"]) for each in held] == [(1, 4), (2, 4), (3, 4)]
+    reported = [each["reported"] for each in held]
+    assert len(reported) == 3 and reported[-1] == 4, "who joins a moment later takes part from then on"
     assert (folder / "runs" / NAME / "model.safetensors").is_file()
     for process in joined:
         assert process.wait(120) == 0, desk.logs()
+    releases: list[int] = []
     for k in range(4):
         with Client.open(folder / f"client{k}") as client:
-            assert client.standing.releases == 3
-            assert 3.9 < client.standing.spent <= 4, "the recipe plans its noise for epsilon 4 in all rounds"
+            releases.append(client.standing.releases)
+            assert client.standing.spent <= 4, "the recipe plans its noise for epsilon 4 in all rounds"
+    assert sum(releases) == sum(reported) and min(releases) >= 1

@@ -23,6 +23,7 @@ from sordino.fleets.web import Stopped
 from sordino.messages import Plan, answer_to
 from sordino.signing import SigningKey
 from sordino.web.gateway import GatewayHosted, GatewayService
+from sordino.wiring import wire
 from tests.client import people
 from tests.client.forgeries import STRANGER
 from tests.web.visitors import BITS, recipe, server, visit
@@ -284,6 +285,56 @@ def test_a_gateway_follows_rotations_by_the_old_key_and_sends_everybody_to_hear_
     asked = Asked(restarted, Plan(NAME, 1), new)
     asked.answer(0, b"x")
     assert asked.ended().answers
+
+
+def test_native_clients_behind_a_gateway_wait_for_what_the_coordinator_signed(gateway, place, tmp_path):
+    """A gateway holds no key: it hands on one invitation, signed for all its places."""
+    found = gateway()
+    service = GatewayService(found, place / "g.sock", "gate")
+    service.start()
+    terms = people.terms(OWN, NAME)
+
+    async def joining(port):
+        async with visit(port, found, "b", kind="native", task="") as first, visit(port, found, "a") as page:
+            client = (await first.until("welcome"))["client"]
+            await page.until("welcome")
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    while isinstance(await first.socket.recv(), str):
+                        pass
+            fleet = Gateways(SocketFleet({0: place / "g.sock"}), 2, 1)
+            invited = serving.invitations(wire(OWN), NAME, people.KEY, groups=fleet.groups)
+            assert await asyncio.to_thread(fleet.invite, invited) == {}
+            while isinstance(message := await asyncio.wait_for(first.socket.recv(), 30), str):
+                pass
+            return client, Request.decode(message)
+
+    with server(found) as port:
+        client, request = asyncio.run(joining(port))
+    service.stop()
+    assert request.what is What.JOIN
+    with people.client(tmp_path / "native") as native:
+        native.join(request.payload)
+        assert native._agreements.find(NAME).client == client
+        assert len(people.body(native.answer("report", signed(people.plans(OWN, NAME)(1))))) == BITS
+    restarted = gateway()
+    assert restarted._invitation_of(1) == replace(terms.invitation(0, people.KEY, range(2)), client=1)
+
+
+def test_a_gateway_takes_no_invitation_that_is_forged_or_for_other_places(gateway, place):
+    service = GatewayService(gateway(), place / "g.sock", "gate")
+    service._listening.close()
+    terms = people.terms(OWN, NAME)
+    genuine = terms.invitation(0, people.KEY, range(2))
+
+    def reason(invitation):
+        return service.respond(Request(What.JOIN, "", invitation.encode())).reason
+
+    assert reason(replace(genuine, recipe=recipe().to_toml())) == Reason.NOT_SIGNED.value
+    assert reason(replace(genuine, client=2)) == Reason.NOT_SIGNED.value
+    assert "slots 0-1" in reason(terms.invitation(0, people.KEY))
+    assert reason(people.terms(recipe(), NAME).invitation(0, people.KEY, range(2))) == Reason.OTHER_TERMS.value
+    assert reason(genuine) == ""
 
 
 def test_one_who_declines_is_answer_enough_for_a_gateway(gateway):

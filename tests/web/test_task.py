@@ -53,6 +53,13 @@ def test_the_digest_is_that_of_the_bytes_and_the_largest_report_is_one_bit_a_val
     assert task.largest_report == visitors.BITS
 
 
+def test_pages_and_native_clients_agree_to_one_digest():
+    given = people.method_recipe("silo-dp")
+    native = people.terms(given, "demo-1").invitation(2, people.KEY)
+    assert task_of(given).content["terms"] == native.common.digest.hex()
+    assert task_of(given.with_({"rounds.count": 2})).content["terms"] != native.common.digest.hex()
+
+
 def test_spending_is_what_a_ledger_counts():
     parts = wire(people.method_recipe("silo-dp"))
     budget = Budget(50.0, 1e-5, "proven", Adjacency.RECORD_ADD_REMOVE)

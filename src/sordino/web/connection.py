@@ -30,7 +30,7 @@ CLOSING = {
     "address": 4412, "finished": 4411, "size": 4413, "busy": 4429, "rate": 4429, "slow": 4429,
 }  # fmt: skip
 LAST_WORDS = 0.5  #: seconds in which a participant that is turned away may still hear why
-UNINVITED = 5.0  #: seconds after which a native client asks again whether a gateway can invite it
+UNINVITED = 0.2  #: seconds between looks at whether a gateway has an invitation to hand on
 AGAIN = 0.02  #: seconds between looks at whether the coordinator has caught up
 
 
@@ -215,18 +215,23 @@ class Connection:
                 "status": hosted.told,
             }
         )
-        if member.kind == "native":
-            invitation = hosted.invitation(member)
-            if invitation is None:
-                why = "the coordinator has not invited this gateway yet: try again when its run has begun"
-                raise Turned("busy", why, retry=UNINVITED)
-            self._ask(_Asked(What.JOIN), Request(What.JOIN, "", invitation).encode())
-        else:
-            self._come()
-        while True:
-            await self._take(await self._socket.receive())
-            while hosted.fleet.full:
-                await asyncio.sleep(AGAIN)
+        inviting = asyncio.create_task(self._invite(member)) if member.kind == "native" else None
+        try:
+            if inviting is None:
+                self._come()
+            while True:
+                await self._take(await self._socket.receive())
+                while hosted.fleet.full:
+                    await asyncio.sleep(AGAIN)
+        finally:
+            if inviting is not None:
+                inviting.cancel()
+
+    async def _invite(self, member: Member) -> None:
+        """Hand a native client its invitation; behind a gateway, as soon as the coordinator has signed one."""
+        while (invitation := self._hosted.invitation(member)) is None:
+            await asyncio.sleep(UNINVITED)
+        self._ask(_Asked(What.JOIN), Request(What.JOIN, "", invitation).encode())
 
     def _require_place(self) -> None:
         """Refuse who has left over another connection meanwhile: the place may be somebody else's by now."""
