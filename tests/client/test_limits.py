@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import Tensor, nn
 
 from sordino.client import frames
 from sordino.client.clock import Clock, Overran
@@ -36,6 +37,7 @@ HOSTILE: dict[str, tuple[Reason, dict[str, Any]]] = {
     "noisy steps": (Reason.LIMIT_SECONDS, {**people.METHODS["silo-dp"], "method.steps": 10**9}),
     "wide": (Reason.LIMIT_PARAMETERS, {"model": {"name": "mlp", "options": {"hidden": [30_000, 30_000]}}}),
     "wider": (Reason.LIMIT_PARAMETERS, {"model": {"name": "mlp", "options": {"hidden": [10**9, 10**9, 10**9]}}}),
+    "deep": (Reason.LIMIT_LAYERS, {"model": {"name": "mlp", "options": {"hidden": [1] * 5000}}}),
     "batch": (Reason.LIMIT_MEMORY, {"training": {"steps": 1, "batch_size": 10**8}}),
     "trained extractor": (
         Reason.LIMIT_SECONDS,
@@ -75,6 +77,65 @@ def test_a_recipe_beyond_a_limit_is_refused_by_its_name_before_anything_is_spent
         assert client.federations() == {}
 
 
+# --- models of the owner's own
+
+
+class Looking(nn.Module):
+    """An owner's own network, which looks at a value: meta tensors have none."""
+
+    def __init__(self, classes: int, width: int = 8, depth: int = 1) -> None:
+        super().__init__()
+        middle = [nn.Linear(width, width) for _ in range(depth)]
+        self.layers = nn.Sequential(nn.Linear(64, width), *middle, nn.Linear(width, classes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.layers(x.flatten(1))
+        return scores / 2 if float(scores.abs().max()) > 1e6 else scores
+
+
+class Counting(Looking):
+    """The same, and it looks at a value when it is made."""
+
+    def __init__(self, classes: int, width: int = 8, depth: int = 1) -> None:
+        super().__init__(classes, width, depth)
+        self.largest = float(self.layers[0].weight.abs().max())
+
+
+def own_model(name: str, **options: int) -> Any:
+    return recipe({"model": {"name": f"tests.client.test_limits:{name}", "options": options}})
+
+
+OWN_CODE = [f"tests.client.test_limits:{name}" for name in ("Looking", "Counting")]
+
+
+@pytest.mark.parametrize("name", ["Looking", "Counting"])
+def test_a_model_of_ones_own_that_looks_at_values_is_joined(tmp_path: Path, name: str) -> None:
+    given = own_model(name)
+    with people.joined(tmp_path / "a", given, settings(code=OWN_CODE)) as client:
+        assert client.reply("report", signed(plans(given)(1))).reason == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "reason"),
+    [
+        ("Looking", {"width": 20_000}, Reason.LIMIT_PARAMETERS),
+        ("Looking", {"depth": 2000}, Reason.LIMIT_LAYERS),
+        ("Counting", {"width": 20_000}, Reason.LIMIT_PARAMETERS),
+        ("Counting", {"depth": 2000}, Reason.LIMIT_LAYERS),
+    ],
+)
+def test_a_model_of_ones_own_that_is_too_large_is_refused_before_it_takes_memory(
+    tmp_path: Path, name: str, options: dict[str, int], reason: Reason
+) -> None:
+    with people.client(tmp_path / "a", settings(code=OWN_CODE)) as client:
+        client.offer(invitation().encode())
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with pytest.raises(Refused) as caught:
+            client.offer(invitation(own_model(name, **options)).encode())
+        assert caught.value.reason is reason
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # kilobytes; 1.6 GB if built
+
+
 def test_accounting_is_limited_by_the_releases_of_a_schedule(tmp_path: Path) -> None:
     with people.client(tmp_path / "a", limited({"accounting": 2})) as client:
         with pytest.raises(Refused) as caught:
@@ -93,12 +154,16 @@ def test_a_schedule_as_long_as_the_limit_is_accounted_for_in_seconds(tmp_path: P
         assert time.monotonic() - begun < 20  # 5 here; each release by itself took 70
 
 
-@pytest.mark.parametrize("limit", ["parameters", "rounds", "seconds", "memory", "accounting"])
+@pytest.mark.parametrize("limit", ["parameters", "layers", "rounds", "seconds", "memory", "accounting"])
 def test_a_limit_that_was_lowered_since_declines_what_was_agreed_to(tmp_path: Path, limit: str) -> None:
     people.joined(tmp_path / "a").close()
-    lower = {"parameters": 649, "rounds": 2, "seconds": 1e-3, "memory": 1, "accounting": 2}[limit]
+    lower = {"parameters": 649, "layers": 1, "rounds": 2, "seconds": 1e-3, "memory": 1, "accounting": 2}[limit]
     own = limited({limit: lower}, rows="0-19")
-    given = recipe({"training.batch_size": 2000}) if limit == "memory" else None
+    changes: dict[str, dict[str, Any]] = {
+        "memory": {"training.batch_size": 2000},
+        "layers": {"model": {"name": "mlp", "options": {"hidden": [4]}}},
+    }
+    given = recipe(changes[limit]) if limit in changes else None
     if given is not None:
         with Client.open(tmp_path / "a") as client:
             client.join(invitation(given, name="other").encode())

@@ -7,7 +7,7 @@ number of records is a stand-in, and what takes longer than estimated is for the
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,17 +48,53 @@ class Network:
     numbers: int
 
     @classmethod
-    def of(cls, name: str, shape: Sequence[int], classes: int, options: dict[str, Any]) -> Network:
-        """Looked up on PyTorch's meta device, where nothing is computed and no memory is taken."""
-        with torch.device("meta"):
-            network = models.build(name, input_shape=shape, classes=classes, **options)
-            parameters = sum(parameter.numel() for parameter in network.parameters())
-            numbers = [math.prod(shape)]
-            for part in network.modules():
-                part.register_forward_hook(lambda _module, _given, out: numbers.append(_size(out)))
-            with FlopCounterMode(display=False) as counter:
-                network.eval()(torch.empty((1, *shape)))
-        return cls(parameters, float(counter.get_total_flops()), sum(numbers))
+    def of(cls, module: nn.Module, shape: Sequence[int]) -> Network:
+        """Looked up on PyTorch's meta device, where nothing is computed and no memory is taken.
+
+        No graph for gradients is made: that of a deep network is too deep for the stack when it is taken down.
+        """
+        numbers = [math.prod(shape)]
+        hooks = [
+            part.register_forward_hook(lambda _module, _given, out: numbers.append(_size(out)))
+            for part in module.modules()
+        ]
+        try:
+            with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
+                module.eval()(torch.empty((1, *shape)))
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return cls(_parameters(module), float(counter.get_total_flops()), sum(numbers))
+
+    @classmethod
+    def of_own(cls, module: nn.Module, shape: Sequence[int]) -> Network:
+        """The same of an owner's own code: where it looks at values, as if each parameter were used once a record."""
+        try:
+            return cls.of(module, shape)
+        except Exception:
+            parameters = _parameters(module)
+            return cls(parameters, 2.0 * parameters, parameters)
+
+
+def _parameters(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _layers(module: nn.Module) -> int:
+    """How many parts of a network have parameters of their own."""
+    return sum(any(True for _ in part.parameters(recurse=False)) for part in module.modules())
+
+
+def _numbers_in(options: Any) -> Iterator[float]:
+    """All numbers in a model's options, however deep."""
+    if isinstance(options, bool | int | float):
+        yield abs(options)
+    elif isinstance(options, dict):
+        for value in options.values():
+            yield from _numbers_in(value)
+    elif isinstance(options, list | tuple):
+        for value in options:
+            yield from _numbers_in(value)
 
 
 def _size(output: Any) -> int:
@@ -125,24 +161,42 @@ class Guard:
         self._network(recipe.model.name, seen, classes, recipe.model.options, work)
 
     def _network(self, name: str, shape: Sequence[int], classes: int, options: Any, work: Work) -> None:
+        listed = sum(len(value) for value in options.values() if isinstance(value, list | tuple))
+        self.require(Reason.LIMIT_LAYERS, listed, self.limits.layers, "layers")
+        own = ":" in name
         try:
-            network = Network.of(name, shape, classes, dict(options))
-        except SordinoError as error:
-            raise Refused(Reason.NOT_IN_RECIPE, f"{self.federation}: {error}") from None
-        except Exception:
-            if ":" not in name:
-                raise Refused(
-                    Reason.LIMIT_PARAMETERS, f"{self.federation}: {name} is too large for its size to be told"
-                ) from None
-            return  # the owner's own code, which meta tensors do not fit: it is counted when it is built
-        self.require(Reason.LIMIT_PARAMETERS, network.parameters, self.limits.parameters, "parameters")
+            with torch.device("meta"), torch.no_grad():
+                module = models.untried(name, input_shape=shape, classes=classes, **options)
+            self.built(module)
+            network = Network.of_own(module, shape) if own else Network.of(module, shape)
+        except Refused:
+            raise
+        except Exception as error:
+            if own:  # the owner's own code, which meta tensors do not fit: it is counted when it is built
+                self._options(name, options)
+                return
+            if isinstance(error, SordinoError):
+                raise Refused(Reason.NOT_IN_RECIPE, f"{self.federation}: {error}") from None
+            raise Refused(
+                Reason.LIMIT_PARAMETERS, f"{self.federation}: {name} is too large for its size to be told"
+            ) from None
         self.require(Reason.LIMIT_MEMORY, work.megabytes(network), self.limits.memory, "megabytes")
         self.require(Reason.LIMIT_SECONDS, work.seconds(network), self.limits.seconds, "seconds for a round")
 
+    def _options(self, name: str, options: Any) -> None:
+        """Refuse a number that, as the width of two layers, would make more parameters than the limit."""
+        largest, most = max(_numbers_in(options), default=0), math.isqrt(self.limits.parameters)
+        if not largest <= most:
+            raise Refused(
+                Reason.LIMIT_PARAMETERS,
+                f"{self.federation} makes {name} with an option of {largest:,.6g}, and its size cannot be told before "
+                f"it is built: allowed are numbers up to {most:,}, the root of limits.parameters in client.toml",
+            )
+
     def built(self, network: nn.Module) -> None:
-        """Once more of what was built, for models whose size could not be told before."""
-        parameters = sum(parameter.numel() for parameter in network.parameters())
-        self.require(Reason.LIMIT_PARAMETERS, parameters, self.limits.parameters, "parameters")
+        """Layers and parameters of what was built, be it without memory or with."""
+        self.require(Reason.LIMIT_LAYERS, _layers(network), self.limits.layers, "layers")
+        self.require(Reason.LIMIT_PARAMETERS, _parameters(network), self.limits.parameters, "parameters")
 
     def accounting(self, releases: int) -> None:
         """What has to be accounted for before an owner can be shown what a federation would learn."""

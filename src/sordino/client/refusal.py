@@ -21,6 +21,7 @@ class Reason(StrEnum):
     OLDER_LEDGER = "this client's ledger is older than its receipt: its owner must look"
     UNAVAILABLE = "the client cannot answer now"
     LIMIT_PARAMETERS = "the model exceeds this client's limits.parameters"
+    LIMIT_LAYERS = "the model exceeds this client's limits.layers"
     LIMIT_ROUNDS = "the schedule exceeds this client's limits.rounds"
     LIMIT_SECONDS = "the work of a round exceeds this client's limits.seconds"
     LIMIT_MEMORY = "the work of a round exceeds this client's limits.memory"

@@ -68,6 +68,7 @@ class OwnLimits(Part):
     """What one federation may take of this machine; a recipe that asks for more is declined with the limit's name."""
 
     parameters: Count = Field(default=10_000_000, description="numbers that a model may have")
+    layers: Count = Field(default=500, description="layers with parameters that a model may have")
     rounds: Count = Field(default=1000, description="rounds of a schedule")
     seconds: Annotated[float, Gt(0)] = Field(
         default=900.0, description="of computing in a round: estimated before it begins, and ended by a clock"

@@ -374,6 +374,15 @@ def build(name: str, *, input_shape: Sequence[int], classes: int, **options: Any
     What it holds is the same on every call and PyTorch's global generator is left alone; training starts from
     `initial_parameters`.
     """
+    module = untried(name, input_shape=input_shape, classes=classes, **options)
+    if _is_import_path(name):
+        with _torch_seed(0):
+            _try(name, module, tuple(input_shape), classes)
+    return module
+
+
+def untried(name: str, *, input_shape: Sequence[int], classes: int, **options: Any) -> nn.Module:
+    """The network as `build` makes it; one's own is not tried on any record yet, so that its size can be told first."""
     shape = tuple(_widths("input_shape", input_shape))
     if isinstance(classes, bool) or not isinstance(classes, int) or classes < 2:
         raise InvalidInput(f"classes must be a whole number from 2 on, got {classes!r}")
@@ -444,14 +453,18 @@ def _rate(name: str, given: object) -> float:
 
 
 def _imported(path: str, shape: Shape, classes: int, options: Mapping[str, Any]) -> nn.Module:
-    """A user's own module, made with `options` (and `input_shape` and `classes` where it asks for them) and tried."""
+    """A user's own module, made with `options` (and `input_shape` and `classes` where it asks for them)."""
     make = _import(path)
     try:
         asked = inspect.signature(make).parameters
         offered = {"input_shape": shape, "classes": classes}
-        module = make(**{name: value for name, value in offered.items() if name in asked}, **options)
+        return make(**{name: value for name, value in offered.items() if name in asked}, **options)
     except Exception as error:
         raise InvalidInput(f"{path} could not be made with options {dict(options)!r}: {error}") from error
+
+
+def _try(path: str, module: nn.Module, shape: Shape, classes: int) -> None:
+    """Refuse a user's own module that draws by itself, or does not give one score per class of two records."""
     _check_dropout(path, module)
     try:
         found = _output_shape(module, shape)
@@ -460,7 +473,6 @@ def _imported(path: str, shape: Shape, classes: int, options: Mapping[str, Any])
     if found != (2, classes):
         raise InvalidInput(f"{path} must give [2, {classes}] scores for two records, got {list(found)}")
     parameter_layout(module)
-    return module
 
 
 def _import(path: str) -> type[nn.Module]:
