@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,15 @@ from sordino.client import frames
 from sordino.client.clock import Clock, Overran
 from sordino.client.core import Client
 from sordino.client.frames import Request, Response, What
+from sordino.client.invitation import DEEPEST_KEY, LONGEST_RECIPE
 from sordino.client.membership import Membership
 from sordino.client.refusal import Reason, Refused
 from sordino.client.service import Service
 from sordino.client.settings import OwnLimits, Settings
 from sordino.errors import InvalidInput
 from sordino.messages import Answer, Kind
+from sordino.recipe import shipped
+from sordino.recipe.toml import deepest_key
 from tests.client import people
 from tests.client.people import COST, NAME, body, invitation, plans, recipe, settings, signed
 from tests.engine import tiny
@@ -75,6 +79,50 @@ def test_a_recipe_beyond_a_limit_is_refused_by_its_name_before_anything_is_spent
         assert time.monotonic() - begun < 5
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # kilobytes
         assert client.federations() == {}
+
+
+# --- the text of a recipe
+
+DEEP = ".".join(["a"] * 20_000)
+
+#: texts that take long to read, or that a parser of TOML does not read at all
+UNREADABLE = {
+    "key": f"{DEEP} = 1",
+    "table": f"[{DEEP}]",
+    "quoted key": '"\\""' + '."\\""' * 20_000 + " = 1",
+    "spaced key": DEEP.replace(".", " .\t") + " = 1",
+    "after a text": f'x = {{ a = """\n\' """", {DEEP} = 1 }}',
+    "after a comment": f"# \"\n# '''\n{DEEP} = 1",
+    "long": "x = [" + "1, " * 100_000 + "]",
+    "number": "x = " + "9" * 5000,
+    "nested": "x = " + "[" * 5000,
+}
+
+
+@pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
+def test_a_recipe_that_takes_long_to_read_is_refused_before_it_is_parsed(tmp_path: Path, text: str) -> None:
+    with people.client(tmp_path / "a") as client:
+        begun = time.monotonic()
+        with pytest.raises(Refused) as caught:
+            client.offer(replace(invitation(), recipe=text).encode())
+        assert caught.value.reason is Reason.NOT_IN_RECIPE
+        assert time.monotonic() - begun < 2  # 4 s and more for each of the keys, and the square of their length
+
+
+def test_the_deepest_key_of_a_text_is_found_where_a_parser_sees_it() -> None:
+    assert deepest_key("") == 0
+    assert deepest_key("a = 1\nb.c = 0.5\n[x.\"y.z\".'w']") == 3
+    assert deepest_key('a = "b.c.d.e"  # f.g.h.i') == 1
+    assert deepest_key('a = """\nb.c.d\n""" \nb . c.d = 1') == 3
+    assert deepest_key("a = '''b.c.d' ''''\nb.c = 1") == 2
+    assert deepest_key(recipe().to_toml()) < DEEPEST_KEY
+    assert all(deepest_key(text.read_text(encoding="utf-8")) < DEEPEST_KEY for text in shipped().values())
+
+
+def test_a_recipe_that_is_too_long_is_refused_to_its_server() -> None:
+    many = recipe({"split": {"kind": "iid", "clients": 30_000, "at_least": 0}, "clients.epsilon": [1.25] * 30_000})
+    with pytest.raises(InvalidInput, match=f"{LONGEST_RECIPE:,}"):
+        invitation(many)
 
 
 # --- models of the owner's own

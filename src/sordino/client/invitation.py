@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from sordino.client.settings import NAME
 from sordino.errors import InvalidInput
 from sordino.recipe import Recipe
+from sordino.recipe.toml import deepest_key
 from sordino.signing import Author, SigningKey
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 VERSION = 3
 LONGEST = 2**20  #: bytes of an invitation
+LONGEST_RECIPE = 2**17  #: letters of a recipe in it: read in some seconds, whatever is wrong with it
+DEEPEST_KEY = 16  #: parts of a dotted key in it; no recipe needs more than five
 _TERMS = b"sordino terms 1\0"
 _HEAD = struct.Struct("<2sBx")
 
@@ -74,8 +77,10 @@ class CommonTerms:
                 "and for whom they seal (sordino shuffler keys prints the key)"
             )
         normalisation = dataset.normalisation
+        text = _without_places(recipe).to_toml()
+        check_text(text)
         return cls(
-            federation, _without_places(recipe).to_toml(), tuple(dataset.shape), tuple(dataset.classes),
+            federation, text, tuple(dataset.shape), tuple(dataset.classes),
             normalisation.mean, normalisation.std, author.first.hex(),
         )  # fmt: skip
 
@@ -92,6 +97,17 @@ class CommonTerms:
             rotations=tuple(rotation.hex() for rotation in key.author.rotations),
             signature=key.invitation(self.digest, own).hex(),
         )  # fmt: skip
+
+
+def check_text(recipe: str) -> None:
+    """Refuse a recipe's text that would take long to read, before it is read."""
+    if len(recipe) > LONGEST_RECIPE:
+        raise InvalidInput(
+            f"a recipe in an invitation has at most {LONGEST_RECIPE:,} letters, got {len(recipe):,}: shorten lists, "
+            "such as clients.epsilon, to a rule ({ uniform = [2, 8] }) or to one number"
+        )
+    if (parts := deepest_key(recipe)) > DEEPEST_KEY:
+        raise InvalidInput(f"a key of a recipe in an invitation has at most {DEEPEST_KEY} parts, got {parts:,}")
 
 
 @dataclass(frozen=True)
@@ -250,4 +266,6 @@ def _without_places(recipe: Recipe) -> Recipe:
     return Recipe.from_dict(tables)
 
 
-__all__ = ["LONGEST", "CommonTerms", "Invitation", "NotSigned", "check_real"]
+__all__ = [
+    "DEEPEST_KEY", "LONGEST", "LONGEST_RECIPE", "CommonTerms", "Invitation", "NotSigned", "check_real", "check_text",
+]  # fmt: skip

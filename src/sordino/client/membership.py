@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from sordino import channels, methods
 from sordino.channels.secagg import Ed25519Identity
 from sordino.channels.summed import Members
-from sordino.client.invitation import Invitation, check_real
+from sordino.client.invitation import Invitation, check_real, check_text
 from sordino.client.limits import Guard, public_size
 from sordino.client.posting import STEP, Posting
 from sordino.client.records import Records
@@ -280,8 +280,9 @@ def _read(invitation: Invitation, settings: Settings) -> Recipe:
     """The recipe, if this client may and can follow it."""
     federation = invitation.federation
     try:
+        check_text(invitation.recipe)
         recipe = Recipe.from_toml(invitation.recipe)
-    except (InvalidInput, RecursionError) as error:
+    except (InvalidInput, ValueError, RecursionError) as error:
         raise Refused(Reason.NOT_IN_RECIPE, f"the recipe of {federation} is not one: {error}") from None
     if not invitation.client < recipe.number_of_clients:
         raise Refused(

@@ -53,3 +53,31 @@ def document(data: Mapping[str, Any], is_table: Callable[[Path], bool], path: Pa
 def _text(value: str) -> str:
     """JSON's escapes are TOML's, but for the delete character, which TOML wants escaped as well."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+_TOKEN = re.compile(
+    r"""(?P<skip>[ \t]++|\#[^\n]*+|"{3}(?:[^"\\]|\\.|"(?!""))*+(?:"{3,5}+)?|'{3}(?:[^']|'(?!''))*+(?:'{3,5}+)?)
+      |(?P<word>[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\[^\n])*+"?|'[^'\n]*+'?)
+      |(?P<dot>\.)
+      |(?P<other>.)""",
+    re.DOTALL | re.VERBOSE,
+)
+
+
+def deepest_key(text: str) -> int:
+    """How many parts the longest dotted key of a TOML text has, without parsing it; numbers count as keys.
+
+    It takes a time proportional to the text, and `tomllib` the square of what is found here.
+    """
+    deepest = parts = 0
+    after_dot = False
+    for token in _TOKEN.finditer(text):
+        match token.lastgroup:
+            case "word":
+                parts = parts + 1 if after_dot else 1
+                deepest, after_dot = max(deepest, parts), False
+            case "dot":
+                after_dot = parts > 0
+            case "other":
+                parts, after_dot = 0, False
+    return deepest
