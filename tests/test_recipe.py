@@ -240,7 +240,6 @@ def splits(draw):
 def mechanisms(draw):
     """A mechanism's table, and whether it takes an epsilon."""
     delta, sigma = draw(fraction), draw(positive)
-    eq4 = {"delta": delta, "sampling": draw(fraction), "rounds": draw(count), "reading": "literal"}
     return draw(
         st.sampled_from(
             [
@@ -251,7 +250,6 @@ def mechanisms(draw):
                 ({"name": "laplace", "records": draw(count)}, True),
                 ({"name": "gaussian", "norm": "l2", "delta": delta}, True),
                 ({"name": "gaussian", "calibration": "sigma", "sigma": sigma}, False),
-                ({"name": "gaussian", "calibration": "eq4", **eq4}, True),
                 ({"name": "sign"}, True),
                 ({"name": "sign", "calibration": "eq7", "delta": delta}, True),
                 ({"name": "sign", "calibration": "sigma", "sigma": sigma}, False),

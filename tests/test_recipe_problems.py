@@ -243,6 +243,8 @@ def test_long_values_are_cut_short():
 # --- keys among themselves --------------------------------------------------------------------------------------------
 
 GAUSSIAN = {"name": "gaussian", "delta": 1e-5}
+EQ4 = {**GAUSSIAN, "calibration": "eq4", "sampling": 0.1}
+SAMPLING = {"name": "personalized", "sampling": 0.1, "range": {"kind": "fixed", "radius": 0.1}}
 SILO = {"name": "silo-dp", "noise_multiplier": 1.0}
 OWN = {"source": "wards.csv", "classes": ["a", "b"], "label": "y", "test": 0.2, "mean": [0], "std": [1]}
 
@@ -360,8 +362,20 @@ TOGETHER: dict[str, tuple[dict[str, Any], str]] = {
         {"method.mechanism": {**GAUSSIAN, "calibration": "eq4", "rounds": 3}},
         "method.mechanism.sampling: missing; gaussian with calibration = eq4 needs it",
     ),
+    "eq4 where nothing is sampled": (
+        {"method.mechanism": {**EQ4, "rounds": 3}},
+        "method.mechanism.sampling: got 0.1, but fedavg trains on all records",
+    ),
+    "eq4 of other rounds": (
+        {"method": {**SAMPLING, "mechanism": {**EQ4, "rounds": 1}}},
+        "method.mechanism.rounds: got 1, but rounds.count is 3",
+    ),
+    "eq4 of another sampling": (
+        {"method": {**SAMPLING, "sampling": 0.5, "mechanism": {**EQ4, "rounds": 3}}},
+        "method.mechanism.sampling: got 0.1, but method.sampling is 0.5",
+    ),
     "eq4 in a ball": (
-        {"method.mechanism": {**GAUSSIAN, "calibration": "eq4", "rounds": 3, "sampling": 0.1, "norm": "l2"}},
+        {"method": {**SAMPLING, "mechanism": {**EQ4, "rounds": 3, "norm": "l2"}}},
         "method.mechanism.norm: got l2; allowed with calibration = eq4: box",
     ),
     "sigma without sigma": (

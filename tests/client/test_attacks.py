@@ -337,6 +337,23 @@ def test_five_rounds_of_floats_name_no_pixel_that_is_not_zero(tmp_path):
     assert abs(named[inked].mean() - named[~inked].mean()) <= 6 * deviation
 
 
+def test_a_claim_for_one_round_does_not_pay_for_the_whole_schedule(tmp_path):
+    """Eq. 4's claim is for R rounds of records sampled with q: counted once, it must be of this very recipe."""
+    noise = {"name": "gaussian", "calibration": "analytic", "delta": 1e-6}
+    honest = recipe({"method.mechanism": noise, "rounds.count": 1000})
+    lines = 'calibration = "eq4"\nsampling = 0.001\nrounds = '
+    own = settings(limit=1.0, claimed=True, budget={"basis": "claimed", "delta": 1e-5})
+    with people.client(tmp_path / "a", own) as client:
+        for rounds in (1, 1000):
+            text = honest.to_toml().replace('calibration = "analytic"', f"{lines}{rounds}")
+            with pytest.raises(Refused) as caught:
+                client.join(replace(invitation(honest), recipe=text).encode())
+            assert caught.value.reason is Reason.NOT_IN_RECIPE
+            assert "method.mechanism.sampling" in str(caught.value)
+            assert ("method.mechanism.rounds" in str(caught.value)) is (rounds == 1)
+        assert client.federations() == {}
+
+
 def test_claimed_accounting_needs_the_owners_consent(tmp_path):
     given = recipe({"clients.budget": {"limit": 10.0, "basis": "claimed"}})
     with pytest.raises(Refused, match="claimed") as caught:

@@ -70,12 +70,6 @@ MECHANISMS: dict[str, tuple[dict[str, Any], float | None, float | None, Mechanis
         None,
         Gaussian(1.5, L2Ball(1.0)),
     ),
-    "gaussian eq4": (
-        {"name": "gaussian", "norm": "box", "calibration": "eq4", "delta": 1e-5, "sampling": 0.5, "rounds": 2},
-        0.1,
-        2.0,
-        Gaussian.eq4(2.0, 1e-5, sampling=0.5, rounds=2, domain=Box(0.0, 0.1)),
-    ),
     "sign": ({"name": "sign"}, 0.1, 2.0, RandomizedSign.response(2.0, Box(0.0, 0.1))),
     "sign eq7": (
         {"name": "sign", "calibration": "eq7", "delta": 1e-5},

@@ -384,9 +384,24 @@ def _personal_reports_fit_each_other(recipe: Sections) -> Found:
             "method.aggregation.kind",
             "got inverse-variance with votes, which all have the same: take inverse-deviation, which is best for votes",
         )
-    if isinstance(mechanism, GaussianSpec) and mechanism.calibration == "eq4":
-        yield from _same("method.mechanism.sampling", mechanism.sampling, "method.sampling", method.sampling)
-        yield from _same("method.mechanism.rounds", mechanism.rounds, "rounds.count", recipe.rounds.count)
+
+
+@_reads("method", "rounds.count")
+def _eq4_speaks_of_this_recipe(recipe: Sections) -> Found:
+    """One claim of Eq. 4 is for R rounds of records sampled with q: whatever the method, both must be the recipe's."""
+    mechanism = getattr(recipe.method, "mechanism", None)
+    if not isinstance(mechanism, GaussianSpec) or mechanism.calibration != "eq4":
+        return
+    yield from _same("method.mechanism.rounds", mechanism.rounds, "rounds.count", recipe.rounds.count)
+    if isinstance(recipe.method, Personalized):
+        q = recipe.method.sampling
+        yield from _same("method.mechanism.sampling", mechanism.sampling, "method.sampling", q)
+    elif mechanism.sampling is not None:
+        yield _at(
+            "method.mechanism.sampling",
+            f"got {mechanism.sampling:g}, but {recipe.method.name} trains on all records, and Eq. 4 is of records that "
+            "are sampled: take calibration = analytic or sigma, or the method personalized, which samples",
+        )
 
 
 @_reads("method")
