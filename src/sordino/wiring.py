@@ -105,16 +105,16 @@ def wire(recipe: Recipe) -> Federation:
 
 
 def setting_of(
-    recipe: Recipe, shape: tuple[int, ...], classes: int, sizes: tuple[int, ...]
+    recipe: Recipe, shape: tuple[int, ...], classes: int, sizes: tuple[int, ...], own: int | None = None
 ) -> tuple[Setting, tuple[int, ...]]:
     """What a method is built from, and the shape of a record as the model sees it: all that takes no data.
 
-    `sizes` are the numbers of the clients' records. A client gives a public number for all.
+    `sizes` are the numbers of the clients' records. A client gives a public number for all, and its own number as `own`.
     """
     seen = methods.record_shape(recipe, shape, classes)
     model = models.build(recipe.model.name, input_shape=seen, classes=classes, **recipe.model.options)
     statistics = Statistics.of(model, recipe.model.buffers)
-    return Setting(recipe, model, models.parameter_layout(model), statistics, sizes, shape, classes), seen
+    return Setting(recipe, model, models.parameter_layout(model), statistics, sizes, shape, classes, own), seen
 
 
 # --- data -------------------------------------------------------------------------------------------------------------

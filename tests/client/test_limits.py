@@ -2,35 +2,47 @@
 
 import resource
 import shutil
+import socket
 import tempfile
 import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from torch import Tensor, nn
 
+from sordino.channels.secagg import Server
+from sordino.channels.summed import Members, Rule
+from sordino.channels.summed import _with_plan as encoded_with_plan
 from sordino.client import frames
 from sordino.client.clock import Clock, Overran
 from sordino.client.core import Client
 from sordino.client.frames import Request, Response, What
 from sordino.client.invitation import DEEPEST_KEY, LONGEST_RECIPE
+from sordino.client.limits import Guard
 from sordino.client.membership import Membership
 from sordino.client.refusal import Reason, Refused
-from sordino.client.service import Service
+from sordino.client.service import CONNECTIONS, Connections, Service
 from sordino.client.settings import OwnLimits, Settings
 from sordino.errors import InvalidInput
+from sordino.mechanisms import FixedPoint
 from sordino.messages import Answer, Kind
+from sordino.methods import randomised_records
+from sordino.methods.parts import MechanismBuilder
+from sordino.methods.randomised_records import BitRecords, at_once
+from sordino.randomness import Keystream
 from sordino.recipe import shipped
 from sordino.recipe.toml import deepest_key
+from sordino.wiring import wire
 from tests.client import people
-from tests.client.people import COST, NAME, body, invitation, plans, recipe, settings, signed
+from tests.client.people import COST, KEY, NAME, body, invitation, plans, recipe, settings, signed
 from tests.engine import tiny
 
 #: what a recipe asks for, by the limit that it exceeds
@@ -42,6 +54,38 @@ HOSTILE: dict[str, tuple[Reason, dict[str, Any]]] = {
     "wide": (Reason.LIMIT_PARAMETERS, {"model": {"name": "mlp", "options": {"hidden": [30_000, 30_000]}}}),
     "wider": (Reason.LIMIT_PARAMETERS, {"model": {"name": "mlp", "options": {"hidden": [10**9, 10**9, 10**9]}}}),
     "deep": (Reason.LIMIT_LAYERS, {"model": {"name": "mlp", "options": {"hidden": [1] * 5000}}}),
+    "clients of a sum": (
+        Reason.LIMIT_SECONDS,
+        {"split": {"kind": "iid", "clients": 60_000, "at_least": 0}, "method.channel": {"kind": "summed"}},
+    ),
+    "values of a sum": (
+        Reason.LIMIT_SECONDS,
+        {
+            "split": {"kind": "iid", "clients": 30_000, "at_least": 0},
+            "method.channel": {"kind": "summed"},
+            "model": {"name": "mlp", "options": {"hidden": [100_000]}},
+        },
+    ),
+    "epsilons": (
+        Reason.LIMIT_STRENGTHS,
+        {"split": {"kind": "iid", "clients": 5000, "at_least": 0}, "clients.epsilon": {"linear": [1.0, 2.0]}},
+    ),
+    "records of many bits": (
+        Reason.LIMIT_MEMORY,
+        {
+            "method": {
+                "name": "ldpfl",
+                "extractor": {
+                    "kind": "random",
+                    "model": "cnn-wide",
+                    "options": {"channels": [1, 20_000], "hidden": 1, "padding": 2},
+                },
+                "encoding": {"whole": 20, "fraction": 20},
+            },
+            "model": {"name": "ldpfl-dense", "options": {"hidden": [1]}},
+            "clients.epsilon": 0.5,
+        },
+    ),
     "batch": (Reason.LIMIT_MEMORY, {"training": {"steps": 1, "batch_size": 10**8}}),
     "trained extractor": (
         Reason.LIMIT_SECONDS,
@@ -104,7 +148,7 @@ def test_a_recipe_that_takes_long_to_read_is_refused_before_it_is_parsed(tmp_pat
     with people.client(tmp_path / "a") as client:
         begun = time.monotonic()
         with pytest.raises(Refused) as caught:
-            client.offer(replace(invitation(), recipe=text).encode())
+            client.offer(replace(people.terms(), recipe=text).invitation(0, people.KEY).encode())
         assert caught.value.reason is Reason.NOT_IN_RECIPE
         assert time.monotonic() - begun < 2  # 4 s and more for each of the keys, and the square of their length
 
@@ -160,7 +204,7 @@ OWN_CODE = [f"tests.client.test_limits:{name}" for name in ("Looking", "Counting
 def test_a_model_of_ones_own_that_looks_at_values_is_joined(tmp_path: Path, name: str) -> None:
     given = own_model(name)
     with people.joined(tmp_path / "a", given, settings(code=OWN_CODE)) as client:
-        assert client.reply("report", signed(plans(given)(1))).reason == ""
+        assert client.reply("report", signed(plans(given)(1), given=given)).reason == ""
 
 
 @pytest.mark.parametrize(
@@ -246,6 +290,57 @@ def test_every_shipped_method_is_within_the_limits(tmp_path: Path) -> None:
                 assert not error.reason.limit, error
 
 
+# --- what a client builds
+
+
+def test_a_client_builds_the_mechanism_of_its_own_epsilon_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1,000 epsilons and 1,000 rounds took 54 seconds when all were built, and 2,000 of Laplace noise 4 GB."""
+    real, built = MechanismBuilder.__call__, list[float | None]()
+
+    def counted(self: MechanismBuilder, epsilon: float | None) -> Any:
+        built.append(epsilon)
+        return real(self, epsilon)
+
+    monkeypatch.setattr(MechanismBuilder, "__call__", counted)
+    many = {"split": {"kind": "iid", "clients": 1000, "at_least": 0}, "clients.epsilon": {"linear": [1.0, 2.0]}}
+    own = limited({"rounds": 300}, limit=1e9)
+    for name in ("fedavg", "webfed", "personalized"):
+        given = people.method_recipe(name).with_({**many, "rounds.count": 300})
+        with people.client(tmp_path / name, own) as client:
+            begun = time.monotonic()
+            assert client.offer(invitation(given, 999).encode()).fits == 300
+            assert time.monotonic() - begun < 10
+        assert set(built) == {2.0}
+        built.clear()
+
+
+@pytest.mark.parametrize("epsilon", [1e8, 1e300])
+def test_an_epsilon_of_bits_that_hides_nothing_is_refused_in_words(tmp_path: Path, epsilon: float) -> None:
+    changes = {"method.mechanism": {"name": "optimised"}, "clients.epsilon": epsilon}
+    given = people.method_recipe("ldpfl").with_(changes)
+    with people.client(tmp_path / "a", settings(unproven=["labels", "randomised features"])) as client:
+        begun = time.monotonic()
+        with pytest.raises(Refused, match="at most 1e6") as caught:
+            client.offer(invitation(given).encode())
+        assert caught.value.reason is Reason.NOT_IN_RECIPE
+        assert time.monotonic() - begun < 5
+
+
+def test_records_of_many_bits_are_randomised_a_few_at_a_time_and_alike() -> None:
+    assert at_once(1024) == 512 and at_once(2**22) == 2 and at_once(2**30) == 1
+    code, spec = FixedPoint(4, 5), people.method_recipe("ldpfl").method.mechanism
+    features = np.linspace(-3, 3, 6 * 30).reshape(6, 30).astype(np.float32)
+    labels, draw = np.zeros(6, np.int64), Keystream(bytes(32), [0], 0)
+    records = BitRecords(spec, code, 30, [100.0], "plain")
+    together = records.randomise(features, labels, 0, draw)["records"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(randomised_records, "VALUES_AT_ONCE", 700)
+        apart = records.randomise(features, labels, 0, draw)["records"]
+    assert np.array_equal(together, apart)
+
+
 # --- the clock
 
 
@@ -301,7 +396,110 @@ def test_the_clock_hands_on_what_is_computed_or_raised_and_leaves_behind_what_do
     assert clock.run("a", 5, lambda: 7) == 7
 
 
+def test_a_membership_that_takes_too_long_to_build_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Guard, "check", forever)
+    with people.client(tmp_path / "a", limited({"seconds": 0.5})) as client:
+        begun = time.monotonic()
+        with pytest.raises(Refused) as caught:
+            client.join(invitation().encode())
+        assert caught.value.reason is Reason.LIMIT_SECONDS
+        assert time.monotonic() - begun < 3
+        assert client.federations() == {}
+
+
 # --- others meanwhile
+
+
+class Slow:
+    """In the place of a method: its calls for one federation wait until they may go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+        self.go_on, self.begun = threading.Event(), threading.Event()
+        real, slow = getattr(owner, name), self
+
+        def waiting(self: Any, *given: Any, **named: Any) -> Any:
+            if slow.concerns(self, given):
+                slow.begun.set()
+                while not slow.go_on.is_set():
+                    time.sleep(0.005)
+            return real(self, *given, **named)
+
+        monkeypatch.setattr(owner, name, waiting)
+
+    @staticmethod
+    def concerns(self: Any, given: Any) -> bool:
+        """Whether a call is about the first of two federations."""
+        plan = getattr(self, "_at", None)
+        names = [getattr(self, "federation", None), getattr(plan and plan.plan, "federation", None)]
+        return NAME in (*names, *(getattr(each, "federation", None) for each in given))
+
+    @contextmanager
+    def meanwhile(self, call: Callable[[], Any]) -> Iterator[Future[Any]]:
+        with ThreadPoolExecutor(1) as pool:
+            result = pool.submit(call)
+            try:
+                assert self.begun.wait(20)
+                yield result
+                assert not result.done()
+            finally:
+                self.go_on.set()
+
+
+def other_is_answered(client: Client, round: int = 1) -> None:
+    begun = time.monotonic()
+    assert client.reply("report", signed(plans(name="other")(round))).reason == ""
+    assert time.monotonic() - begun < 10
+
+
+def test_another_federation_is_answered_while_one_is_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with people.client(tmp_path / "a") as client:
+        client.join(invitation(name="other").encode())
+        slow = Slow(monkeypatch, Guard, "check")
+        with slow.meanwhile(lambda: client.join(invitation().encode())) as joining:
+            other_is_answered(client)
+        assert joining.result().fits == 3
+        assert set(client.federations()) == {NAME, "other"}
+        assert client.reply("report", signed(plans()(1))).reason == ""
+
+
+def test_two_invitations_under_one_name_do_not_both_become_terms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with people.client(tmp_path / "a") as client, ThreadPoolExecutor(1) as pool:
+        slow = Slow(monkeypatch, Guard, "check")
+        with slow.meanwhile(lambda: client.join(invitation().encode())) as first:
+            second = pool.submit(client.join, invitation(recipe({"clients.epsilon": 0.5})).encode())
+            time.sleep(0.2)
+            assert not second.done()
+        assert not first.result().agreed
+        with pytest.raises(Refused) as caught:
+            second.result()
+        assert caught.value.reason is Reason.OTHER_TERMS
+
+
+def test_another_federation_is_answered_while_a_sum_takes_a_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = recipe({"split": {"kind": "iid", "clients": 4, "at_least": 0}, "method.channel": {"kind": "summed"}})
+    with people.joined(tmp_path / "a", given) as client:
+        client.join(invitation(name="other").encode())
+        plan, method = plans(given)(1), wire(given).method
+        server = Server(Rule().session(plan, method.tally(plan), 0, 4, "first"), range(4))
+
+        def reply(step: str, message: bytes) -> Any:
+            return client.reply(step, KEY.envelope(step, plan, people.terms(given).digest, [0], message))
+
+        request = server.requests("keys")[0]
+        begins = encoded_with_plan(request, plan.encode())
+        slow = Slow(monkeypatch, Members, "answer")
+        with slow.meanwhile(lambda: reply("keys", begins)) as joining:
+            other_is_answered(client, 1)
+        assert joining.result().reason == ""
+        slow.go_on.clear()
+        slow.begun.clear()
+        with slow.meanwhile(lambda: reply("shares", request)) as sharing:
+            other_is_answered(client, 2)
+        assert sharing.result().reason == Reason.UNAVAILABLE.value  # no message of that step
 
 
 @pytest.fixture
@@ -380,3 +578,47 @@ def test_a_budget_that_another_federation_spent_meanwhile_is_not_exceeded(
         reply = client.reply("report", signed(plans()(1)))
         assert nested[0].reason == "" and reply.reason == Reason.BUDGET.value
         assert client.standing.spent == pytest.approx(COST)
+
+
+# --- connections
+
+
+def test_idle_connections_shut_nobody_out(place: Path) -> None:
+    with people.joined(place / "a") as client, ExitStack() as silent:
+        service = Service(client, place / "s")
+        thread = threading.Thread(target=service.serve)
+        thread.start()
+        try:
+            idle = [silent.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(CONNECTIONS)]
+            for number, each in enumerate(idle):
+                each.settimeout(10)
+                each.connect(str(place / "s"))
+                if number % 2:
+                    each.sendall(b"\x10")  # a part of a frame
+            for round in (1, 2, 3):
+                assert asked(place / "s", Request(What.STEP, "report", signed(plans()(round)))).fine
+            assert idle[0].recv(1) == b"", "the longest idle one made place"
+            frames.send(idle[-2], Request(What.HELLO, "", b"").encode())
+            assert Response.decode(frames.receive(idle[-2])).fine, "a later one is still served"
+        finally:
+            service.stop()
+            thread.join()
+
+
+def test_connections_that_are_being_answered_make_no_place() -> None:
+    connections = Connections(2)
+    with ExitStack() as held:
+        pairs = [socket.socketpair() for _ in range(4)]
+        for pair in pairs:
+            for each in pair:
+                held.enter_context(each)
+        first, second, third, fourth = (pair[0] for pair in pairs)
+        assert connections.admit(first) and connections.admit(second)
+        connections.work(first)
+        assert connections.admit(third)
+        with pytest.raises(frames.Closed):
+            connections.work(second)
+        connections.work(third)
+        assert not connections.admit(fourth)
+        connections.remove(first)
+        assert connections.admit(fourth)

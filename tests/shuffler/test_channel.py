@@ -8,6 +8,7 @@ import threading
 import time
 import tomllib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -349,7 +350,8 @@ def joined(folder: Path, remote: Announcing, latency: float | None = None):
 def _posting(client, given, remote):
     from sordino.client.posting import Posting
 
-    found = Posting(given.method.channel, client.settings.shuffler[NAME], client.folder, patience=0.0)
+    own = client.settings
+    found = Posting(given.method.channel, own.shuffler[NAME], client.folder, own.limits, patience=0.0)
     found._remote = remote
     return found
 
@@ -358,6 +360,37 @@ def terms_for(plan: Plan, **changes: Any) -> dict[str, Any]:
     import hashlib
 
     return {"federation": NAME, "subject": hashlib.sha256(plan.encode()).hexdigest(), **changes}
+
+
+def test_other_federations_are_answered_while_a_report_is_spread_over_time(tmp_path):
+    remote = Announcing()
+    client, plan, _ = joined(tmp_path / "a", remote)
+    with client:
+        client.join(people.invitation(name="other").encode())
+        remote.changes = {"latency": 3.0, "terms": terms_for(plan)}
+        with ThreadPoolExecutor(1) as pool:
+            posting = pool.submit(client.reply, "post", signed(plan, "post"))
+            time.sleep(1.0)
+            assert client.reply("report", signed(people.plans(name="other")(1))).reason == ""
+            assert not posting.done()
+            assert posting.result().reason == ""
+
+
+@pytest.mark.parametrize(
+    ("latency", "reason"),
+    [(59.0, Reason.LIMIT_DELAY), (60.0, Reason.NOT_IN_RECIPE), (86_400.0, Reason.NOT_IN_RECIPE)],
+)
+def test_a_report_is_not_spread_over_more_than_the_recipe_or_the_owner_allows(tmp_path, latency, reason):
+    """The shuffler says how long its round lasts; the recipe has 60 seconds, and this owner allows 30."""
+    remote = Announcing()
+    client, plan, given = joined(tmp_path / "a", remote)
+    with client:
+        limits = client.settings.limits.model_copy(update={"delay": 30.0})
+        client.settings = client.settings.model_copy(update={"limits": limits})
+        client._postings[NAME] = _posting(client, given, remote)
+        remote.changes = {"latency": latency, "terms": terms_for(plan, seconds=7 * 86_400.0)}
+        assert client.reply("post", signed(plan, "post")).reason == reason.value
+        assert remote.came == [] and client.standing.releases == 0
 
 
 def test_a_client_posts_once_and_answers_with_nothing_of_its_report(tmp_path):

@@ -22,7 +22,7 @@ from sordino.channels.secagg import STEPS, Client, Identity, Refused, Server, Se
 from sordino.errors import InvalidInput
 from sordino.messages import Plan
 from sordino.methods.interface import Method, State
-from sordino.methods.upload import Lost, Sum, Tally
+from sordino.methods.upload import Lost, PerClass, Sum, Tally
 from sordino.privacy.guarantee import SERVER, Guarantee, Infinite, RandomizedBit, Release, summed
 
 MOST_ATTEMPTS = 50  #: sums of one round that a client joins
@@ -247,13 +247,18 @@ class Members:
             raise Refused("a secure sum begins with the step 'keys', which brings the plan")
         return self._at
 
-    def releases(self, plan: Plan) -> tuple[tuple[Release, ...], ...]:
+    def releases(self, plan: Plan) -> Sequence[tuple[Release, ...]]:
         """What a client of every class releases: against the server as before, and against one that sees sums only."""
-        weighed = self._method.tally(plan).upload.samples
-        return tuple(
-            tuple(behind_sum(release, honest, weighed) for release in own)
-            for own, honest in zip(self._method.releases(plan), self._honest, strict=True)
+        found = self._method.releases(plan)
+        return PerClass(
+            len(found),
+            lambda c: tuple(behind_sum(release, self._honest[c], self._weighed) for release in found[c]),
         )
+
+    @cached_property
+    def _weighed(self) -> bool:
+        """Whether reports are multiplied by sample counts."""
+        return _first_tally(self._method).upload.samples
 
     def answer(self, step: str, client: int, message: bytes, body: bytes | None = None) -> bytes:
         """The answer to a step; `body` is the report, in the step `masked`. What is not right is refused."""

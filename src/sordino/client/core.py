@@ -28,12 +28,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from sordino.channels.summed import plan_in
+from sordino.channels.summed import Members, plan_in
 from sordino.client.clock import Clock, Overran
 from sordino.client.invitation import Invitation, NotSigned
 from sordino.client.keeping import Agreements, Prepared
 from sordino.client.membership import Membership, ids
-from sordino.client.posting import STEP, Posting
+from sordino.client.posting import PATIENCE, STEP, Posting
 from sordino.client.receipt import Seal
 from sordino.client.records import Records
 from sordino.client.refusal import Reason, Refused
@@ -312,7 +312,8 @@ class Client:
             offer = self.offer(message)
             federation, rotations = offer.invitation.federation, offer.invitation.rotations
             if not offer.agreed:
-                self._agreements.add(offer.invitation, offer.to_text())
+                text = self._clocked(federation, "the statement", self.settings.limits.seconds, offer.to_text)
+                self._agreements.add(offer.invitation, text)
                 self.log(f"joined {federation} as client {offer.invitation.client}")
                 membership = self._member(federation)
                 if membership.posts:
@@ -344,6 +345,7 @@ class Client:
                 f"an invitation to {invitation.federation} names the coordinator's key {invitation.coordinator}, and "
                 f"coordinators.{invitation.federation} in client.toml is {pinned}: it is not from your coordinator",
             )
+        self._wait_for(invitation.federation)
         if invitation.receipt:  # first: what more than one server shows of a lost ledger is counted once
             self._compare(invitation.federation, _unhexed(invitation.receipt))
         return invitation
@@ -386,11 +388,15 @@ class Client:
 
     def _weighed(self, membership: Membership, agreed: bool) -> Offer:
         """The offer; refused where not even its beginning fits the owner's budget and consents."""
-        schedule = [(round, self._as_recorded(membership, round, own)) for round, own in membership.schedule()]
-        fits, unprotected, refusal = self._foreseen(schedule, self._destination(membership))
+        releases = self._computed(membership, "the schedule", lambda: list(membership.schedule()))
+        schedule = [(round, self._as_recorded(membership, round, own)) for round, own in releases]
+        standing, destination = self.standing, self._destination(membership)
+        fits, unprotected, refusal = self._computed(
+            membership, "the offer", lambda: self._foreseen(standing, schedule, destination)
+        )
         if refusal is not None and not fits and not agreed:
             raise refusal
-        spent = tuple(Spent(round, (own,), ((0,),)) for round, own in membership.schedule())
+        spent = tuple(Spent(round, (own,), ((0,),)) for round, own in releases)
         delta, rounds = self.settings.budget.delta or 1e-5, membership.recipe.rounds.count
         budgets = len(self.standing.accounts) if membership.pinned else 1
         pinned = membership.pinned if membership.members is not None else None
@@ -400,11 +406,12 @@ class Client:
         """Where this federation's releases go, as the ledger counts them."""
         return Destination(membership.federation, membership.pinned)
 
+    @staticmethod
     def _foreseen(
-        self, schedule: Sequence[tuple[int, tuple[Release, ...]]], destination: Destination
+        standing: Standing, schedule: Sequence[tuple[int, tuple[Release, ...]]], destination: Destination
     ) -> tuple[int, tuple[str, ...], SordinoError | None]:
         """How many rounds fit the budget, what of them has no proof, and what stops the first that does not fit."""
-        standing, fits, kinds = self.standing, 0, dict[str, None]()
+        fits, kinds = 0, dict[str, None]()
         for round, releases in schedule:
             for release in releases:
                 try:
@@ -433,16 +440,17 @@ class Client:
         try:
             self._require_alone()
             envelope = self._require_signed(step, message)  # before anything in it is looked at
+            self._wait_for(envelope.federation)
             self._require_sound()
             inner = envelope.message
             if step in SUMMING[1:]:
                 membership, found = self._summing(envelope)
-                self._wait_for(membership.federation)
+                self._require_sound()
                 plan = _of(envelope, found)
                 return self._replied(membership, plan, self._sum(membership, plan, step, inner))
             plan = _of(envelope, _read(step, inner))
-            self._wait_for(plan.federation)
             membership = self._member(plan.federation)
+            self._require_sound()
             if step in SUMMING:
                 body = self._join_sum(membership, plan, step, inner)
             elif step == STEP:
@@ -513,6 +521,7 @@ class Client:
 
     def _member(self, federation: str) -> Membership:
         """This client's part in a federation that its owner agreed to."""
+        self._wait_for(federation)  # it may be in the making
         if federation not in self._memberships:
             self._memberships[federation] = self._membership(self._agreed(federation))
         return self._memberships[federation]
@@ -528,7 +537,13 @@ class Client:
         return agreed
 
     def _membership(self, terms: Invitation) -> Membership:
-        return Membership(terms, self.settings, self.records, self._execution, self.identity.signing)
+        records, signing = self.records, self.identity.signing
+        return self._clocked(
+            terms.federation,
+            "the terms",
+            self.settings.limits.seconds,
+            lambda: Membership(terms, self.settings, records, self._execution, signing),
+        )
 
     def _report(self, membership: Membership, plan: Plan, step: str) -> bytes:
         """The body of the answer to a plan: what the ledger has, else a new draw, recorded before it is returned."""
@@ -576,23 +591,29 @@ class Client:
             return silent, state
 
     def _computed(self, membership: Membership, what: str, compute: Callable[[], T], *shared: str) -> T:
-        """Compute under the clock, while other federations are answered; what has changed meanwhile is looked at.
+        """Compute for a member under the clock; what has changed meanwhile is looked at."""
+        try:
+            return self._clocked(membership.federation, what, membership.seconds, compute, *shared)
+        finally:
+            self._require_sound()
+
+    def _clocked(self, federation: str, what: str, seconds: float, compute: Callable[[], T], *shared: str) -> T:
+        """Compute under the clock, while other federations are answered.
 
         The federation itself waits, and whoever waits for what is shared.
         """
-        names = {membership.federation, *shared}
+        names = {federation, *shared}
         self._computing |= names
         try:
-            with self.turn.pause():
-                return self._clock.run(f"{what} of {membership.federation}", membership.seconds, compute)
+            with self.turn, self.turn.pause():
+                return self._clock.run(f"{what} of {federation}", seconds, compute)
         finally:
             self._computing -= names
-            self._require_sound()
 
     def _wait_for(self, name: str) -> None:
         """Until nobody computes under this name any more."""
         while name in self._computing:
-            with self.turn.pause():
+            with self.turn, self.turn.pause():
                 time.sleep(_NOTICE)
 
     def _key(self, plan: Plan) -> ReportKey:
@@ -702,9 +723,13 @@ class Client:
         if self._agreements.posted(membership.federation) == str(key.plan_hash):
             return b""
         posting = self._posting(membership)
-        told = posting.announced(plan, membership.values)  # before anything is drawn
+        name, patience = membership.federation, membership.seconds + 2 * PATIENCE
+        told = self._clocked(  # before anything is drawn
+            name, "the shuffler's terms", patience, lambda: posting.announced(plan, membership.values)
+        )
+        self._require_sound()
         body = self._report(membership, plan, STEP)
-        membership.post(posting, told, body)
+        self._clocked(name, "the post", patience + told.latency, lambda: membership.post(posting, told, body))
         self._agreements.note_posted(membership.federation, str(key.plan_hash))
         self.log(f"the shuffler has the report on {_about(plan)}")
         return b""
@@ -717,8 +742,9 @@ class Client:
 
     def _propose(self, membership: Membership) -> None:
         """Tell the shuffler which T this client proposes; where it is not there yet, the first round does it."""
-        with suppress(Rejected, Unreachable):
-            self._posting(membership).propose()
+        posting = self._posting(membership)
+        with suppress(Rejected, Unreachable, Overran):
+            self._clocked(membership.federation, "the proposal", PATIENCE, posting.propose)
 
     # --- secure sums
 
@@ -734,8 +760,7 @@ class Client:
         self._sums.pop(membership.federation, None)  # whatever comes of this: what is on disk counts from here on
         if standing is not None:
             members.remember(membership.federation, membership.client, standing.part.encode())
-        members.begin(message)
-        body = members.answer(step, membership.client, message)
+        body = self._computed(membership, "the keys", lambda: _begun(members, membership.client, step, message))
         kept.begin(plan)
         kept.save(plan, body[_SESSION], step, message, members.kept(membership.client), body)
         self._sums[membership.federation] = body[_SESSION], plan
@@ -779,7 +804,8 @@ class Client:
         membership, plan = self._member(federation), kept.plan(standing)
         if membership.members is None:
             raise Refused(Reason.NOT_IN_RECIPE, f"{federation}: its reports do not travel in secure sums")
-        membership.members.take_up(plan, membership.client, standing.part.encode())
+        members, part = membership.members, standing.part.encode()
+        self._computed(membership, "the sum", lambda: members.take_up(plan, membership.client, part))
         self._sums[federation] = bytes.fromhex(standing.session), plan
         self.log(f"goes on with the secure sum of {_about(plan)} after the step {standing.step!r}")
         return membership, plan
@@ -794,7 +820,9 @@ class Client:
         body = self._report(membership, plan, SUMMING[0]) if step == "masked" else None
         session, answer = bytes(message[_SESSION]), b""
         try:
-            answer = members.answer(step, membership.client, message, body)
+            answer = self._computed(
+                membership, "the sum", lambda: members.answer(step, membership.client, message, body)
+            )
         finally:  # a refusal ends the sum for this client, and that is written down too
             kept.save(plan, session, step, message, members.kept(membership.client), answer)
         return answer
@@ -967,6 +995,12 @@ def _read(step: str, message: bytes) -> Plan:
     if not known or not 0 <= plan.round < 2**32 or not plan.federation.isprintable():
         raise Refused(Reason.UNREADABLE, "a plan is not in its canonical form")
     return plan
+
+
+def _begun(members: Members, client: int, step: str, message: bytes) -> bytes:
+    """A client's keys for a new sum."""
+    members.begin(message)
+    return members.answer(step, client, message)
 
 
 def _of(envelope: Envelope, plan: Plan) -> Plan:

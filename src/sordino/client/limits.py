@@ -21,6 +21,8 @@ from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import OwnLimits
 from sordino.errors import SordinoError
 from sordino.learning import models
+from sordino.mechanisms import FixedPoint
+from sordino.methods import extractors, randomised_records
 from sordino.recipe import Recipe
 
 RECORDS = 10_000  #: the stand-in for the number of records, where a recipe announces none
@@ -32,6 +34,11 @@ _VALUE = 5e-8  #: seconds that a parameter takes in a step, its noise included
 _COPIES = 12  #: numbers that are held for each parameter: model, gradients, optimiser, plan, report
 _NUMBER = 4  #: bytes
 _CLIENT = 200  #: bytes that each client of a federation takes at every other one
+_SHARE = 4e-7  #: seconds that a secure sum takes for each client and each one that must stay: shares of two secrets
+_PEER = 3e-4  #: and for each client: keys that are agreed on, seals, signatures
+_MASKED = 4e-9  #: and for each client and value: masks
+_RANDOMISED = 1e-7  #: seconds that a value of a record takes to be randomised once
+_AT_ONCE = 24  #: bytes that a value takes while it is randomised
 
 
 def public_size(recipe: Recipe) -> int:
@@ -147,20 +154,49 @@ class Guard:
         records = public_size(recipe)
         shape, classes = invitation.shape, len(invitation.classes)
         self.require(Reason.LIMIT_MEMORY, _CLIENT * recipe.number_of_clients / 1e6, self.limits.memory, "megabytes")
+        strengths = len(set(recipe.epsilons() or ()))
+        self.require(Reason.LIMIT_STRENGTHS, strengths, self.limits.strengths, "different epsilons")
+        self._sum(recipe, 1)
         extractor = getattr(method, "extractor", None)
         if extractor is not None and hasattr(extractor, "model"):
             training = getattr(extractor, "training", None)
-            once = Work(0, records, 1) if training is None else Work.plain(training, records)
+            once = Work(0, records, extractors.PIECE) if training is None else Work.plain(training, records)
             self._network(extractor.model, shape, classes, extractor.options, once)
         try:
             seen = methods.record_shape(recipe, shape, classes)
         except SordinoError as error:
             raise Refused(Reason.NOT_IN_RECIPE, f"{self.federation}: {error}") from None
+        if extractor is not None:
+            self._preparation(method, math.prod(seen), classes, records)
         private = hasattr(method, "sampling_rate") and hasattr(method, "steps")
         work = Work.private(method, records) if private else Work.plain(recipe.training, records)
-        self._network(recipe.model.name, seen, classes, recipe.model.options, work)
+        self._sum(recipe, self._network(recipe.model.name, seen, classes, recipe.model.options, work))
 
-    def _network(self, name: str, shape: Sequence[int], classes: int, options: Any, work: Work) -> None:
+    def _sum(self, recipe: Recipe, values: int) -> None:
+        """A secure sum takes all clients asked times those who must stay, and times the values."""
+        channel: Any = recipe.method.channel
+        if channel.kind != "summed":
+            return
+        asked = recipe.method.selection.asked(recipe.number_of_clients)
+        seconds = asked * (_PEER + _SHARE * channel.least(asked) + _MASKED * values)
+        self.require(Reason.LIMIT_SECONDS, seconds, self.limits.seconds, "seconds for a step of a secure sum")
+
+    def _preparation(self, method: Any, seen: int, classes: int, records: int) -> None:
+        """Records that are randomised once: features of all of them, what is kept of each, some at a time between."""
+        if method.mechanism.name == "record-privunit":
+            values, features, kept = classes * seen, seen, 4 * classes * seen
+        else:
+            encoding = method.encoding
+            code = FixedPoint(encoding.whole, encoding.fraction, encoding.order, encoding.reading)
+            values, features, kept = seen, seen // code.bits, seen // 8
+        at_once = min(records, randomised_records.at_once(values))
+        megabytes = (records * (3 * _NUMBER * features + 2 * kept) + _AT_ONCE * at_once * values) / 1e6
+        self.require(Reason.LIMIT_MEMORY, megabytes, self.limits.memory, "megabytes")
+        seconds = _RANDOMISED * records * values
+        self.require(Reason.LIMIT_SECONDS, seconds, self.limits.seconds, "seconds for randomising records")
+
+    def _network(self, name: str, shape: Sequence[int], classes: int, options: Any, work: Work) -> int:
+        """Refuse a network that is too large or trained for too long. Its parameters; 0 where they are not known."""
         listed = sum(len(value) for value in options.values() if isinstance(value, list | tuple))
         self.require(Reason.LIMIT_LAYERS, listed, self.limits.layers, "layers")
         own = ":" in name
@@ -174,7 +210,7 @@ class Guard:
         except Exception as error:
             if own:  # the owner's own code, which meta tensors do not fit: it is counted when it is built
                 self._options(name, options)
-                return
+                return 0
             if isinstance(error, SordinoError):
                 raise Refused(Reason.NOT_IN_RECIPE, f"{self.federation}: {error}") from None
             raise Refused(
@@ -182,6 +218,7 @@ class Guard:
             ) from None
         self.require(Reason.LIMIT_MEMORY, work.megabytes(network), self.limits.memory, "megabytes")
         self.require(Reason.LIMIT_SECONDS, work.seconds(network), self.limits.seconds, "seconds for a round")
+        return network.parameters
 
     def _options(self, name: str, options: Any) -> None:
         """Refuse a number that, as the width of two layers, would make more parameters than the limit."""

@@ -59,7 +59,7 @@ class Membership:
         guard.check(self.recipe, invitation)
         try:
             sizes = (public_size(self.recipe),) * self.recipe.number_of_clients
-            setting, _ = setting_of(self.recipe, invitation.shape, len(invitation.classes), sizes)
+            setting, _ = setting_of(self.recipe, invitation.shape, len(invitation.classes), sizes, self.client)
             guard.built(setting.model)
             built = methods.build(setting)
         except Refused:
@@ -211,7 +211,7 @@ class Membership:
                 f"sordino client shuffler {folder} {self.federation} {channel.url} --token FILE",
             )
         try:
-            return Posting(channel, own, folder)
+            return Posting(channel, own, folder, settings.limits)
         except (InvalidInput, ValueError) as error:
             raise Refused(Reason.UNAVAILABLE, f"the shuffler of {self.federation}: {error}") from None
 
@@ -258,8 +258,8 @@ class Membership:
 
         It is randomised like every other, by the mechanism or by the noise of private training.
         """
-        private = isinstance(self.method, SiloDp)
-        if not private and any(isinstance(mechanism, NoPrivacy | ClipOnly) for mechanism in self._upload.mechanisms):
+        mechanism = self._upload.mechanisms[int(self._upload.class_of[self.client])]
+        if not isinstance(self.method, SiloDp) and isinstance(mechanism, NoPrivacy | ClipOnly):
             return None
         return self.method.report(plan, self._cohort(state, None, None), draw, self._bench).bodies[0]
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
 from sordino.client.refusal import Reason, Refused
-from sordino.client.settings import OwnShuffler
+from sordino.client.settings import OwnLimits, OwnShuffler
 from sordino.errors import InvalidInput
 from sordino.messages import Plan
 from sordino.shuffler.envelopes import seal, spread
@@ -32,8 +32,11 @@ Found = TypeVar("Found")
 class Posting:
     """Seals and sends the reports of one federation."""
 
-    def __init__(self, channel: Any, own: OwnShuffler, folder: Path, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, channel: Any, own: OwnShuffler, folder: Path, limits: OwnLimits, patience: float = PATIENCE
+    ) -> None:
         """`channel` is the agreed recipe's `method.channel`."""
+        self._seconds, self._longest = float(channel.seconds), limits.delay
         self._crowd, self._group = int(channel.at_least), int(channel.group)
         self._key = X25519PublicKey.from_public_bytes(bytes.fromhex(channel.key))
         trusted = None if own.trusted is None else folder / Path(own.trusted).expanduser()
@@ -61,11 +64,18 @@ class Posting:
                 f"the shuffler's round is of {told.terms.values} values, {told.terms.group} in an envelope, and the "
                 f"recipe has {values}, {self._group} in an envelope: nothing was sealed",
             )
-        if not 0 <= told.latency < told.terms.seconds:
+        lasts = min(told.terms.seconds, self._seconds)
+        if not 0 <= told.latency < lasts:
             raise Refused(
                 Reason.NOT_IN_RECIPE,
-                f"reports would be spread over T = {told.latency:g} seconds, and the round lasts "
-                f"{told.terms.seconds:g}: nothing was sealed",
+                f"reports would be spread over T = {told.latency:g} seconds, and the round lasts {lasts:g}: nothing "
+                "was sealed",
+            )
+        if told.latency > self._longest:
+            raise Refused(
+                Reason.LIMIT_DELAY,
+                f"reports would be spread over T = {told.latency:g} seconds, and limits.delay in client.toml is "
+                f"{self._longest:g}: nothing was sealed",
             )
         return told
 

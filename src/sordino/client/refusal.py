@@ -24,6 +24,8 @@ class Reason(StrEnum):
     LIMIT_LAYERS = "the model exceeds this client's limits.layers"
     LIMIT_ROUNDS = "the schedule exceeds this client's limits.rounds"
     LIMIT_SECONDS = "the work of a round exceeds this client's limits.seconds"
+    LIMIT_DELAY = "the shuffler's delay exceeds this client's limits.delay"
+    LIMIT_STRENGTHS = "the clients' different epsilons exceed this client's limits.strengths"
     LIMIT_MEMORY = "the work of a round exceeds this client's limits.memory"
     LIMIT_ACCOUNTING = "the schedule exceeds this client's limits.accounting"
 

@@ -8,6 +8,7 @@ import shutil
 import socket
 import stat
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -26,8 +27,56 @@ PATIENCE = 60.0  #: seconds that a connection may take over one frame
 IDLE = 3600.0  #: and between two of them
 GRACE = 5.0  #: seconds in which a request may still come to its end when the service stops
 WAITING = 20  #: invitations that wait for the owner; more are not kept
-CONNECTIONS = 16  #: open at the same time; more are closed at once
+CONNECTIONS = 16  #: open at the same time; for one more, the one that has waited longest is closed
 _LONGEST_PATH = 100  #: bytes; the system allows a few more
+
+
+class Connections:
+    """Who is connected, and since when each of them lets the service wait.
+
+    Where there is no room, whoever has waited longest without a request, or with a part of one, makes place: a crowd of
+    silent connections shuts nobody out. Those that are being answered stay.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._waiting: dict[socket.socket, float] = {}
+        self._working: set[socket.socket] = set()
+
+    def admit(self, connection: socket.socket) -> bool:
+        """Take in a new one; False where all others are being answered."""
+        with self._lock:
+            if len(self._waiting) + len(self._working) >= self._most:
+                if not self._waiting:
+                    return False
+                longest = min(self._waiting, key=self._waiting.__getitem__)
+                del self._waiting[longest]
+                with suppress(OSError):
+                    longest.shutdown(socket.SHUT_RDWR)  # whoever attends it sees its end
+            self._waiting[connection] = time.monotonic()
+            return True
+
+    def wait(self, connection: socket.socket) -> None:
+        """From now on the service waits for it; `frames.Closed` where it had to make place."""
+        with self._lock:
+            if connection not in self._waiting and connection not in self._working:
+                raise frames.Closed("closed to make place for another connection")
+            self._working.discard(connection)
+            self._waiting[connection] = time.monotonic()
+
+    def work(self, connection: socket.socket) -> None:
+        """It has asked, and is being answered."""
+        with self._lock:
+            if self._waiting.pop(connection, None) is None:
+                raise frames.Closed("closed to make place for another connection")
+            self._working.add(connection)
+
+    def remove(self, connection: socket.socket) -> None:
+        """It is gone."""
+        with self._lock:
+            self._waiting.pop(connection, None)
+            self._working.discard(connection)
 
 
 class Listener(ABC):
@@ -38,7 +87,7 @@ class Listener(ABC):
     ) -> None:
         self._path, self._largest = Path(path), largest
         self._turn = turn or Turn()  # one request at a time
-        self._places = threading.BoundedSemaphore(CONNECTIONS)
+        self._connections = Connections(CONNECTIONS)
         self._listening = _listen(self._path)
         if group is not None:
             self._let_in(group)
@@ -64,7 +113,7 @@ class Listener(ABC):
                     connection, _ = self._listening.accept()
                 except TimeoutError:
                     continue
-                if not self._places.acquire(blocking=False):
+                if not self._connections.admit(connection):
                     connection.close()
                     continue
                 threading.Thread(target=self._attend, args=(connection,), daemon=True).start()
@@ -84,21 +133,24 @@ class Listener(ABC):
             with closing(connection), suppress(frames.Closed, OSError):
                 while True:
                     connection.settimeout(IDLE)
+                    self._connections.wait(connection)
                     if not connection.recv(1, socket.MSG_PEEK):
                         return
                     connection.settimeout(PATIENCE)
+                    self._connections.wait(connection)
                     try:
                         request = Request.decode(frames.receive(connection, self._largest))
                     except InvalidInput as error:
                         frames.send(connection, Response(False, reason=str(error)).encode())
                         return
+                    self._connections.work(connection)
                     with self._turn:
                         if self._stopped:
                             return
                         response = self.respond(request)
                     frames.send(connection, response.encode())
         finally:
-            self._places.release()
+            self._connections.remove(connection)
 
     @abstractmethod
     def respond(self, request: Request) -> Response:

@@ -74,6 +74,10 @@ class OwnLimits(Part):
         default=900.0, description="of computing in a round: estimated before it begins, and ended by a clock"
     )
     memory: Count = Field(default=2000, description="megabytes that a round may take, as estimated")
+    delay: Annotated[float, Ge(0)] = Field(
+        default=3600.0, description="seconds over which a shuffler may have a report spread"
+    )
+    strengths: Count = Field(default=1000, description="different epsilons among the clients of a federation")
     accounting: Count = Field(default=10_000, description="releases of a schedule that may have to be accounted for")
 
 
@@ -250,14 +254,14 @@ def _line(key: str, value: Any) -> str:
 
 
 def _as_floats(tables: dict[str, Any]) -> dict[str, Any]:
-    """A budget of 4 is one of 4.0, and so are a latency and a limit on seconds."""
+    """A budget of 4 is one of 4.0, and so are a latency and limits in seconds."""
     found = dict(tables)
     if isinstance(budget := tables.get("budget"), dict):
         found["budget"] = _floats_in(budget)
     if isinstance(second := tables.get("summed_budget"), dict):
         found["summed_budget"] = {**second, **_floats_in({k: v for k, v in second.items() if k != "honest"})}
     if isinstance(limits := tables.get("limits"), dict):
-        found["limits"] = {**limits, **_floats_in({k: v for k, v in limits.items() if k == "seconds"})}
+        found["limits"] = {**limits, **_floats_in({k: v for k, v in limits.items() if k in ("seconds", "delay")})}
     if isinstance(shufflers := tables.get("shuffler"), dict):
         found["shuffler"] = {name: _floats_in(own) if isinstance(own, dict) else own for name, own in shufflers.items()}
     return found

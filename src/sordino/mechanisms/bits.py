@@ -135,7 +135,7 @@ class BitRandomizer(Mechanism):
     @classmethod
     def rappor(cls, epsilon: float, domain: BitString) -> BitRandomizer:
         """Symmetric unary encoding: p = 1 - q, and eps for any two strings of the domain."""
-        odds = _exp(_checked(epsilon) / domain.differing)
+        odds = _exp(checked_epsilon(epsilon) / domain.differing)
         return cls._build(odds / (1 + odds), 1 / (1 + odds), domain, "rappor")
 
     @classmethod
@@ -143,13 +143,13 @@ class BitRandomizer(Mechanism):
         """Optimised unary encoding: p = 1/2, q = 1/(e^eps + 1); eps for one-hot codes."""
         if not domain.one_hot:
             raise InvalidInput("optimised unary encoding is for one-hot codes: give BitString(length, one_hot=True)")
-        odds = _exp(_checked(epsilon))
+        odds = _exp(checked_epsilon(epsilon))
         return cls._build(Fraction(1, 2), 1 / (1 + odds), domain, "optimised")
 
     @classmethod
     def theorem1(cls, epsilon: float, domain: BitString, *, a: float = 10.0) -> BitRandomizer:
         """Theorem 1: p = 1/(1 + a), q = 1/(1 + a e^e0)."""
-        odds = _exp(2 * _checked(epsilon) / domain.length)
+        odds = _exp(2 * checked_epsilon(epsilon) / domain.length)
         alpha = _coefficient(a)
         claim = _claim(epsilon, "Theorem 1")
         return cls._build(1 / (1 + alpha), 1 / (1 + alpha * odds), domain, "theorem 1", claim)
@@ -157,7 +157,7 @@ class BitRandomizer(Mechanism):
     @classmethod
     def theorem2(cls, epsilon: float, domain: BitString, *, a: float = 10.0) -> BitRandomizer:
         """Theorem 2: p = a/(1 + a) on even positions, 1/(1 + a^3) on odd ones, q = 1/(1 + a e^e0) on all."""
-        odds = _exp(2 * _checked(epsilon) / domain.length)
+        odds = _exp(2 * checked_epsilon(epsilon) / domain.length)
         alpha = _coefficient(a)
         even = _facing(alpha / (1 + alpha), 1 / (1 + alpha * odds))
         odd = _facing(1 / (1 + alpha**3), 1 / (1 + alpha * odds))
@@ -305,7 +305,8 @@ def _claim(epsilon: float, theorem: str) -> Claim:
     return Claim(epsilon, 0.0, formula, Adjacency.RECORD_REPLACE)
 
 
-def _checked(epsilon: float) -> Fraction:
+def checked_epsilon(epsilon: float) -> Fraction:
+    """The epsilon of a bit string; refused where it is none, or so large that nothing is hidden."""
     if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not 0 < epsilon <= 1e6:
         raise InvalidInput(f"epsilon must be a number > 0 and at most 1e6, got {epsilon!r}")
     return Fraction(epsilon)

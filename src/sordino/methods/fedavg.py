@@ -210,7 +210,7 @@ def build(setting: Setting) -> Built:
         what=f"{what} and batch-norm statistics" if setting.statistics.size else what,
         samples=given.aggregation.kind == "samples",
     )
-    upload.mechanisms  # noqa: B018 (refuses now what the range or the strengths do not allow)
+    upload.check(setting.checked)
     training = setting.local_training
     method = FedAvg(setting, training, upload, sends=given.upload)
     return plainly_built(setting, method, upload, training)

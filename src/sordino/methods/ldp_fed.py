@@ -168,6 +168,7 @@ class Uploads:
         given: Any = setting.recipe.method
         self._mechanism, self._range, self._layout = given.mechanism, given.range, setting.sent_layout
         self._alphas, self._clients, self._q = setting.recipe.epsilons(), setting.clients, q
+        self._checked = setting.checked
         self._samples = given.aggregation.kind == "samples"
         self._built: dict[tuple[str, Fraction], RoundUpload] = {}
 
@@ -188,7 +189,7 @@ class Uploads:
         )
         if self._mechanism.name == "exponential":
             upload.formula = formula(self._q)
-        upload.mechanisms  # noqa: B018 (refuses now what the range or the strengths do not allow)
+        upload.check(self._checked)
         return upload
 
 

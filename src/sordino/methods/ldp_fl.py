@@ -41,7 +41,7 @@ from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import State, View
 from sordino.methods.parts import MechanismBuilder, per_layer
 from sordino.methods.setting import Built, Setting, plainly_built
-from sordino.methods.upload import Tally, Upload
+from sordino.methods.upload import PerClass, Tally, Upload
 from sordino.privacy.accountant import bit_epsilon
 from sordino.privacy.guarantee import Adjacency, Claim, Guarantee, Pure, RandomizedBit, Release, shuffled
 
@@ -108,7 +108,7 @@ class Uploads:
 
     def _upload(self, range_: Any) -> Upload:
         setting = self._setting
-        return Upload(
+        upload = Upload(
             MechanismBuilder(self._method.mechanism, range_, setting.sent_layout, setting.values),
             self._epsilons,
             setting.values,
@@ -116,6 +116,8 @@ class Uploads:
             what=self._what,
             samples=self._method.aggregation.kind == "samples",
         )
+        upload.check(setting.checked)
+        return upload
 
 
 # --- what a shuffler changes (section 4) ------------------------------------------------------------------------------
@@ -237,12 +239,11 @@ class LdpFl(FedAvg):
         found = upload.releases(f"{plan.federation}/{plan.round}", DATASET)
         if not self.crowds:
             return found
-        return [
-            [self._mixed(bits, mechanism, upload.values, crowd)]
-            for (bits,), mechanism, crowd in zip(found, _two_points(upload), self.crowds, strict=True)
-        ]
+        return PerClass(len(found), lambda c: (self._mixed(found[c][0], upload, c),))
 
-    def _mixed(self, release: Release, mechanism: TwoPoint, values: int, crowd: int) -> Release:
+    def _mixed(self, release: Release, upload: Upload, c: int) -> Release:
+        mechanism, values, crowd = upload.mechanisms[c], upload.values, self.crowds[c]
+        assert isinstance(mechanism, TwoPoint)
         if self._channel.kind == "shuffler":
             return behind_envelopes(release, mechanism, values, self._channel.group, crowd)
         return behind_shuffler(release, mechanism, values, self._channel.granularity, crowd)
@@ -252,10 +253,6 @@ def _without_range(state: State) -> State:
     return replace(state, arrays={name: array for name, array in state.arrays.items() if name != RANGE})
 
 
-def _two_points(upload: Upload) -> list[TwoPoint]:
-    return [mechanism for mechanism in upload.mechanisms if isinstance(mechanism, TwoPoint)]
-
-
 def build(setting: Setting) -> Built:
     """LDP-FL as a recipe asks for it."""
     given: Any = setting.recipe.method
@@ -263,7 +260,6 @@ def build(setting: Setting) -> Built:
     uploads = Uploads(setting, f"model weights{statistics}")
     ranges = first_range(setting) if getattr(given.range, "kind", None) == "adaptive" else None
     upload = uploads.fixed() if ranges is None else uploads.within(ranges)
-    upload.mechanisms  # noqa: B018 (refuses now what the range or the strengths do not allow)
     return plainly_built(setting, LdpFl(setting, uploads, upload, ranges), upload, setting.local_training)
 
 

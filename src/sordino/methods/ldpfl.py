@@ -55,7 +55,7 @@ from sordino.methods.local_only import PARAMETERS, LocalOnly
 from sordino.methods.randomised_records import RECORDS, RandomisedRecords, derived
 from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.silo_dp import plain
-from sordino.methods.upload import Draw, Upload, samples_release
+from sordino.methods.upload import Draw, PerClass, Upload, samples_release
 from sordino.privacy.guarantee import Release
 from sordino.randomness import Randomness
 
@@ -82,9 +82,12 @@ class Ldpfl(FedAvg):
         self._extractor, self._records = extractor, records
         given: Any = setting.recipe.method
         self._most: int | None = None if extractor.public else given.extractor.most_records
-        kinds = list(dict.fromkeys(records.strengths))
-        self._class_of = [kinds.index(strength) for strength in records.strengths]
-        self._kinds = [self._class_of.index(k) for k in range(len(kinds))]
+        first: dict[float | None, int] = {}  # of every strength, its first client
+        for client, strength in enumerate(records.strengths):
+            first.setdefault(strength, client)
+        number = {strength: k for k, strength in enumerate(first)}
+        self._class_of = [number[strength] for strength in records.strengths]
+        self._kinds = list(first.values())
 
     @property
     def records(self) -> RandomisedRecords:
@@ -122,12 +125,12 @@ class Ldpfl(FedAvg):
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         """Before the first round all that is ever told of records; afterwards only what is computed from that."""
-        once = [self._released_once(plan.federation, client) for client in self._kinds]
+        once = PerClass(len(self._kinds), lambda c: self._released_once(plan.federation, self._kinds[c]))
         if plan.round == 0:
             return once
         name = f"{plan.federation}/{plan.round}"
         counts = (samples_release(name, DATASET),) if self._upload.samples else ()
-        return [(derived(name, DATASET, WHAT, sources), *counts) for sources in once]
+        return PerClass(len(once), lambda c: (derived(name, DATASET, WHAT, once[c]), *counts))
 
     def _released_once(self, federation: str, client: int) -> tuple[Release, ...]:
         group = 1 if self._extractor.public else self._most
@@ -189,6 +192,7 @@ def build(setting: Setting) -> Built:
     given: Any = setting.recipe.method
     extractor = extractors.build(given.extractor, setting.input_shape, setting.classes, setting.recipe.seed)
     records = randomised_records.build(given, extractor.features, setting.classes, strengths(setting.recipe))
+    records.check(setting.checked)
     samples = given.aggregation.kind == "samples"
     upload = Upload(plain, None, setting.values, clients=setting.clients, what=WHAT, samples=samples, clamp=given.clamp)
     kind = Ldpfl if given.learning == "together" else LdpflAlone

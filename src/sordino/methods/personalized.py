@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import Bench, ClientState, Cohort, Reported, State
 from sordino.methods.parts import MechanismBuilder, class_weights
 from sordino.methods.setting import Built, Setting
-from sordino.methods.upload import Draw, Tally, Upload
+from sordino.methods.upload import Draw, PerClass, Tally, Upload
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Pure, Release
 from sordino.randomness import Keystream, Purpose, Randomness
 
@@ -124,10 +125,15 @@ class PersonalizedLdpFl(FedAvg):
             (given.sends, given.mechanism.name) == ("signs", "none"),
         )
         self._portion, self._sampling, self._restarts = given.portion, given.sampling, given.schedule == "restarts"
-        by_budget = given.aggregation.kind == "selection"
-        self._by_budget = Selection.of(upload, given.aggregation.fallback) if by_budget else None
 
     # --- server
+
+    @cached_property
+    def _by_budget(self) -> Selection | None:
+        """Which classes count in a round, where some do not."""
+        if self._aggregation.kind != "selection":
+            return None
+        return Selection.of(self._upload, self._aggregation.fallback)
 
     def tally(self, plan: Plan) -> Tally:
         return self._upload.tally(self._weights(plan.round))
@@ -153,7 +159,8 @@ class PersonalizedLdpFl(FedAvg):
         found = super().releases(plan)
         if plan.round > 1 or self._upload.strengths[0] is None:
             return found
-        return [(*own, announcement(f"{plan.federation}/{plan.round}")) for own in found]
+        announced = announcement(f"{plan.federation}/{plan.round}")
+        return PerClass(len(found), lambda c: (*found[c], announced))
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
         randomness = draw(cohort.clients)
@@ -232,7 +239,7 @@ def build(setting: Setting) -> Built:
         clients=setting.clients,
         what="signs of model weights" if given.sends == "signs" else "model weights",
     )
-    upload.mechanisms  # noqa: B018 (refuses now what the range or the strengths do not allow)
+    upload.check(setting.checked)
     method = PersonalizedLdpFl(setting, upload)
     training = setting.local_training
     sizes = [min(given.portion or size, size) for size in setting.sizes]

@@ -23,6 +23,7 @@ from sordino.errors import InvalidInput
 from sordino.learning.cohort import ClientData
 from sordino.learning.models import Loss, cross_entropy
 from sordino.mechanisms import BitRandomizer, BitString, FixedPoint, PrivUnitG, Sphere
+from sordino.mechanisms.bits import checked_epsilon
 from sordino.mechanisms.integers import exp_bounds, probability_threshold
 from sordino.mechanisms.output import BitOutput
 from sordino.methods.interface import ClientState
@@ -45,7 +46,10 @@ Labels = NDArray[np.int64]
 
 RECORDS, LABELS = "records", "labels"  #: under which a client keeps them
 TRAINING, EXAMINED = 0, 1  #: the tensor numbers of a client's records and of its test examples
-AT_ONCE = 512  #: records randomised at a time
+AT_ONCE = 512  #: records randomised at a time, or fewer:
+VALUES_AT_ONCE = 2**23  #: bits or numbers of them, each of which takes a random word and more
+
+_LARGEST = Fraction(23)  #: of a bit's epsilon: beyond it, q is below what 32 random bits can tell from 0
 
 
 @dataclass(frozen=True)
@@ -75,11 +79,25 @@ class RecordStreams:
         return np.stack(each)
 
 
+def at_once(values: int) -> int:
+    """How many records of so many values are randomised at a time: what is drawn for each does not depend on it."""
+    return max(1, min(AT_ONCE, VALUES_AT_ONCE // values))
+
+
 class RandomisedRecords(ABC):
     """What becomes of features `[n, r]` and labels `[n]`."""
 
     shape: tuple[int, ...]  #: of a record as the federated model sees it when it is used
     strengths: Sequence[float | None]  #: each client's epsilon
+
+    def check(self, clients: Sequence[int]) -> None:
+        """Refuse now what the strengths of these clients do not allow."""
+        for client in {self.strengths[client]: client for client in clients}.values():
+            self._mechanism(client)
+
+    @abstractmethod
+    def _mechanism(self, client: int) -> BitRandomizer | PrivUnitG | None:
+        """What randomises a client's records, built when it is first needed."""
 
     @abstractmethod
     def randomise(self, features: Features, labels: Labels, client: int, randomness: Randomness) -> ClientState:
@@ -146,7 +164,8 @@ def optimised(epsilon: float, domain: BitString) -> BitRandomizer:
 
     It is Theorem 1's randomiser at alpha = 1.
     """
-    odds = Fraction(exp_bounds(2 * Fraction(epsilon) / domain.length, 256)[0], 1 << 256)
+    each = min(2 * checked_epsilon(epsilon) / domain.length, _LARGEST)
+    odds = Fraction(exp_bounds(each, 256)[0], 1 << 256)
     p, q = Fraction(1, 2), 1 / (1 + odds)
     ones, zeros = probability_threshold(p, towards=q), probability_threshold(q, towards=p)
     if ones <= zeros:
@@ -176,14 +195,17 @@ class BitRecords(RandomisedRecords):
         self, spec: Any, code: FixedPoint, features: int, strengths: Sequence[float | None], test: str
     ) -> None:
         domain = BitString(features * code.bits)
-        built = {epsilon: randomizer(spec, epsilon, domain) for epsilon in set(strengths)}
         self.strengths = tuple(strengths)
         self.shape = (domain.length,)
         self._code, self._bits, self._test = code, domain.length, test
-        self._randomizers = built
+        self._spec, self._domain = spec, domain
+        self._randomizers: dict[float | None, BitRandomizer | None] = {}
 
-    def _randomizer(self, client: int) -> BitRandomizer | None:
-        return self._randomizers[self.strengths[client]]
+    def _mechanism(self, client: int) -> BitRandomizer | None:
+        epsilon = self.strengths[client]
+        if epsilon not in self._randomizers:
+            self._randomizers[epsilon] = randomizer(self._spec, epsilon, self._domain)
+        return self._randomizers[epsilon]
 
     def randomise(self, features: Features, labels: Labels, client: int, randomness: Randomness) -> ClientState:
         return {RECORDS: self._packed(features, np.arange(len(features)), client, randomness, TRAINING), LABELS: labels}
@@ -199,13 +221,14 @@ class BitRecords(RandomisedRecords):
         self, features: Features, positions: NDArray[np.int64], client: int, randomness: Randomness, tensor: int
     ) -> NDArray[np.uint8]:
         """`[n, ceil(r l / 8)]` bytes."""
-        mechanism, packed = self._randomizer(client), []
-        for first in range(0, len(features), AT_ONCE):
-            bits = self._code.encode(features[first : first + AT_ONCE])
+        mechanism, packed = self._mechanism(client), []
+        step = at_once(self._bits)
+        for first in range(0, len(features), step):
+            bits = self._code.encode(features[first : first + step])
             if mechanism is None:
                 packed.append(BitOutput.pack(bits.astype(np.bool_)).packed)
                 continue
-            streams = RecordStreams(randomness, positions[first : first + AT_ONCE], self._bits)
+            streams = RecordStreams(randomness, positions[first : first + step], self._bits)
             output = mechanism.randomize(bits, streams, tensor=tensor).output
             assert isinstance(output, BitOutput)
             packed.append(output.packed)
@@ -221,7 +244,7 @@ class BitRecords(RandomisedRecords):
         return Unpacked(network, self._bits)
 
     def releases(self, name: str, dataset: str, client: int, group: int | None) -> tuple[Release, ...]:
-        mechanism = self._randomizer(client)
+        mechanism = self._mechanism(client)
         claim = None if mechanism is None else mechanism.claim()
         if claim is not None:  # the paper's figure is for a record and all that is made of it, its label included
             claim = replace(claim, adjacency=Adjacency.RECORD_REPLACE, covers="schedule")
@@ -307,12 +330,13 @@ class JointRecords(RandomisedRecords):
             raise InvalidInput("the mechanism record-privunit needs clients.epsilon: give a number, a list or a range")
         self.strengths, self.shape, self._classes = tuple(strengths), (features,), classes
         self._length = math.sqrt(1 - 1 / classes)
-        built = {e: PrivUnitG(e, Sphere(self._length)) for e in set(strengths) if e is not None}
-        self._mechanisms = built
+        self._mechanisms: dict[float, PrivUnitG] = {}
 
     def _mechanism(self, client: int) -> PrivUnitG:
         epsilon = self.strengths[client]
         assert epsilon is not None
+        if epsilon not in self._mechanisms:
+            self._mechanisms[epsilon] = PrivUnitG(epsilon, Sphere(self._length))
         return self._mechanisms[epsilon]
 
     def directions(self, features: Features, labels: Labels) -> Features:
@@ -324,8 +348,9 @@ class JointRecords(RandomisedRecords):
     def randomise(self, features: Features, labels: Labels, client: int, randomness: Randomness) -> ClientState:
         mechanism, made = self._mechanism(client), []
         values = self._classes * self.shape[0]
-        for first in range(0, len(features), AT_ONCE):
-            rows = slice(first, first + AT_ONCE)
+        step = at_once(values)
+        for first in range(0, len(features), step):
+            rows = slice(first, first + step)
             z = self.directions(features[rows], labels[rows])
             streams = RecordStreams(randomness, np.arange(first, first + len(z)), 2 * (values + 2))
             made.append(mechanism.estimate(mechanism.randomize(z, streams, tensor=TRAINING).output))
@@ -379,6 +404,6 @@ def build(given: Any, features: int, classes: int, strengths: Sequence[float | N
 
 
 __all__ = [
-    "BitRecords", "JointRecords", "RandomisedRecords", "RecordStreams", "Unpacked", "build", "derived", "optimised",
-    "randomizer", "unit",
+    "BitRecords", "JointRecords", "RandomisedRecords", "RecordStreams", "Unpacked", "at_once", "build", "derived",
+    "optimised", "randomizer", "unit",
 ]  # fmt: skip

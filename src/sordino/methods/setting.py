@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -57,11 +57,17 @@ class Setting:
     sizes: tuple[int, ...]  #: how many records each client trains on; a simulation knows
     input_shape: tuple[int, ...]
     classes: int
+    own: int | None = None  #: the client that builds this for itself and needs no other's mechanism
 
     @property
     def clients(self) -> int:
         """N."""
         return len(self.sizes)
+
+    @property
+    def checked(self) -> Sequence[int]:
+        """The clients whose mechanisms are built at once, so that what they do not allow is refused before any work."""
+        return range(self.clients) if self.own is None else (self.own,)
 
     @property
     def initial(self) -> NDArray[np.float32]:

@@ -12,7 +12,8 @@ import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,6 +39,40 @@ BIT_ROWS = 128  #: reports of bits decoded at a time, which are counted before t
 BIT_TILE = 2**27  #: bits decoded at a time
 
 _SAMPLES = struct.Struct("<I")
+T = TypeVar("T")
+
+
+class PerClass(Sequence[T]):
+    """One thing for every class of clients, made when it is first looked at: a client needs that of its own class."""
+
+    def __init__(self, classes: int, make: Callable[[int], T]) -> None:
+        self._classes, self._make = classes, make
+        self._made: dict[int, T] = {}
+
+    def __len__(self) -> int:
+        return self._classes
+
+    @overload
+    def __getitem__(self, c: int) -> T: ...
+    @overload
+    def __getitem__(self, c: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, c: int | slice) -> T | tuple[T, ...]:
+        if isinstance(c, slice):
+            return tuple(self[k] for k in range(self._classes)[c])
+        number = range(self._classes)[c]
+        if number not in self._made:
+            self._made[number] = self._make(number)
+        return self._made[number]
+
+    def __eq__(self, other: object) -> bool:
+        return tuple(self) == tuple(other) if isinstance(other, Sequence) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+
+def _nth(build: Callable[[float | None], Mechanism], strengths: Sequence[float | None], c: int) -> Mechanism:
+    return build(strengths[c])
 
 
 @dataclass(frozen=True)
@@ -89,11 +124,13 @@ class Upload:
             if self.class_of.size != clients:
                 raise InvalidInput(f"there are {clients} clients and {self.class_of.size} epsilons: give one each")
         self.build = build  #: epsilon -> mechanism
+        #: one for each class of clients
+        self.mechanisms: Sequence[Mechanism] = PerClass(len(self.strengths), partial(_nth, build, self.strengths))
 
-    @cached_property
-    def mechanisms(self) -> tuple[Mechanism, ...]:
-        """One mechanism for each class of clients."""
-        return tuple(self.build(epsilon) for epsilon in self.strengths)
+    def check(self, clients: Sequence[int]) -> None:
+        """Refuse now what the range or the strengths of these clients do not allow."""
+        for c in np.unique(self.class_of[np.asarray(clients, np.intp)]).tolist():
+            self.mechanisms[c]
 
     def _groups(self, clients: Sequence[int]) -> list[tuple[int, NDArray[np.intp]]]:
         """Classes among these clients, with their positions."""
@@ -115,9 +152,9 @@ class Upload:
                 bodies[k] = (_SAMPLES.pack(min(sizes[k], self.most_samples)) if self.samples else b"") + body
         return Sent(bodies, clipped, noise)
 
-    def releases(self, name: str, dataset: str) -> tuple[tuple[Release, ...], ...]:
+    def releases(self, name: str, dataset: str) -> Sequence[tuple[Release, ...]]:
         """What one upload tells of a client, for every class: known before any data is touched."""
-        return tuple(self._class_releases(c, name, dataset) for c in range(len(self.strengths)))
+        return PerClass(len(self.strengths), partial(self._class_releases, name=name, dataset=dataset))
 
     def _class_releases(self, c: int, name: str, dataset: str) -> tuple[Release, ...]:
         mechanism = self.mechanisms[c]
@@ -221,9 +258,9 @@ class Tally:
         self.reports = 0
 
     @cached_property
-    def _affine(self) -> tuple[_Affine, ...]:
+    def _affine(self) -> Sequence[_Affine]:
         """How the outputs of every class stand for estimates."""
-        return tuple(_affine(m, self._upload.values, self._upload.clamp) for m in self._upload.mechanisms)
+        return PerClass(len(self._weights), partial(_class_affine, self._upload))
 
     @cached_property
     def _shift(self) -> int:
@@ -426,6 +463,10 @@ class Tally:
         return math.sqrt(float(spread.sum()) * self._upload.values)
 
 
+def _class_affine(upload: Upload, c: int) -> _Affine:
+    return _affine(upload.mechanisms[c], upload.values, upload.clamp)
+
+
 def _affine(mechanism: Mechanism, values: int, clamp: float | None) -> _Affine:
     """Offset and slope are found by asking for the estimates of two outputs."""
     probe = mechanism.randomize(centre(mechanism, values), _NO_RANDOMNESS).output
@@ -475,4 +516,4 @@ class _Zeros:
 
 _NO_RANDOMNESS = _Zeros()
 
-__all__ = ["Draw", "Lost", "Sent", "Sum", "Tally", "Upload", "centre", "samples_release"]
+__all__ = ["Draw", "Lost", "PerClass", "Sent", "Sum", "Tally", "Upload", "centre", "samples_release"]

@@ -42,7 +42,7 @@ from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import Bench, ClientState, Cohort, Reported
 from sordino.methods.parts import MechanismBuilder
 from sordino.methods.setting import Built, Setting, plainly_built
-from sordino.methods.upload import MAX_SAMPLES, Draw, Upload
+from sordino.methods.upload import MAX_SAMPLES, Draw, PerClass, Upload
 from sordino.privacy.guarantee import Adjacency, Release
 
 COUNTED = "noisy sample count"
@@ -98,7 +98,8 @@ class WebFed(FedAvg):
         found = super().releases(plan)
         if self._counts is None or plan.round > 1:
             return found
-        return [(*own, self._counts.release(f"{plan.federation}/{plan.round}")) for own in found]
+        counted = self._counts.release(f"{plan.federation}/{plan.round}")
+        return PerClass(len(found), lambda c: (*found[c], counted))
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
         if self._counts is None:
@@ -130,7 +131,7 @@ def build(setting: Setting) -> Built:
         samples=noisy or given.aggregation.kind == "samples",
         most_samples=given.aggregation.limit if noisy else MAX_SAMPLES,
     )
-    upload.mechanisms  # noqa: B018 (refuses now what the range or the strengths do not allow)
+    upload.check(setting.checked)
     counts = Counts(given.aggregation.epsilon, given.aggregation.limit) if noisy else None
     return plainly_built(setting, WebFed(setting, upload, counts), upload, setting.local_training)
 
