@@ -109,7 +109,7 @@ def setting_of(
 ) -> tuple[Setting, tuple[int, ...]]:
     """What a method is built from, and the shape of a record as the model sees it: all that takes no data.
 
-    `sizes` are the numbers of the clients' records. A client gives a public number for all, and its own number as `own`.
+    `sizes` are the numbers of the clients' records. A client gives a public one for all, and its own number as `own`.
     """
     seen = methods.record_shape(recipe, shape, classes)
     model = models.build(recipe.model.name, input_shape=seen, classes=classes, **recipe.model.options)

@@ -347,7 +347,7 @@ def test_a_claim_for_one_round_does_not_pay_for_the_whole_schedule(tmp_path):
         for rounds in (1, 1000):
             text = honest.to_toml().replace('calibration = "analytic"', f"{lines}{rounds}")
             with pytest.raises(Refused) as caught:
-                client.join(replace(invitation(honest), recipe=text).encode())
+                client.join(replace(people.terms(honest), recipe=text).invitation(0, people.KEY).encode())
             assert caught.value.reason is Reason.NOT_IN_RECIPE
             assert "method.mechanism.sampling" in str(caught.value)
             assert ("method.mechanism.rounds" in str(caught.value)) is (rounds == 1)
