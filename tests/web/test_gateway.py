@@ -154,7 +154,7 @@ def gateway(tmp_path):
     def start():
         for before in started[-1:]:
             before.stop()
-        started.append(GatewayHosted(OWN, tmp_path / "g", slots=range(2), patience=0.1, **KNOWN))
+        started.append(GatewayHosted(OWN, tmp_path / "g", slots=range(2), patience=30, **KNOWN))
         return started[-1]
 
     yield start

@@ -8,6 +8,7 @@ import pytest
 
 from sordino.client.frames import Request, Response
 from sordino.errors import InvalidInput
+from sordino.fleets.punctuality import Punctuality
 from sordino.fleets.web import Stopped, WebFleet
 from sordino.messages import Plan, answer_to
 from tests.client import people
@@ -153,8 +154,8 @@ def test_who_declined_and_comes_back_is_asked_in_the_next_round():
     assert fleet.present == 1
 
 
-def test_who_is_here_and_silent_holds_up_one_round_for_a_while_and_the_next_not_at_all():
-    fleet, good, mute = WebFleet(2, silence=0.3), Line(), Line()
+def test_who_is_here_and_silent_holds_up_one_round_and_is_waited_for_again_once_it_answers():
+    fleet, good, mute = WebFleet(2, patience=0.3), Line(), Line()
     fleet.come(0, good)
     fleet.come(1, mute)
     began = time.monotonic()
@@ -162,17 +163,161 @@ def test_who_is_here_and_silent_holds_up_one_round_for_a_while_and_the_next_not_
     fleet.deliver(0, response())
     assert asking.ended()
     assert time.monotonic() - began >= 0.3
-    fleet._silence = 600.0
+    fleet._patience = 600.0
     again = Asking(fleet, range(2))
-    assert len(mute.frames) == 2  # it is asked all the same
+    assert len(mute.frames) == 2 and fleet.waiting_for == (0,)  # it is asked, and not waited for
+    for wrong in (EARLIER, Plan("demo", 4)):
+        assert not fleet.deliver(1, response(wrong)).new  # no answer to anything that it was asked
     fleet.deliver(0, response())
     assert again.ended()
-    assert not fleet.deliver(1, response(EARLIER)).new  # it speaks again, and is waited for again
+    third = Asking(fleet, range(2))
+    fleet.deliver(1, response())
+    fleet.deliver(0, response())
+    assert third.ended()
+    fourth = Asking(fleet, range(2))
+    fleet.deliver(0, response())
+    assert not fourth.ended(0.1)
+    fleet.deliver(1, response())
+    assert fourth.ended()
+
+
+def test_a_round_has_one_end_whoever_comes_and_goes():
+    fleet = WebFleet(3, patience=0.4)
+    for client in range(2):
+        fleet.come(client, Line())
+    began = time.monotonic()
+    asking = Asking(fleet, range(3))
+    fleet.deliver(0, response())
+    while fleet._open is not None and fleet._open.awaited is None:
+        time.sleep(0.001)
+    ends = set()
+    while asking.thread.is_alive() and time.monotonic() < began + 20:
+        fleet.come(1, Line())  # another window each time: it never leaves
+        fleet.come(2, Line())  # a newcomer, after most have answered: not waited for
+        opened = fleet._open
+        ends |= {opened.end} if opened is not None else set()
+        time.sleep(0.05)
+    assert 0.4 <= time.monotonic() - began < 10
+    assert len(ends) == 1
+    assert [fleet._punctuality.awaits(client) for client in range(3)] == [True, False, True]
+
+
+def test_who_left_twice_in_a_round_is_not_waited_for_in_it_nor_in_the_next():
+    fleet, lines = WebFleet(2, patience=600.0), [Line(), Line(), Line()]
+    fleet.come(0, Line())
+    fleet.come(1, lines[0])
+    asking = Asking(fleet, range(2))
+    fleet.deliver(0, response())
+    fleet.go(1, lines[0])
+    fleet.come(1, lines[1])
+    assert not asking.ended(0.1)
+    fleet.go(1, lines[1])
+    assert asking.ended()
+    fleet.come(1, lines[2])
+    again = Asking(fleet, range(2))
+    fleet.deliver(0, response())
+    assert again.ended()
+
+
+@pytest.mark.parametrize("step_aside", ["pause", "forget"])
+def test_who_steps_aside_when_a_round_waits_for_it_alone_has_let_it_pass(step_aside):
+    """Else one visitor could hold up every round, and be waited for anew in the next."""
+    fleet, line = WebFleet(2, patience=600.0), Line()
+    fleet.come(0, Line())
+    fleet.come(1, line)
+    asking = Asking(fleet, range(2))
+    fleet.deliver(0, response())
+    assert not asking.ended(0.1)
+    if step_aside == "pause":
+        fleet.pause(1)
+    else:
+        fleet.go(1, line)
+        fleet.forget(1)
+    assert asking.ended()
+    fleet.come(1, Line())  # somebody else, as far as anybody can tell
+    again = Asking(fleet, range(2))
+    fleet.deliver(0, response())
+    assert again.ended()
+
+
+def test_a_late_answer_counts_as_one_in_time_once_and_only_within_the_time_of_its_round():
+    fleet = WebFleet(2, patience=0.2)
+    for client in range(2):
+        fleet.come(client, Line())
+    punctual = fleet._punctuality
+    first = Asking(fleet, range(2))
+    fleet.deliver(0, response())
+    assert first.ended() and not punctual.awaits(1)
+    assert not fleet.deliver(1, response()).new
+    assert not punctual.awaits(1)  # the round has waited for it
+    fleet._patience = 0.1
+    second = Asking(fleet, range(2))
+    fleet.deliver(0, response())
+    assert second.ended()
+    time.sleep(0.2)
+    fleet.deliver(1, response())
+    assert not punctual.awaits(1)  # too late
+    fleet._patience = 600.0
     third = Asking(fleet, range(2))
     fleet.deliver(0, response())
-    assert not third.ended(0.1)
-    fleet.deliver(1, response())
     assert third.ended()
+    fleet.deliver(1, response())
+    assert punctual.awaits(1)  # the others were quicker, and it was not slow
+    punctual.note_miss(1)
+    for _ in range(5):
+        fleet.deliver(1, response())  # the same again
+    assert not punctual.awaits(1)
+
+
+def test_every_round_let_pass_asks_for_more_answers_in_time():
+    punctual, needed = Punctuality(), []
+    for _ in range(8):
+        punctual.note_miss(0)
+        needed.append(0)
+        while not punctual.awaits(0):
+            punctual.note_answer(0)
+            needed[-1] += 1
+    assert needed == [1, 3, 7, 15, 31, 63, 63, 63]
+    assert punctual.awaits(1)
+
+
+def test_with_a_deadline_who_is_here_has_until_then_and_who_is_away_a_little_while():
+    fleet, gone = WebFleet(3, patience=0.1), Line()
+    for client in range(2):
+        fleet.come(client, Line())
+    fleet.come(2, gone)
+    asking = Asking(fleet, range(3), time.monotonic() + 600)
+    fleet.go(2, gone)
+    fleet.deliver(0, response())
+    assert not asking.ended(0.4)
+    fleet.deliver(1, response())
+    assert asking.ended()
+
+
+def test_most_who_are_silent_hold_up_one_round_until_the_longest_silence():
+    fleet = WebFleet(4, patience=0.05, silence=0.3)
+    for client in range(4):
+        fleet.come(client, Line())
+    began = time.monotonic()
+    asking = Asking(fleet, range(4))
+    fleet.deliver(0, response())
+    assert asking.ended() and time.monotonic() - began >= 0.3
+    fleet._silence = 600.0
+    again = Asking(fleet, range(4))
+    fleet.deliver(0, response())
+    assert again.ended()
+
+
+def test_a_flood_of_strays_does_not_keep_a_round_open():
+    fleet = WebFleet(2, patience=0.1)
+    for client in range(2):
+        fleet.come(client, Line())
+    asking = Asking(fleet, range(2))
+    fleet.deliver(0, response())
+    until = time.monotonic() + 20
+    while asking.thread.is_alive() and time.monotonic() < until:
+        fleet.deliver(1, response(EARLIER))
+    assert asking.ended(0)
 
 
 def test_silence_ends_no_round_that_could_not_count():

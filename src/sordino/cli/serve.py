@@ -46,6 +46,9 @@ def serve(
     gather: Annotated[
         float, typer.Option(min=0, help="Seconds to wait for more participants before the first round.")
     ] = 10.0,
+    patience: Annotated[
+        float, typer.Option(min=0, help="Seconds that a round waits for the rest once most have answered, at least.")
+    ] = 2.0,
     connections: Annotated[int, typer.Option(min=1, help="Connections at the same time, at most.")] = 10_000,
     per_address: Annotated[
         int, typer.Option(min=1, help="Places that one network address may take, where nobody is invited.")
@@ -87,6 +90,7 @@ def serve(
         limits = Limits(connections=connections, places=per_address)
         loaded = _loaded(recipes, overrides or [])
         options = {"operator": operator, "by_invitation": invite, "limits": limits, "say": typer.echo}
+        options |= {"patience": patience}
         if gateway is not None:
             options |= {"federation": federation, "coordinator": coordinator}
             hosted = {name: _behind(recipe, folder, slots, options) for name, recipe in loaded.items()}

@@ -2,12 +2,14 @@
 
 The coordinator's thread calls `exchange`; the server's event loop hands in who came, who went and what was answered.
 Nothing here knows sockets: a participant is something that takes frames (`Line`). Whoever comes back in the middle of a
-round is sent the same plan again; whoever is away is waited for a little while, and whoever is here and silent for a
-longer one. Then the round goes on without, if it has as many reports as it needs: else it waits for somebody to come.
+round is sent the same plan again. A round has one end: once most have answered it goes on for as long again, or for
+`patience` seconds if that is more, whoever comes and goes. It ends only with as many reports as it needs: else it waits
+for somebody to come. Who let a round pass is not waited for until it has answered some in time (`Punctuality`).
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter, deque
@@ -17,11 +19,14 @@ from typing import Protocol
 
 from sordino.client.frames import Request, Response, What
 from sordino.errors import InvalidInput, SordinoError
+from sordino.fleets.punctuality import Punctuality
 from sordino.messages import Answer, Kind
 from sordino.signing import Envelope
 
-PATIENCE = 10.0  #: seconds in which somebody who was there may come back before a round goes on without
-SILENCE = 120.0  #: seconds in which somebody who is here may answer before a round goes on without
+PATIENCE = 2.0  #: seconds for which a round waits for the rest once most have answered; also for one who went away
+SILENCE = 120.0  #: seconds after which a round ends that most have not answered
+DEPARTURES = 2  #: times that a client may leave in a round until it is not waited for in it
+PAST_ROUNDS = 16  #: rounds that are over of which late answers are recognised
 ROOM = 2**26  #: bytes of answers that may wait for the coordinator before participants have to wait with theirs
 
 
@@ -63,6 +68,24 @@ class _Open:
     arrived: deque[tuple[int, bytes]] = field(default_factory=deque)
     size: int = 0
     began: float = field(default_factory=time.monotonic)
+    departures: Counter[int] = field(default_factory=Counter)  #: times that a client left without an answer
+    awaited: frozenset[int] | None = None  #: whom the round waits for since most have answered; None before that
+    end: float = math.inf  #: when it ends, whoever is missing; set once
+    closed: bool = False
+
+    @property
+    def missing(self) -> list[int]:
+        """Clients without an answer."""
+        return [client for client in self.messages if client not in self.done]
+
+
+@dataclass(frozen=True)
+class _Past:
+    """A round that is over: who may still answer it in time, and until when."""
+
+    digests: Mapping[int, bytes]
+    limit: float
+    missing: set[int]
 
 
 class WebFleet:
@@ -77,7 +100,8 @@ class WebFleet:
         self._paused: set[int] = set()
         self._declined: set[int] = set()  # whose last answer was to decline, since they came
         self._unable: set[int] = set()  # who last gave no answer at all, since they came
-        self._silent: set[int] = set()  # who let a round pass in silence: not waited for until something is answered
+        self._punctuality = Punctuality()
+        self._past: deque[_Past] = deque(maxlen=PAST_ROUNDS)
         self._changed = threading.Condition()
         self._open: _Open | None = None
         self._stopped = False
@@ -97,8 +121,6 @@ class WebFleet:
         try:
             while (found := self._next(opened, deadline)) is not None:
                 yield from found
-            with self._changed:
-                self._silent |= (opened.handed & self._lines.keys()) - opened.done - self._paused
         finally:
             with self._changed:
                 self._open = None
@@ -130,31 +152,72 @@ class WebFleet:
     def _next(self, opened: _Open, deadline: float | None) -> list[tuple[int, bytes]] | None:
         """All answers that have arrived; None when there is nothing more to wait for."""
         with self._changed:
-            while not opened.arrived:
+            while not opened.closed:
                 if self._stopped:
                     raise Stopped("the server stops: the open round is asked for again when it is back")
                 wait = self._wait(opened, deadline)
                 if wait is not None and wait <= 0:
-                    return None
-                self._changed.wait(wait)
+                    self._close(opened, deadline)  # even while answers arrive: strays must not keep a round open
+                elif opened.arrived:
+                    break
+                else:
+                    self._changed.wait(wait)
+            if opened.closed and not opened.arrived:
+                return None
             found = list(opened.arrived)
             opened.arrived.clear()
             opened.size = 0
             return found
 
     def _wait(self, opened: _Open, deadline: float | None) -> float | None:
-        """Seconds until the exchange may be over by itself; None where only something new can end it."""
-        now = time.monotonic()
-        ends = [] if deadline is None else [deadline - now]
-        missing = [client for client in opened.messages if client not in opened.done]
+        """Seconds until the exchange is over by itself; None where only something new can end it."""
+        now, missing = time.monotonic(), opened.missing
         if not missing:
             return 0.0
-        if self._may_end(opened, missing):
-            waits = [self._left[client] + self._patience for client in missing if client in self._left]
-            if any(client in self._lines and client not in self._paused | self._silent for client in missing):
-                waits.append(opened.began + self._silence)
-            ends.append(max([0.0, *(until - now for until in waits)]))
-        return min(ends) if ends else None
+        if not self._may_end(opened, missing):
+            return None if deadline is None else deadline - now
+        waiting = self._waiting(opened, now)
+        if not waiting:
+            return 0.0
+        most = len(opened.done) >= len(waiting)
+        if opened.awaited is None and (most or (deadline is None and now >= opened.began + self._silence)):
+            opened.awaited = frozenset(waiting)
+            opened.end = now + max(self._patience, now - opened.began) if most else now
+        end = opened.end if opened.awaited is not None else opened.began + self._silence
+        return min(max(waiting.values()), end if deadline is None else deadline) - now
+
+    def _waiting(self, opened: _Open, now: float) -> dict[int, float]:
+        """Whom a round waits for, and until when each of them at most: who is away, for a little while only."""
+        found: dict[int, float] = {}
+        for client in opened.missing:
+            if not self._is_awaited(opened, client):
+                continue
+            if client in self._lines:
+                found[client] = math.inf
+            elif (back := max(self._left[client], opened.began) + self._patience) > now:
+                found[client] = back
+        return found
+
+    def _is_awaited(self, opened: _Open, client: int) -> bool:
+        """Whether a round waits for a client without an answer that is here, or has not been away for long."""
+        if opened.departures[client] >= DEPARTURES or not self._punctuality.awaits(client):
+            return False
+        if opened.awaited is not None and client not in opened.awaited:
+            return False  # it came when the end was settled
+        return client not in self._paused if client in self._lines else client in self._left
+
+    def _close(self, opened: _Open, deadline: float | None) -> None:
+        """End an exchange, and note who was waited for in vain."""
+        now = time.monotonic()
+        vain = set(self._waiting(opened, now)) if opened.awaited is None else set(opened.awaited)
+        vain |= {client for client, times in opened.departures.items() if times >= DEPARTURES}
+        vain = {client for client in vain - opened.done if self._punctuality.awaits(client)}
+        for client in vain:
+            self._punctuality.note_miss(client)
+        end = opened.end if opened.awaited is not None else now + max(self._patience, now - opened.began)
+        limit = end if deadline is None else deadline
+        self._past.append(_Past(opened.digests, limit, set(opened.missing) - vain))
+        opened.closed, self._open = True, None
 
     def _may_end(self, opened: _Open, missing: list[int]) -> bool:
         """Whether a round need not wait for somebody to come: it counts, or it cannot any more, or the next one can."""
@@ -229,9 +292,12 @@ class WebFleet:
 
     @property
     def waiting_for(self) -> tuple[int, ...]:
-        """Those who are here and have not answered the open round."""
-        opened = self._open
-        return () if opened is None else tuple(sorted(opened.handed - opened.done))
+        """Those who have the open round's plan, have not answered it, and are waited for."""
+        with self._changed:
+            opened = self._open
+            if opened is None:
+                return ()
+            return tuple(sorted(c for c in opened.handed - opened.done if self._is_awaited(opened, c)))
 
     @property
     def full(self) -> bool:
@@ -258,6 +324,8 @@ class WebFleet:
         """A participant's line was cut; one that has a new one already stays."""
         with self._changed:
             if self._lines.get(client) is line:
+                if self._open is not None and client in self._open.handed - self._open.done:
+                    self._open.departures[client] += 1
                 del self._lines[client]
                 self._left[client] = time.monotonic()
                 self._paused.discard(client)
@@ -279,7 +347,6 @@ class WebFleet:
         """A participant left for good: nobody waits for it."""
         with self._changed:
             self._left.pop(client, None)
-            self._silent.discard(client)
             if self._open is not None and client in self._open.handed - self._open.done:
                 self._open.left.add(client)
             self._changed.notify_all()
@@ -289,13 +356,14 @@ class WebFleet:
         answer = Answer.decode(response.payload)
         with self._changed:
             opened = self._open
-            self._silent.discard(client)
+            self._note_late(client, answer.digest)
             if opened is None or client not in opened.messages:
                 self._strays["duplicate" if answer.digest == self._last_digest else "late"] += 1
                 return Taken(answer, False)
             new = answer.digest == opened.digests[client] and client not in opened.done
             if new:
                 opened.done.add(client)
+                self._punctuality.note_answer(client)
                 self._unable.discard(client)
                 if answer.kind is Kind.DECLINED:
                     self._declined.add(client)
@@ -310,13 +378,22 @@ class WebFleet:
             self._changed.notify_all()
             return Taken(answer, new)
 
+    def _note_late(self, client: int, digest: bytes) -> None:
+        """Count an answer to a round that the others ended sooner, if it came within the time of that round.
+
+        A client that is a little slower than the others, and is not waited for, could never answer in time otherwise.
+        """
+        for past in self._past:
+            if client in past.missing and past.digests[client] == digest and time.monotonic() <= past.limit:
+                past.missing.discard(client)
+                self._punctuality.note_answer(client)
+
     def refuse(self, client: int, plan: bytes, reason: str) -> None:
         """A participant gives no answer at all to a plan: it is not waited for, nor counted on for the next."""
         if not reason:
             raise InvalidInput("a response has neither an answer nor a reason")
         with self._changed:
             opened = self._open
-            self._silent.discard(client)
             if opened is None or client in opened.done or opened.digests.get(client) != plan:
                 return
             self.reasons[client] = reason[:300]

@@ -27,7 +27,7 @@ from sordino.client.invitation import CommonTerms, Invitation
 from sordino.course import came_to
 from sordino.durable import NotWritten, held, make_folder, write_whole
 from sordino.errors import InvalidInput, SordinoError
-from sordino.fleets.web import PATIENCE, SILENCE, Stopped, WebFleet
+from sordino.fleets.web import PATIENCE, Stopped, WebFleet
 from sordino.journal import exists, journal
 from sordino.learning import datasets
 from sordino.learning.examples import Examples
@@ -108,9 +108,7 @@ class Hosted(Observer):
         self.terms = CommonTerms.of(recipe, self.federation, self.parts.dataset, self.author)
         self.task: Task = compile_task(self.parts, self.federation, self.author)
         self.limits = limits or Limits()
-        quorum = recipe.rounds.quorum
-        silence = recipe.rounds.deadline or SILENCE
-        self.fleet = WebFleet(len(self.slots), quorum, patience=patience, silence=silence)
+        self.fleet = WebFleet(len(self.slots), recipe.rounds.quorum, patience=patience)
         self._gather = gather  # seconds to wait for more participants before the first round
         self.invitations = Invitations.kept(folder, self.federation) if by_invitation else None
         self.roster = Roster(folder / "participants.jsonl", self.slots, self.invitations, most=self.limits.places)
