@@ -400,6 +400,45 @@ def test_many_refused_attempts_have_to_wait(tmp_path):
     assert codes == ["protocol", "protocol", "protocol", "busy"]
 
 
+@pytest.mark.parametrize("kind", ["page", "native"])
+def test_refused_attempts_of_others_keep_no_known_participant_out(tmp_path, kind):
+    found = hosted(tmp_path, THREE)
+    known = {"kind": kind, "task": found.task.digest if kind == "page" else ""}
+
+    async def welcomed(port, secret):
+        async with visit(port, found, secret, **known) as visitor:
+            if kind == "native":
+                await visitor.socket.send(Response(True).encode())  # it agrees
+            return (await visitor.until("welcome"))["known"]
+
+    with server(found, limits=Limits(refused=3)) as port:
+        assert asyncio.run(welcomed(port, "known")) is False
+        for _ in range(3):
+            assert asyncio.run(refused(port, found, "known", proof="0" * 64))[0] == "proof"
+        for stranger in ({}, {"protocol": 0}, {"proof": "1" * 64}):
+            assert asyncio.run(refused(port, found, "stranger", **stranger)) == ("busy", 4429)
+        assert asyncio.run(refused(port, found, "known", proof="0" * 64))[0] == "busy"
+        assert asyncio.run(welcomed(port, "known")) is True
+    assert len(found.roster.members) == 1
+
+
+def test_refused_attempts_keep_no_invited_person_out_and_the_invited_are_not_counted(tmp_path):
+    found = hosted(tmp_path, by_invitation=True)
+
+    async def invited(port, client):
+        async with visit(port, found, f"guest {client}", token=found.invitations.token(client)) as visitor:
+            return (await visitor.until("welcome"))["client"]
+
+    with server(found, limits=Limits(refused=3)) as port:
+        assert asyncio.run(invited(port, 0)) == 0
+        used = {"token": found.invitations.token(0)}
+        codes = [asyncio.run(refused(port, found, f"late {k}", **used))[0] for k in range(4)]
+        assert codes == ["token"] * 4  # a real invitation, used by somebody else
+        codes = [asyncio.run(refused(port, found, "stranger", token="2-guess"))[0] for _ in range(4)]
+        assert codes == ["token"] * 3 + ["busy"]
+        assert asyncio.run(invited(port, 1)) == 1
+
+
 def test_too_many_messages_and_too_large_ones_end_the_connection(demo):
     found, port = demo
 

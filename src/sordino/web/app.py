@@ -380,15 +380,16 @@ def _welcome_origin(socket: WebSocket, hall: Hall) -> bool:
 async def _participate(socket: WebSocket, hall: Hall, hosted: Hosted, credit: Credit) -> None:
     address = network(socket.client.host if socket.client is not None else "")
     wait = hall.attempts.wait(address)
-    if wait or len(hall.connections) >= hall.limits.connections:
-        await refuse(socket, Turned("busy", "too many attempts or connections: try again later", retry=wait or 30.0))
+    if len(hall.connections) >= hall.limits.connections:
+        await refuse(socket, Turned("busy", "too many connections: try again later", retry=30.0))
         return
-    connection = Connection(socket, hosted, hall.limits, credit, address)
+    connection = Connection(socket, hosted, hall.limits, credit, address, wait)
     hall.connections[connection] = None
     try:
         await connection.run()
     except Turned as turned:
-        if turned.code not in ("full", "address", "finished", "terms"):
+        uncounted = ("full", "address", "finished", "terms", "busy")
+        if not wait and not connection.recognised and turned.code not in uncounted:
             hall.attempts.note(address)
         await refuse(socket, turned)
     except WebSocketDisconnect:

@@ -73,9 +73,13 @@ class _Asked:
 class Connection:
     """A participant's line to the fleet, from its hello to its end."""
 
-    def __init__(self, socket: WebSocket, hosted: Hosted, limits: Limits, credit: Credit, network: str) -> None:
+    def __init__(
+        self, socket: WebSocket, hosted: Hosted, limits: Limits, credit: Credit, network: str, wait: float = 0.0
+    ) -> None:
         self._socket, self._hosted, self._limits, self._credit = socket, hosted, limits, credit
         self._network = network
+        self._wait = wait  # seconds until strangers from there may try again
+        self.recognised = False  #: whether its hello has proven a known identity or a valid invitation
         self._loop = asyncio.get_running_loop()
         self._outbox: asyncio.Queue[bytes | str | None] = asyncio.Queue()
         self._asked: deque[_Asked] = deque()  # requests without a response so far
@@ -177,7 +181,7 @@ class Connection:
             raise Turned("slow", f"no hello came within {self._limits.hello:g} seconds") from None
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect
-        hello = _hello(message.get("text"), self._limits.text)
+        hello = self._read_hello(message.get("text"))
         if self._hosted.state == "finished":
             raise Turned("finished", f"{self._hosted.name} is over: its model and its report can be downloaded")
         if self._hosted.state == "failed":
@@ -197,6 +201,20 @@ class Connection:
             raise Turned(
                 "busy", "the server cannot write down who takes part: its operator must look", retry=60.0
             ) from None
+
+    def _read_hello(self, text: object) -> dict[str, str]:
+        """The fields of a hello. After too many refused attempts from its address, a stranger's is not looked at."""
+        busy = Turned("busy", "too many attempts from your network address were refused: try later", retry=self._wait)
+        try:
+            hello = _hello(text, self._limits.text)
+        except Turned:
+            if self._wait:
+                raise busy from None
+            raise
+        self.recognised = self._hosted.roster.recognises(hello["id"], hello["proof"], hello["token"])
+        if self._wait and not self.recognised:
+            raise busy
+        return hello
 
     async def _attend(self) -> None:
         member, hosted = self.member, self._hosted

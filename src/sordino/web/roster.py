@@ -134,6 +134,13 @@ class Roster:
         """Who has this id."""
         return self._by_id.get(id)
 
+    def recognises(self, id: str, proof: str, token: str) -> bool:
+        """Whether somebody proves a known identity, or has an invitation of this federation's."""
+        known = self.find(id)
+        if known is not None and hmac.compare_digest(known.proof, hashlib.sha256(proof.encode()).hexdigest()):
+            return True
+        return self._invitations is not None and self._invitations.slot(token) in self._slots
+
     def admit(self, id: str, proof: str, kind: Kind, token: str, network: str = "") -> tuple[Member, bool]:
         """The slot of an identity, and whether it had it before; `Turned` where it may not join."""
         hashed = hashlib.sha256(proof.encode()).hexdigest()
