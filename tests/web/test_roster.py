@@ -87,6 +87,110 @@ def test_places_of_native_clients_that_never_agreed_are_free_again_after_a_resta
         again.admit(A, PROOF, "native", "")
 
 
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def absent(tmp_path, clock, slots=2, **options):
+    """A roster with an absence of 600 seconds, and the places that it takes from their holders."""
+    freed = []
+    roster = Roster(tmp_path / "people", range(slots), absence=600.0, freed=freed.append, clock=clock, **options)
+    return roster, freed
+
+
+def closes(roster, who, network=""):
+    """Joins, and closes the window."""
+    member, _ = roster.admit(who, PROOF, "page", "", network)
+    roster.come(member)
+    roster.go(member)
+    return member
+
+
+def test_a_place_is_kept_for_the_announced_absence_and_then_given_to_who_needs_it(tmp_path):
+    clock = Clock()
+    roster, freed = absent(tmp_path, clock)
+    first = closes(roster, A)
+    clock.now = 10.0
+    closes(roster, B)
+    clock.now = 599.0
+    assert roster.free == 0
+    with pytest.raises(Turned) as caught:
+        roster.admit(C, PROOF, "page", "")
+    assert caught.value.code == "full"
+    clock.now = 600.0
+    assert roster.free == 1 and roster.holds(first)  # nobody needs it yet
+    member, known = roster.admit(C, PROOF, "page", "")
+    assert (member.client, known, freed) == (first.client, False, [first.client])  # the longest absent, and it alone
+    roster.come(member)
+    clock.now = 10_000.0
+    assert roster.free == 1  # who is here keeps its place
+    back, known = roster.admit(A, PROOF, "page", "")
+    assert (back.client, known) == (1, False)  # who comes back too late gets another
+    roster.settle()
+    assert sorted(member.id for member in Roster(tmp_path / "people", range(2)).members.values()) == [A, C]
+
+
+def test_who_comes_back_in_time_has_its_place_and_all_of_its_time_again(tmp_path):
+    clock = Clock()
+    roster, freed = absent(tmp_path, clock, 1)
+    member = closes(roster, A)
+    clock.now = 599.0
+    assert roster.admit(A, PROOF, "page", "") == (member, True)
+    for _ in range(2):
+        roster.come(member)
+    roster.go(member)  # one of two windows
+    clock.now = 5000.0
+    assert roster.free == 0
+    roster.go(member)
+    clock.now = 5599.0
+    with pytest.raises(Turned):
+        roster.admit(B, PROOF, "page", "")
+    assert freed == []
+
+
+def test_after_a_restart_everybody_is_absent_since_the_start(tmp_path):
+    clock = Clock()
+    roster, _ = absent(tmp_path, clock, 1)
+    closes(roster, A)
+    roster.settle()
+    clock.now = 500.0
+    again, _ = absent(tmp_path, clock, 1)
+    clock.now = 1099.0
+    assert again.free == 0
+    clock.now = 1100.0
+    assert again.admit(B, PROOF, "page", "")[0].client == 0
+
+
+def test_an_address_that_has_all_it_may_gets_the_place_of_its_own_absent_alone(tmp_path):
+    clock = Clock()
+    roster, freed = absent(tmp_path, clock, 3, most=1)
+    closes(roster, A, "elsewhere")
+    clock.now = 10.0
+    own = closes(roster, B, "here")
+    clock.now = 605.0  # A alone is absent for too long
+    with pytest.raises(Turned) as caught:
+        roster.admit(C, PROOF, "page", "", "here")
+    assert caught.value.code == "address"
+    clock.now = 610.0
+    roster.admit(C, PROOF, "page", "", "here")
+    assert freed == [own.client]
+
+
+def test_places_of_the_invited_are_kept(tmp_path):
+    clock, invitations = Clock(), Invitations.kept(tmp_path, "demo-1")
+    roster, _ = absent(tmp_path, clock, 1, invitations=invitations)
+    member, _ = roster.admit(A, PROOF, "page", invitations.token(0))
+    clock.now = 1e6
+    assert roster.free == 0 and roster.holds(member)
+    roster.leave(member)
+    assert roster.free == 1
+    assert not roster.admit(B, PROOF, "page", invitations.token(0))[1]  # the token admits again
+
+
 def test_who_has_left_cannot_free_the_slot_of_the_next(tmp_path):
     roster = Roster(tmp_path / "people", range(1))
     first, _ = roster.admit(A, PROOF, "page", "")

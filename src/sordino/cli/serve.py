@@ -53,6 +53,9 @@ def serve(
     per_address: Annotated[
         int, typer.Option(min=1, help="Places that one network address may take, where nobody is invited.")
     ] = 40,
+    absence: Annotated[
+        float, typer.Option(min=0, help="Seconds after which the place of somebody who is away may go to another.")
+    ] = 600.0,
     live_for_all: Annotated[
         bool, typer.Option("--live-for-all", help="Show each participant at /live to others than this machine, too.")
     ] = False,
@@ -87,7 +90,7 @@ def serve(
             from sordino.web.server import serve as serve_hall
 
         place = Place(host, port, tls_cert, tls_key)
-        limits = Limits(connections=connections, places=per_address)
+        limits = Limits(connections=connections, places=per_address, absence=absence)
         loaded = _loaded(recipes, overrides or [])
         options = {"operator": operator, "by_invitation": invite, "limits": limits, "say": typer.echo}
         options |= {"patience": patience}

@@ -17,11 +17,13 @@ import numpy as np
 from fastapi import FastAPI, HTTPException, Request, WebSocket
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException as AnyHttpError
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
 import sordino
+from sordino.durable import NotWritten
 from sordino.errors import InvalidInput
 from sordino.web.connection import SUBPROTOCOL, Connection, Credit, refuse
 from sordino.web.headers import REPORT_POLICY, SecurityHeaders
@@ -105,6 +107,7 @@ def create_app(hall: Hall) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _misspelt)
     app.add_exception_handler(InvalidInput, _invalid)
     _add_federations(app, hall)
+    _add_places(app, hall)
     _add_downloads(app, hall)
     _add_participants(app, hall)
     _add_page(app, hall)
@@ -153,6 +156,7 @@ def _add_federations(app: FastAPI, hall: Hall) -> None:
             "history": hosted.history(),
             "statement": hosted.statement(),
             "live": hosted.live() if _for_operator(hall, request) else None,
+            "may_free": _at_this_machine(request),
             "task": hosted.task.content,
         }
 
@@ -211,8 +215,12 @@ def _for_operator(hall: Hall, request: Request) -> bool:
     What a proxy on this machine passes on comes from another address or to another host; so does what a page from
     elsewhere asks for whose name was made to point here.
     """
+    return hall.live_for_all or _at_this_machine(request)
+
+
+def _at_this_machine(request: Request) -> bool:
     address = request.client.host if request.client is not None else ""
-    return hall.live_for_all or (address in LOCAL and request.url.hostname in LOCAL)
+    return address in LOCAL and request.url.hostname in LOCAL
 
 
 def _base64(array: np.ndarray[Any, Any]) -> str:
@@ -267,6 +275,47 @@ def _told(hall: Hall, hosted: Hosted) -> tuple[int, str, str]:
         summary, live = (json.dumps(view, allow_nan=False) for view in (hosted.summary(), hosted.live()))
         hall.told[hosted.name] = (changes, summary, live)
     return hall.told[hosted.name]
+
+
+# --- what the operator may change -------------------------------------------------------------------------------------
+
+FREED = "the operator of this server has freed your place: ask them, or join again later"
+
+
+def _add_places(app: FastAPI, hall: Hall) -> None:
+    @app.delete("/api/federations/{name}/places/{client}")
+    async def free(name: str, client: int, request: Request) -> Response:
+        if not _at_this_machine(request) or not _of_own_page(request.headers):
+            raise HTTPException(403, "places are freed on the server's own machine: open /live there, as localhost")
+        hosted = hall.find(name)
+        member = hosted.free_place(client)
+        if member is None:
+            raise HTTPException(404, f"nobody holds place {client} of {name}")
+        for connection in list(hall.connections):
+            if connection.serves(hosted) and connection.member == member:
+                hosted.fleet.go(client, connection)
+                hosted.fleet.forget(client)
+                connection.turn_away(Turned("freed", FREED))
+        try:
+            await asyncio.to_thread(hosted.roster.settle)
+        except NotWritten as error:
+            raise HTTPException(503, f"the place is free, but that cannot be written down yet: {error}") from None
+        return Response(status_code=204)
+
+
+def _of_own_page(headers: Headers) -> bool:
+    """Whether a request comes from this server's own page, or from no page: any page in a browser can reach it."""
+    origin = headers.get("origin")
+    own = origin is None or _is_own(origin, headers)
+    return own and headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
+
+
+def _is_own(origin: str, headers: Headers) -> bool:
+    try:
+        place = urlsplit(origin)
+        return place.scheme in ("http", "https") and bool(place.netloc) and place.netloc == headers.get("host")
+    except ValueError:
+        return False
 
 
 def _add_downloads(app: FastAPI, hall: Hall) -> None:
@@ -368,13 +417,7 @@ async def _deny(socket: WebSocket, status: int, why: str) -> None:
 def _welcome_origin(socket: WebSocket, hall: Hall) -> bool:
     """Browsers say where a page comes from, native clients say nothing."""
     origin = socket.headers.get("origin")
-    if origin is None or origin in hall.origins:
-        return True
-    try:
-        place = urlsplit(origin)
-        return place.scheme in ("http", "https") and bool(place.netloc) and place.netloc == socket.headers.get("host")
-    except ValueError:
-        return False
+    return origin is None or origin in hall.origins or _is_own(origin, socket.headers)
 
 
 async def _participate(socket: WebSocket, hall: Hall, hosted: Hosted, credit: Credit) -> None:
@@ -404,6 +447,7 @@ async def _cry(hall: Hall) -> None:
     while True:
         await asyncio.sleep(max(BEAT, len(hall.connections) / 1000))
         for hosted in hall.federations.values():
+            hosted.refresh()
             mine = [c for c in hall.connections if c.member is not None and c.serves(hosted)]
             for client, round, reason in _drained(hosted):
                 for connection in mine:

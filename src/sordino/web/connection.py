@@ -27,7 +27,7 @@ from sordino.web.task import PROTOCOL
 SUBPROTOCOL = f"sordino.{PROTOCOL}"
 CLOSING = {
     "protocol": 4400, "format": 4400, "token": 4401, "proof": 4403, "replaced": 4408, "terms": 4409, "full": 4410,
-    "address": 4412, "finished": 4411, "size": 4413, "busy": 4429, "rate": 4429, "slow": 4429,
+    "freed": 4414, "address": 4412, "finished": 4411, "size": 4413, "busy": 4429, "rate": 4429, "slow": 4429,
 }  # fmt: skip
 LAST_WORDS = 0.5  #: seconds in which a participant that is turned away may still hear why
 UNINVITED = 0.2  #: seconds between looks at whether a gateway has an invitation to hand on
@@ -220,6 +220,7 @@ class Connection:
         member, hosted = self.member, self._hosted
         assert member is not None
         limits = {"message": hosted.largest_message, "idle": self._limits.idle}
+        places = {"absence": hosted.absence}
         self.say(
             {
                 "type": "welcome",
@@ -229,7 +230,7 @@ class Connection:
                 "known": self._known,
                 "rotations": [rotation.hex() for rotation in hosted.author.rotations],
                 "receipt": hosted.receipts.of(member).hex(),
-                "limits": limits,
+                "limits": limits | places,
                 "status": hosted.told,
             }
         )

@@ -111,7 +111,11 @@ class Hosted(Observer):
         self.fleet = WebFleet(len(self.slots), recipe.rounds.quorum, patience=patience)
         self._gather = gather  # seconds to wait for more participants before the first round
         self.invitations = Invitations.kept(folder, self.federation) if by_invitation else None
-        self.roster = Roster(folder / "participants.jsonl", self.slots, self.invitations, most=self.limits.places)
+        self.roster = Roster(
+            folder / "participants.jsonl", self.slots, self.invitations, most=self.limits.places,
+            absence=self.limits.absence, freed=self.freed,
+        )  # fmt: skip
+        self._free = self.roster.free  # as it was shown last
         self.receipts = Receipts(folder / "receipts.json")
         self._presences = {m.client: Presence(m.client, m.kind) for m in self.roster.members.values()}
         self._seen = _Seen()
@@ -276,6 +280,30 @@ class Hosted(Observer):
         presence.connected, presence.since = client in self.fleet.connected, time.time()
         self._change()
 
+    def freed(self, client: int) -> None:
+        """Note that a place was taken from its holder: nobody waits for it."""
+        self.fleet.forget(client)
+        self._change()
+
+    def free_place(self, client: int) -> Member | None:
+        """Take a place from its holder, whatever it does; who that was, if anybody."""
+        member = self.roster.members.get(client)
+        if member is not None:
+            self.roster.leave(member)
+            self.freed(client)
+        return member
+
+    def refresh(self) -> None:
+        """Note what changes with time alone: places become free."""
+        if self._free != self.roster.free:
+            self._free = self.roster.free
+            self._change()
+
+    @property
+    def absence(self) -> float | None:
+        """Seconds after which the place of somebody who is away may go to another; None where it never does."""
+        return self.limits.absence if self.invitations is None else None
+
     def answered(self, client: int, round: int) -> None:
         """Note that a report has arrived."""
         self._presence(client).last_round = round
@@ -343,6 +371,8 @@ class Hosted(Observer):
             "operator": self.operator,
             "method": self.recipe.method.name,
             "clients": self.parts.clients,
+            "free": self.roster.free,
+            "absence": self.absence,
             "state": self._state,
             "why": self.why,
             "round": self.last_round,
@@ -366,8 +396,9 @@ class Hosted(Observer):
     def live(self) -> Json:
         """The operator's view."""
         people = sorted(self._presences.values(), key=lambda presence: (not presence.connected, presence.client))
+        members = self.roster.members
         return {
-            "participants": [asdict(presence) for presence in people[:SHOWN]],
+            "participants": [{**asdict(each), "holds_place": each.client in members} for each in people[:SHOWN]],
             "joined": len(people),
             "refused": list(self._seen.refused),
             "strays": dict(self._seen.strays + self.fleet.strays),

@@ -43,7 +43,7 @@ LONGEST_WAIT = 30.0  #: seconds between two attempts to connect, at most
 LAST_WORDS = 5.0  #: seconds in which a server may take note that its participant leaves
 LARGEST = 2**28  #: bytes of a message
 WAITING = 2**12  #: messages that may wait while an owner reads or a model trains; with more, no ping is answered
-FINAL = ("protocol", "token", "proof", "terms", "finished", "replaced")  #: refusals after which trying again is no use
+FINAL = ("protocol", "token", "proof", "terms", "finished", "replaced", "freed")  #: trying again is no use
 PLACELESS = ("full", "address")  #: refusals that nobody gets who has a place
 
 

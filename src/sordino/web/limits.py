@@ -21,6 +21,7 @@ class Limits:
     refused: int = 10  #: refused attempts from one address (`network`)
     within: float = 60.0  #: seconds
     places: int = 40  #: of an open federation that one address may take: a class behind one router
+    absence: float = 600.0  #: seconds without a connection after which a place may go to somebody else
     sending: float = 30.0  #: seconds that a participant may take over its messages
     waiting: int = 256  #: messages that may wait for a participant
     idle: float = 60.0  #: seconds without a sign of life (the server's own pings count)

@@ -1,9 +1,11 @@
 """Who holds which slot of a federation: identities, their proofs and invitations, kept in a file.
 
 An identity is a random id with a proof that only its owner can make; the server keeps a hash of the first proof it
-saw. A slot belongs to one identity until that leaves; to a native client that has not agreed yet, only while it is here
-or nobody else needs it: its owner may have said no where no network could carry it. An invitation is a token for one
-slot, made from a key that lies beside the roster: nobody can invent one, and after a restart they are the same.
+saw. A slot belongs to one identity until that leaves. Without invitations, somebody who needs a slot gets that of the
+holder who has been absent longest, if that is longer than `absence`: a closed window does not hold a place for ever. A
+native client that has not agreed yet has its slot only while it is here or nobody else needs it: its owner may have
+said no where no network could carry it. An invitation is a token for one slot, made from a key that lies beside the
+roster: nobody can invent one, and after a restart they are the same.
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ import base64
 import hashlib
 import hmac
 import json
+import math
 import re
 import secrets
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -87,13 +91,23 @@ class Roster:
 
     Changes of many participants are written together: a thousand who come at once wait for a few writes, not for a
     thousand. Without invitations, one network may take `most` slots; networks are not written down, so that after a
-    restart a slot counts for the network from which its holder comes back.
+    restart a slot counts for the network from which its holder comes back. `freed` hears of each slot that is taken
+    from its holder; after a restart, holders are absent since the start.
     """
 
     def __init__(
-        self, path: Path, slots: range, invitations: Invitations | None = None, *, most: int | None = None
+        self,
+        path: Path,
+        slots: range,
+        invitations: Invitations | None = None,
+        *,
+        most: int | None = None,
+        absence: float = math.inf,
+        freed: Callable[[int], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path, self._slots, self._invitations, self._most = path, slots, invitations, most
+        self._absence, self._freed, self._clock = absence, freed, clock
         self._networks: dict[int, str] = {}  # slot -> where its holder first came from, since the start
         self._members: dict[int, Member] = {}
         self._by_id: dict[str, Member] = {}
@@ -101,6 +115,7 @@ class Roster:
         self._given: set[int] = set()  # slots that somebody has held: others are given first
         self._had: dict[str, int] = {}  # id -> the slot that it had last
         self._here: Counter[str] = Counter()  # id -> its connections
+        self._absent_since: dict[str, float] = {}  # id of a holder without a connection -> since when
         self._pending: list[bytes] = []
         self._writing = threading.Lock()
         for line in whole_lines(path):
@@ -113,6 +128,7 @@ class Roster:
             if entry["what"] == "left":
                 gone = self._members.pop(client, None)
                 self._by_id.pop(gone.id if gone is not None else "", None)
+                self._absent_since.pop(gone.id if gone is not None else "", None)
                 self._networks.pop(client, None)
                 self._agreed.discard(client)
             elif entry["what"] == "agreed":
@@ -120,6 +136,7 @@ class Roster:
             else:
                 member = Member(client, str(entry["id"]), str(entry["proof"]), entry["kind"])
                 self._members[client] = self._by_id[member.id] = member
+                self._absent_since[member.id] = self._clock()
                 self._given.add(client)
                 self._had[member.id] = client
         except (ValueError, KeyError, TypeError) as error:
@@ -133,6 +150,11 @@ class Roster:
     def find(self, id: str) -> Member | None:
         """Who has this id."""
         return self._by_id.get(id)
+
+    @property
+    def free(self) -> int:
+        """Places that are free, or would be for somebody who comes now."""
+        return len(self._vacant) + sum(self._is_reclaimable(member) for member in self._members.values())
 
     def recognises(self, id: str, proof: str, token: str) -> bool:
         """Whether somebody proves a known identity, or has an invitation of this federation's."""
@@ -158,12 +180,15 @@ class Roster:
     def come(self, member: Member) -> None:
         """Note that somebody has one more connection."""
         self._here[member.id] += 1
+        self._absent_since.pop(member.id, None)
 
     def go(self, member: Member) -> None:
         """Note that somebody has one connection less."""
         self._here[member.id] -= 1
         if not self._here[member.id]:
             del self._here[member.id]
+            if self.holds(member):
+                self._absent_since[member.id] = self._clock()
 
     def holds(self, member: Member) -> bool:
         """Whether somebody still has the slot that it was given; it may have left over another connection."""
@@ -206,6 +231,10 @@ class Roster:
             return self._invited(self._invitations, token)
         if not self._vacant or self._has_all(network):
             self._take_back(self._slots)
+        if self._has_all(network):
+            self._take_from_absent([client for client, other in self._networks.items() if other == network])
+        elif not self._vacant:
+            self._take_from_absent(self._slots)
         if not self._vacant:
             raise Turned("full", f"all {len(self._slots)} places of this federation are taken", retry=60.0)
         if self._has_all(network):
@@ -228,8 +257,28 @@ class Roster:
     def _take_back(self, slots: Iterable[int]) -> None:
         """Free those of some slots whose holders are native, gone, and never agreed."""
         for member in [self._members[client] for client in slots if client in self._members]:
-            if member.kind == "native" and member.client not in self._agreed and not self._here[member.id]:
-                self.leave(member)
+            if self._never_agreed(member):
+                self._take(member)
+
+    def _take_from_absent(self, slots: Iterable[int]) -> None:
+        """Free that one of some slots whose holder has been absent longest, if it has been for too long."""
+        absent = [m for client in slots if (m := self._members.get(client)) is not None and self._is_reclaimable(m)]
+        if absent:
+            self._take(min(absent, key=lambda member: self._absent_since[member.id]))
+
+    def _take(self, member: Member) -> None:
+        self.leave(member)
+        self._freed(member.client)
+
+    def _never_agreed(self, member: Member) -> bool:
+        return member.kind == "native" and member.client not in self._agreed and not self._here[member.id]
+
+    def _is_reclaimable(self, member: Member) -> bool:
+        """Whether a slot may be given to somebody else who needs it."""
+        if self._never_agreed(member):
+            return True
+        since = self._absent_since.get(member.id)
+        return self._invitations is None and since is not None and self._clock() - since >= self._absence
 
     def _invited(self, invitations: Invitations, token: str) -> int:
         if not token:

@@ -6,6 +6,7 @@ import {
   federation,
   federations,
   follow,
+  freePlace,
   type Detail,
   type Live,
   type Participant,
@@ -14,12 +15,13 @@ import {
 } from "../ui/api.ts";
 import { Chart } from "../ui/chart.ts";
 import { fill, h, say, type Child } from "../ui/dom.ts";
-import { askingWords, over, sentence, stateBadge } from "../ui/front.ts";
+import { askingWords, full, over, sentence, stateBadge } from "../ui/front.ts";
 import { read } from "../ui/place.ts";
 import { statementView } from "../ui/statement_view.ts";
 import { trouble, tryAgain } from "../ui/trouble.ts";
 import { awaited } from "../ui/waiting.ts";
 import { count, counted, duration, listed, percent, size, titled } from "../ui/words.ts";
+import { wordsOf } from "../wire/refusal.ts";
 import { lateReports, refusedReports } from "./counts.ts";
 
 const view = document.getElementById("view") as HTMLElement;
@@ -29,6 +31,13 @@ let shown = 0;
 
 const FOR_THE_OPERATOR =
   "Single participants are shown on the server's own machine only: whoever runs it opens this page there, as localhost.";
+
+/** A participant's place in the list; it stays the same element, so that a button does not move away under a hand. */
+interface Slot {
+  item: HTMLElement;
+  facts: HTMLElement;
+  button: HTMLButtonElement;
+}
 
 class LiveView {
   readonly element: HTMLElement;
@@ -42,6 +51,13 @@ class LiveView {
   private readonly tiles = h("dl", { class: "tiles" });
   private readonly why = h("p", { class: "quiet" });
   private readonly slots = h("ul", { class: "slots" });
+  private readonly slot = new Map<number, Slot>();
+  private readonly freeAway = h(
+    "button",
+    { type: "button", hidden: true, onclick: () => this.askToFree(this.away.map(({ client }) => client)) },
+    "Free all places of those who are away…",
+  );
+  private readonly freeing = h("div", { role: "alert" });
   private readonly waiting = h("p", { class: "quiet" });
   private readonly refused = h("div", { class: "stack" });
   private readonly statement = h("div");
@@ -133,6 +149,8 @@ class LiveView {
         h("h2", { id: "participants" }, "Participants"),
         this.waiting,
         this.slots,
+        h("p", {}, this.freeAway),
+        this.freeing,
       ),
       h(
         "section",
@@ -187,7 +205,7 @@ class LiveView {
       tile(
         "Participants",
         `${summary.participants} of ${summary.clients}`,
-        over(summary) ? "it is over" : `at least ${summary.quorum} needed`,
+        over(summary) ? "it is over" : `at least ${summary.quorum} needed; ${placesWords(summary)}`,
         !over(summary) && summary.participants < summary.quorum,
       ),
       tile(
@@ -254,20 +272,30 @@ class LiveView {
         ? "Nobody is being waited for."
         : `This round waits for ${listed(waiting.map((client) => `number ${client}`))}.`,
     );
-    fill(this.slots, ...this.live.participants.map((one) => this.slot(one, waiting.includes(one.client))));
-    if (this.live.participants.length === 0) fill(this.slots, h("li", {}, "Nobody has joined yet."));
+    const items = this.live.participants.map((one) => this.drawSlot(one, waiting.includes(one.client)));
+    if (items.length === 0) fill(this.slots, h("li", {}, "Nobody has joined yet."));
+    else if (items.some((item, k) => this.slots.children[k] !== item) || this.slots.children.length !== items.length)
+      fill(this.slots, ...items);
+    this.freeAway.hidden = !this.detail.may_free || this.away.length < 2;
   }
 
-  private slot(one: Participant, awaited: boolean): HTMLElement {
+  /** Those who hold a place and are not here. */
+  private get away(): Participant[] {
+    return (this.live?.participants ?? []).filter((one) => one.holds_place && !one.connected);
+  }
+
+  private drawSlot(one: Participant, awaited: boolean): HTMLElement {
+    const { item, facts, button } = this.slotOf(one.client);
     const kind = one.kind === "page" ? "a page" : "a program";
+    const where = one.connected ? "connected" : one.holds_place ? "not connected" : "the place is free";
     const troubles = [one.declined > 0 && `declined ${one.declined}`, one.late > 0 && `late ${one.late}`]
       .filter(Boolean)
       .join(", ");
-    return h(
-      "li",
-      { class: awaited ? "awaited" : one.connected ? "here" : "gone", "data-client": one.client },
+    item.className = awaited ? "awaited" : one.connected ? "here" : "gone";
+    fill(
+      facts,
       h("b", {}, `Number ${one.client}`),
-      h("span", {}, `${kind}, ${one.connected ? "connected" : "not connected"}`),
+      h("span", {}, one.holds_place ? `${kind}, ${where}` : where),
       h(
         "span",
         {},
@@ -276,6 +304,55 @@ class LiveView {
       troubles !== "" && h("span", {}, troubles),
       one.refused > 0 && h("span", { class: "wrong" }, `${counted(one.refused, "report")} refused`),
     );
+    button.hidden = !this.detail.may_free || !one.holds_place;
+    return item;
+  }
+
+  private slotOf(client: number): Slot {
+    const known = this.slot.get(client);
+    if (known !== undefined) return known;
+    const facts = h("div");
+    const button = h(
+      "button",
+      { type: "button", class: "small", "aria-label": `Free the place of number ${client}`, onclick: () => this.askToFree([client]) },
+      "Free this place…",
+    );
+    const made = { item: h("li", { "data-client": client }, facts, button), facts, button };
+    this.slot.set(client, made);
+    return made;
+  }
+
+  private askToFree(clients: readonly number[]): void {
+    const whom = listed(clients.map((client) => `number ${client}`));
+    const free = (): void => {
+      dialog.close();
+      void this.free(clients);
+    };
+    const dialog = h(
+      "dialog",
+      { "aria-labelledby": "free-title", class: "card" },
+      h("h2", { id: "free-title" }, clients.length === 1 ? "Free this place?" : "Free these places?"),
+      h("p", {}, `The place of ${whom} can then be taken by somebody else. Who is connected is told so, and its page stops.`),
+      h(
+        "div",
+        { class: "row" },
+        h("button", { type: "button", class: "main", onclick: free }, clients.length === 1 ? "Free it" : "Free them"),
+        h("button", { type: "button", autofocus: true, onclick: () => dialog.close() }, "Keep"),
+      ),
+    );
+    dialog.addEventListener("close", () => dialog.remove());
+    this.element.append(dialog);
+    dialog.showModal();
+  }
+
+  private async free(clients: readonly number[]): Promise<void> {
+    fill(this.freeing);
+    try {
+      for (const client of clients) await freePlace(this.summary.name, client);
+      say(announcements, clients.length === 1 ? "The place is free." : "The places are free.");
+    } catch (problem) {
+      fill(this.freeing, h("p", { class: "note bad" }, sentence(wordsOf(problem))));
+    }
   }
 
   private drawRefused(): void {
@@ -343,6 +420,10 @@ class LiveView {
   private showStatement(detail: Detail): void {
     fill(this.statement, statementView(detail.statement, "theirs"));
   }
+}
+
+function placesWords(summary: Summary): string {
+  return full(summary) ? "all places are taken" : `${counted(summary.free, "place")} free`;
 }
 
 async function show(): Promise<void> {

@@ -49,11 +49,12 @@ const FINAL: Record<string, string> = {
   terms: "the terms of this federation have changed: reload the page and read them again",
   full: "all places in this federation are taken: try again later",
   address: "too many take part from your network address already: try again later, or from elsewhere",
+  freed: "the operator of this server has freed your place: ask them, or start again later",
   replaced: "you took part in another place under the same identity, so this page has stopped",
 };
 
 /** What a close says by itself, where the words before it were lost. */
-const CODES: Record<number, string> = { 4401: "token", 4403: "proof", 4408: "replaced", 4409: "terms", 4410: "full", 4411: "finished", 4412: "address" };
+const CODES: Record<number, string> = { 4401: "token", 4403: "proof", 4408: "replaced", 4409: "terms", 4410: "full", 4411: "finished", 4412: "address", 4414: "freed" };
 
 const PULSE = 20_000;
 const LONGEST = 30;

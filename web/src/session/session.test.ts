@@ -853,7 +853,7 @@ describe("what a page does not do", () => {
   test.each([
     ["token", 4401, /ask for another one/], ["terms", 4409, /read them again/], ["full", 4410, /try again later/],
     ["address", 4412, /from your network address/],
-    ["replaced", 4408, /this page has stopped/],
+    ["replaced", 4408, /this page has stopped/], ["freed", 4414, /freed your place/],
   ])("goes on after the refusal %s", async (code, close, words) => {
     server.answer = { type: "refused", code, reason: "so it is", close };
     await expect(session.start()).rejects.toThrow(words);

@@ -14,6 +14,10 @@ export interface Summary {
   operator: string;
   method: string;
   clients: number;
+  /** places that somebody who comes now could have */
+  free: number;
+  /** seconds after which the place of somebody who is away may go to another; null where it never does */
+  absence: number | null;
   state: "waiting" | "training" | "finished" | "failed";
   round: number;
   rounds: number;
@@ -128,6 +132,8 @@ export interface Task {
 export interface Participant {
   client: number;
   kind: "page" | "native";
+  /** whether the place is still taken: its holder may have left */
+  holds_place: boolean;
   connected: boolean;
   since: number | string | null;
   last_round: number;
@@ -153,6 +159,8 @@ export interface Detail extends Summary {
   task: Task;
   /** null for those to whom the server does not show single participants */
   live: Live | null;
+  /** whether places may be freed from here: on the server's own machine */
+  may_free: boolean;
 }
 
 async function get<T>(path: string): Promise<T> {
@@ -171,6 +179,12 @@ const at = (name: string): string => `/api/federations/${encodeURIComponent(name
 export const federations = (): Promise<Summary[]> => get("/api/federations");
 export const federation = (name: string): Promise<Detail> => get(at(name));
 export const address = at;
+
+/** Frees a place, whoever holds it: for the operator, on the server's own machine. */
+export async function freePlace(name: string, client: number): Promise<void> {
+  const answer = await fetched(`${at(name)}/places/${client}`, { method: "DELETE", accept: "application/json" });
+  if (!answer.ok && answer.status !== 404) throw new Refused(wordsOf(answer)); // 404: it is free already
+}
 
 /** How news come: as they happen, by asking now and then, or not at all for the moment. */
 export type Reach = "told" | "asking" | "lost";

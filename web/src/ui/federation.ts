@@ -5,7 +5,7 @@ import { AccountsView } from "./account.ts";
 import type { Detail } from "./api.ts";
 import { DataChoice } from "./data_choice.ts";
 import { facts, h, say } from "./dom.ts";
-import { leavesView, sentence, stateBadge, stateWords } from "./front.ts";
+import { absenceWords, full, fullWords, leavesView, sentence, stateBadge, stateWords } from "./front.ts";
 import { Protection } from "./protection.ts";
 import { statementView, trustView, type Build } from "./statement_view.ts";
 import { counted, titled } from "./words.ts";
@@ -168,6 +168,8 @@ function joinSteps(detail: Detail, setting: Setting, accounts: AccountsView): HT
         agree,
         h("span", {}, "I have seen what leaves this page and what stays, and I may use these examples for this."),
       ),
+      h("p", { class: "small quiet" }, absenceWords(detail)),
+      full(detail) && h("p", { class: "note warn" }, fullWords(detail)),
       h("div", { class: "row" }, button, why),
     ),
   );

@@ -2,7 +2,7 @@
 
 import { ASKING, figure, type Summary, type Task } from "./api.ts";
 import { h, type Child } from "./dom.ts";
-import { counted, epsilon, percent, strength, terms, titled } from "./words.ts";
+import { counted, duration, epsilon, percent, strength, terms, titled } from "./words.ts";
 
 export function frontView(found: readonly Summary[]): HTMLElement {
   return h(
@@ -15,9 +15,35 @@ export function frontView(found: readonly Summary[]): HTMLElement {
       "Here you can help to train a model without handing over your data. Your examples stay in this page. What leaves is a summary with noise in it, added on your device, and the page writes down every one for you.",
     ),
     found.length === 0 && h("p", {}, "This server has no federation at the moment. Ask whoever sent you here."),
-    ...listed("Open to join", found.filter((one) => !over(one))),
-    ...listed("Over", found.filter(over)),
+    ...LISTS.flatMap((title) => listed(title, found.filter((one) => listOf(one) === title))),
   );
+}
+
+const LISTS = ["Open to join", "By invitation", "Full", "Over"] as const;
+
+/** Under which title the first view lists a federation. */
+export function listOf(one: Pick<Summary, "state" | "free" | "by_invitation">): (typeof LISTS)[number] {
+  if (over(one)) return "Over";
+  if (one.by_invitation) return "By invitation";
+  return one.free > 0 ? "Open to join" : "Full";
+}
+
+/** Whether a newcomer would be turned away for want of a place. */
+export function full(one: Pick<Summary, "state" | "free">): boolean {
+  return !over(one) && one.free <= 0;
+}
+
+/** What somebody reads who finds all places taken. */
+export function fullWords({ absence }: Pick<Summary, "absence">): string {
+  const away = absence === null ? "" : `, or stays away for ${duration(absence)}`;
+  return `All places are taken at the moment. One becomes free when somebody leaves${away}. If you took part in this browser before and nobody has your place, you can go on.`;
+}
+
+/** What a closed page means for the place. */
+export function absenceWords({ absence }: Pick<Summary, "absence">): string {
+  return absence === null
+    ? "Your place is kept while this page is closed."
+    : `Your place is kept while this page is closed. After ${duration(absence)} it may go to somebody else who needs one; your record stays.`;
 }
 
 export function over({ state }: Pick<Summary, "state">): boolean {
@@ -45,10 +71,12 @@ function card(one: Summary): HTMLElement {
     h("p", { class: "small quiet" }, `In its makers' words: ${sentence(one.summary)}`),
     h("p", { class: "small quiet" }, `Run by ${one.operator || "somebody who is not named"}. ${stateWords(one)}`),
     h("p", { class: "small" }, protectionWords(one)),
+    full(one) && h("p", { class: "small" }, fullWords(one)),
     h(
       "div",
       { class: "row" },
       stateBadge(one),
+      full(one) && h("span", { class: "badge warn" }, "full"),
       one.accuracy !== null &&
         h("span", { class: "small quiet" }, `the model is right ${percent(one.accuracy)} of the time`),
     ),

@@ -6,7 +6,7 @@ import type { Detail, Reach, RoundEntry } from "./api.ts";
 import { Chart, type Point } from "./chart.ts";
 import { fill, h, say } from "./dom.ts";
 import { statementCard } from "./federation.ts";
-import { askingWords, sentence } from "./front.ts";
+import { absenceWords, askingWords, sentence } from "./front.ts";
 import type { Build } from "./statement_view.ts";
 import { tryView } from "./try_model.ts";
 import { clock, counted, duration, epsilon, percent, size, terms, titled } from "./words.ts";
@@ -107,6 +107,7 @@ export class TrainingView {
         this.progress,
         h("div", { class: "row actions" }, this.pauseButton, this.leaveButton),
         this.device,
+        h("p", { class: "small quiet" }, absenceWords(detail)),
       ),
       this.troubles,
       this.notes,
