@@ -346,6 +346,7 @@ class Preflight:
     batch_norm: str = ""  #: what becomes of its statistics, where the model has any and something is to be known
     stopping: str = ""  #: what stopping early tells, where it may tell something
     left_out: str = ""  #: rows that the recipe deals and that nobody gets
+    norm: str = ""  #: how the norm that reports are scaled down to fits honest ones, in words
 
     @property
     def ratio(self) -> float | None:
@@ -374,6 +375,7 @@ class Preflight:
             *self._budget_words(),
             *self._loss_words(),
             *self.ranges,
+            *([self.norm] if self.norm else []),
             self._bytes_words(),
             *(words for words in (self.batch_norm, self.stopping, self.left_out) if words),
         ]
@@ -509,6 +511,7 @@ def preflight(
     batch_norm: str = "",
     stopping: str = "",
     left_out: str = "",
+    norm: float | None = None,
 ) -> Preflight:
     """Look ahead: noise beside the size of an update, budgets, what a report loses and weighs.
 
@@ -517,7 +520,7 @@ def preflight(
     centre of their range. `allow_unproven` names releases that leave without counting, by the owner's consent. `sizes`
     are the values and bytes of every kind of report, where they are not the senders' own; `report` is its name.
     `batch_norm` is a sentence about what becomes of its statistics, `stopping` one about what stopping early tells,
-    `left_out` one about rows that nobody gets.
+    `left_out` one about rows that nobody gets. `norm` is the one that the server scales longer reports down to.
     """
     check_count("values", values)
     check_count("rounds", rounds)
@@ -558,6 +561,7 @@ def preflight(
         batch_norm=batch_norm,
         stopping=stopping,
         left_out=left_out,
+        norm="" if norm is None else _norm_words(groups, values, norm, update_norm),
     )
 
 
@@ -593,6 +597,7 @@ def of_federation(
         batch_norm=_batch_norm(federation, _noise(groups, upload.values, asked)),
         stopping=_stopping(recipe),
         left_out=_left_out(federation),
+        norm=upload.norm,
     )
 
 
@@ -673,7 +678,7 @@ def _senders(federation: Federation, plan: Plan, update_norm: float | None) -> l
     return senders
 
 
-def _median_noise(method: Method, plan: Plan, norm: float) -> float:
+def _median_noise(method: Method, plan: Plan, norm: float) -> float | None:
     """The noise of a round in which every update has this norm, so that it is their median."""
     tally = method.tally(plan)
     mechanism, values = tally.upload.mechanisms[0], tally.upload.values
@@ -861,6 +866,25 @@ def _ball_words(radius: float, norm: float, which: str) -> str:
             "smaller one would mean as much less noise"
         )
     return f"the radius {_short(radius)} holds updates ({which} {_short(norm)})"
+
+
+def _norm_words(groups: Sequence[Group], values: int, norm: float, update: float | None) -> str:
+    """How the announced norm fits honest reports: the noise and what is kept of the update stand at right angles."""
+    noises = [group.sender.noise(values) for group in groups]
+    known = [variance for variance in noises if variance is not None]
+    if len(known) < len(noises) or (update is None and not any(known)):
+        return f"reports are shortened to method.norm = {_short(norm)}; how long honest ones are is not known"
+    kept = [0.0 if update is None else group.sender.kept(values, update) for group in groups]
+    length = max(math.sqrt(variance + own * own) for variance, own in zip(known, kept, strict=True))
+    honest = f"an honest report has an L2 norm of about {_short(length)}"
+    if length > 1.2 * norm:
+        return f"{honest}, and method.norm = {_short(norm)} shortens it: training slows down as much"
+    if norm > 1.5 * length:
+        return (
+            f"{honest}, and method.norm = {_short(norm)} lets a hostile one be {_times(norm / length)} as long: choose "
+            "it a little above the honest ones"
+        )
+    return f"{honest}, and longer ones are shortened to method.norm = {_short(norm)}: it fits"
 
 
 def _who(clients: tuple[int, ...], total: int) -> str:

@@ -27,6 +27,7 @@ from sordino.learning.private_sgd import PrivateTraining
 from sordino.messages import Plan
 from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, Reported, State, View
 from sordino.methods.parts import MechanismBuilder, class_weights, select
+from sordino.methods.robust import RobustTally, check_room, rule_of
 from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.upload import Draw, Tally, Upload
 from sordino.privacy.guarantee import Release
@@ -52,6 +53,9 @@ class FedAvg(Method):
         self._model, self._initial, self._statistics = setting.model, setting.initial, setting.statistics
         self._upload, self._sends, self._server_lr = upload, sends, given.server_lr
         self._selection, self._aggregation, self._seed = given.selection, given.aggregation, setting.recipe.seed
+        self._rule = rule_of(given.aggregation)
+        if self._rule is not None:
+            check_room(given.selection.asked(setting.clients), setting.values)
 
     # --- what a plan asks for; methods that send other things in other rounds say so here
 
@@ -74,10 +78,14 @@ class FedAvg(Method):
         return select(self._selection, self.clients, self._seed, state.round + 1)
 
     def plan(self, state: State, federation: str) -> Plan:
-        return Plan(federation, state.round + 1, {}, {"parameters": state.parameters, **state.arrays})
+        norm = self._upload.norm
+        announced = {} if norm is None else {"norm": norm}
+        return Plan(federation, state.round + 1, announced, {"parameters": state.parameters, **state.arrays})
 
     def tally(self, plan: Plan) -> Tally:
         upload = self.upload(plan)
+        if self._rule is not None:
+            return RobustTally(upload, self._rule)
         return upload.tally(class_weights(self._aggregation, upload))
 
     def update(self, state: State, plan: Plan, tally: Tally) -> State:
@@ -209,6 +217,7 @@ def build(setting: Setting) -> Built:
         clients=setting.clients,
         what=f"{what} and batch-norm statistics" if setting.statistics.size else what,
         samples=given.aggregation.kind == "samples",
+        norm=given.norm,
     )
     upload.check(setting.checked)
     training = setting.local_training

@@ -20,6 +20,7 @@ import numpy as np
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms.influence import Reach, reach
+from sordino.methods.robust import RobustTally
 from sordino.methods.upload import PLAIN_LIMIT, Tally
 
 
@@ -52,6 +53,8 @@ def on_mean(tally: Tally, counts: Sequence[int], group: int, *, samples: int = 0
     largest that is accepted.
     """
     upload = tally.upload
+    if isinstance(tally, RobustTally):
+        raise InvalidInput("a robust rule gives no client a part of a mean: benchmarks.attacks measures what it holds")
     if len(counts) != len(upload.strengths) or not counts[group] >= 1:
         raise InvalidInput(f"give the number of reports of each of {len(upload.strengths)} classes, the client's too")
     if upload.samples:
@@ -60,7 +63,15 @@ def on_mean(tally: Tally, counts: Sequence[int], group: int, *, samples: int = 0
         weights = tally.weights
         share = float(weights[group] / (weights @ np.asarray(counts, np.float64)))
     limit = PLAIN_LIMIT if upload.clamp is None else upload.clamp
-    return Influence(group, share, reach(upload.mechanisms[group], upload.values, limit=limit))
+    found = reach(upload.mechanisms[group], upload.values, limit=limit)
+    return Influence(group, share, found if upload.norm is None else _within(found, upload.norm))
+
+
+def _within(found: Reach, norm: float) -> Reach:
+    """What is left of a reach where longer reports are scaled down to a norm: the ends are, in opposite directions."""
+    lowest, highest = np.maximum(found.lowest, -norm), np.minimum(found.highest, norm)
+    bound = found.bound if found.length <= 2 * norm else "the norm that plans announce"
+    return replace(found, lowest=lowest, highest=highest, length=min(found.length, 2 * norm), bound=bound)
 
 
 def in_sum(tally: Tally, counts: Sequence[int], group: int) -> Influence:

@@ -136,7 +136,7 @@ class PersonalizedLdpFl(FedAvg):
         return Selection.of(self._upload, self._aggregation.fallback)
 
     def tally(self, plan: Plan) -> Tally:
-        return self._upload.tally(self._weights(plan.round))
+        return super().tally(plan) if self._rule is not None else self._upload.tally(self._weights(plan.round))
 
     def _weights(self, round: int) -> list[float]:
         """Of every class of clients; all alike where nobody is chosen, since such a round is not lost."""

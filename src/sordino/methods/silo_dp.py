@@ -125,7 +125,10 @@ def build(setting: Setting) -> Built:
         )
     given: Any = setting.recipe.method
     samples = given.aggregation.kind == "samples"
-    upload = Upload(plain, None, setting.values, clients=setting.clients, what=WHAT, samples=samples, clamp=given.clamp)
+    upload = Upload(
+        plain, None, setting.values, clients=setting.clients, what=WHAT, samples=samples, clamp=given.clamp,
+        norm=given.norm,
+    )  # fmt: skip
     method = SiloDp(setting, private_training(setting), upload, sends="update")
     return Built(method, upload, 1, sum(setting.sizes) * given.sampling_rate * given.steps)
 

@@ -90,7 +90,8 @@ class Upload:
     `build(epsilon)` makes the mechanism of one strength; `epsilons [N]` are the clients' strengths, None where the
     mechanism takes none. With `samples`, each report names how many records stand behind it: a release of its own; the
     server takes `most_samples` at most. With `clamp`, it reads a real value beyond +-clamp as +-clamp: no client can
-    move the model further, at the price of a bias where an honest value lies beyond (docs/malicious.md).
+    move the model further, at the price of a bias where an honest value lies beyond (docs/malicious.md). With `norm`,
+    it scales estimates of a larger L2 norm down to that one: for mechanisms whose estimate of the output 0 is 0.
     """
 
     def __init__(
@@ -104,17 +105,21 @@ class Upload:
         samples: bool = False,
         most_samples: int = MAX_SAMPLES,
         clamp: float | None = None,
+        norm: float | None = None,
     ) -> None:
         if not 1 <= most_samples <= MAX_SAMPLES:
             raise InvalidInput(f"a report may name 1 to {MAX_SAMPLES:,} samples at most, got {most_samples!r}")
         if clamp is not None and not 0 < clamp <= PLAIN_LIMIT:
             raise InvalidInput(f"values can be clamped to a range above 0 and up to {PLAIN_LIMIT:g}, got {clamp!r}")
+        if norm is not None and not 0 < norm < math.inf:
+            raise InvalidInput(f"reports can be scaled down to a finite norm above 0, got {norm!r}")
         self.values = values
         self.clients = clients
         self.what = what
         self.samples = samples
         self.most_samples = most_samples
         self.clamp = clamp
+        self.norm = norm
         if epsilons is None:
             self.strengths: tuple[float | None, ...] = (None,)
             self.class_of: NDArray[np.intp] = np.zeros(clients, np.intp)
@@ -304,13 +309,17 @@ class Tally:
             refused = self._bad(c, reports)  # some are: find them, and keep the others
             good = {client: body for client, body in reports.items() if client not in refused}
             return refused | (self._add_class(c, good) if good else {})
-        if isinstance(output, BitOutput) and samples is None:
-            self._accumulate_bits(self._scales[c].factor, output)
-        else:
-            self._accumulate(self._fixed(c, output), samples)
+        self._include(c, output, samples)
         self._counts[c] += len(reports) if samples is None else int(samples.sum())
         self.reports += len(reports)
         return {}
+
+    def _include(self, c: int, output: Output, samples: Int64s | None) -> None:
+        """Take in these outputs of one class, which were checked."""
+        if isinstance(output, BitOutput) and samples is None:
+            self._accumulate_bits(self._scales[c].factor, output)
+        else:
+            self._accumulate(self._shortened(c, self._fixed(c, output)), samples)
 
     def _bad(self, c: int, reports: Mapping[int, bytes]) -> dict[int, str]:
         """The reports that cannot be read, each with the reason."""
@@ -354,6 +363,17 @@ class Tally:
                 return output.array.astype(np.int64) * factor
             case RealOutput():
                 return np.rint(output.array.astype(np.float64) * self._scales[c].exact).astype(np.int64)
+
+    def _shortened(self, c: int, fixed: Int64s) -> Int64s:
+        """The same contributions, those beyond the announced norm scaled down to it; all others as they are."""
+        if self._upload.norm is None:
+            return fixed
+        limit = math.ldexp(self._weights[c] * self._upload.norm, self._shift)
+        for row in fixed:  # one at a time: a copy in floats is as large as the row
+            length = float(np.linalg.norm(row.astype(np.float64)))
+            if length > limit:
+                row[:] = np.rint(row * (limit / length))
+        return fixed
 
     def _accumulate(self, fixed: Int64s, samples: Int64s | None) -> None:
         if samples is None:  # at most 256 numbers below 2^54: their sum is below 2^62
@@ -456,8 +476,10 @@ class Tally:
             total += weight * count * scale.offset
         return np.asarray(total / self.weight)
 
-    def noise(self) -> float:
-        """The predicted L2 norm of the noise in `mean()`, from the mechanisms' exact variances."""
+    def noise(self) -> float | None:
+        """The predicted L2 norm of the noise in `mean()`, from the mechanisms' exact variances; None if not known."""
+        if self._upload.norm is not None:  # shortened reports carry less of it
+            return None
         shares = self._weights * self._counts / self.weight
         spread = self._upload.variances() * shares**2 / np.maximum(self._counts, 1)
         return math.sqrt(float(spread.sum()) * self._upload.values)

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from sordino.learning.datasets import KNOWN
 from sordino.recipe.grammar import (
+    ROBUST,
     AdaptiveRange,
+    Agreement,
     BudgetRule,
     ByBudget,
     BySamples,
@@ -335,6 +337,58 @@ def _the_aggregation_can_be_had(recipe: Sections) -> Found:
             )
         case ByBudget() if recipe.clients.epsilon is None:
             yield _at(key, f"got budget without clients.epsilon, by which it weighs ({whom}): take mean or samples")
+
+
+_UNSEEN = {
+    "summed": "in a secure sum the server sees no single report",
+    "shuffled": "behind a shuffler the server sees no whole report",
+    "shuffler": "behind a shuffler the server sees no whole report",
+}
+
+
+@_reads("method")
+def _a_robust_rule_sees_single_reports(recipe: Sections) -> Found:
+    method = recipe.method
+    if not isinstance(method.aggregation, ROBUST):
+        return
+    key, kind = "method.aggregation.kind", method.aggregation.kind
+    mechanism = getattr(method, "mechanism", None)
+    if method.channel.kind in _UNSEEN:
+        yield _at(key, f"got {kind}, but {_UNSEEN[method.channel.kind]}: take mean, or method.channel.kind = direct")
+    elif mechanism is not None and mechanism.name in ("two-point", "sign"):
+        yield _at(
+            key,
+            f"got {kind} with the mechanism {mechanism.name}; a report is single bits, and its two points bound it: "
+            "take mean",
+        )
+    elif isinstance(method.aggregation, Agreement) and getattr(method, "upload", "update") != "update":
+        yield _at(key, "got agreement with upload = weights; directions are of updates: take upload = update")
+
+
+@_reads("method")
+def _a_norm_has_updates_to_scale(recipe: Sections) -> Found:
+    method = recipe.method
+    if not isinstance(method, FedAvg | SiloDp) or method.norm is None:
+        return
+    if method.channel.kind in _UNSEEN:
+        why = f"got {method.norm:g}, but {_UNSEEN[method.channel.kind]}, and can shorten none"
+        yield _at("method.norm", f"{why}: leave it out, or take method.channel.kind = direct with silo-dp or fedavg")
+    if not isinstance(method, FedAvg):
+        return
+    if method.upload != "update":
+        yield _at(
+            "method.norm",
+            f"got {method.norm:g} with upload = {method.upload}; shorter weights are another model: take upload = "
+            "update, or method.aggregation.kind = trimmed-mean",
+        )
+    if method.mechanism.name in ("two-point", "sign"):
+        yield _at(
+            "method.norm",
+            f"got {method.norm:g} with the mechanism {method.mechanism.name}, whose two points bound a report: leave "
+            "it out",
+        )
+    elif method.range is not None and method.range.centre != 0:
+        yield _at("method.norm", f"got {method.norm:g} with range.centre = {shown(method.range.centre)}; allowed: 0")
 
 
 @_reads("method.name", "method.range", "method.mechanism")

@@ -700,7 +700,55 @@ class SignAggregation(Part):
     step: Positive = Field(description="how far each value moves along the majority")
 
 
-Aggregation = Annotated[Mean | BySamples | ByBudget | InverseVariance | SignAggregation, Field(discriminator="kind")]
+class TrimmedMean(Part):
+    """The mean of each value without the largest and the smallest reports: few hostile reports move it little."""
+
+    kind: Literal["trimmed-mean"] = Field(
+        default="trimmed-mean", description="robust: of each value, the mean without the largest and the smallest"
+    )
+    share: Annotated[float, Gt(0), Lt(0.5), Says("a share above 0 and below 0.5")] = Field(
+        default=0.2, description="share of the reports left out at each end, rounded up; at least one report is left"
+    )
+
+
+class Median(Part):
+    """The median of each value."""
+
+    kind: Literal["median"] = Field(default="median", description="robust: the median of each value")
+
+
+class NormFilter(Part):
+    """The mean of the reports that are not much farther from the median than most."""
+
+    kind: Literal["norm-filter"] = Field(
+        default="norm-filter", description="robust: the mean without reports that are far from the median"
+    )
+    factor: Annotated[float, Gt(1), Says("a number > 1")] = Field(
+        default=1.5, description="how far a report may be from the median of all, in units of the median distance"
+    )
+
+
+class Agreement(Part):
+    """The mean without the reports that point least where the others do: for reports that are nearly all noise."""
+
+    kind: Literal["agreement"] = Field(
+        default="agreement", description="robust: the mean without reports that point least where the others do"
+    )
+    share: Annotated[float, Gt(0), Lt(0.5), Says("a share above 0 and below 0.5")] = Field(
+        default=0.2, description="share of the reports that is left out, rounded up"
+    )
+
+
+ROBUST = (TrimmedMean, Median, NormFilter, Agreement)  #: rules that look at single reports
+
+Aggregation = Annotated[
+    Mean | BySamples | ByBudget | InverseVariance | SignAggregation | TrimmedMean | Median | NormFilter | Agreement,
+    Field(discriminator="kind"),
+]
+WeightAggregation = Annotated[  # whole models point the same way, so their agreement says little
+    Mean | BySamples | ByBudget | InverseVariance | SignAggregation | TrimmedMean | Median | NormFilter,
+    Field(discriminator="kind"),
+]
 
 
 # --- mechanisms -------------------------------------------------------------------------------------------------------
@@ -893,6 +941,11 @@ CLAMP = (
     "the server reads values beyond +-clamp as +-clamp, so that one client can move the model no further; left out, it "
     "refuses values beyond 2^14"
 )
+Norm = Annotated[float, Gt(0), Le(2**24)] | None
+NORM = (
+    "L2 norm to which the server scales longer reports down, so that no client moves the model further; every plan "
+    "announces it; for updates in single reports only"
+)
 
 
 class FedAvg(Part):
@@ -909,6 +962,7 @@ class FedAvg(Part):
         default=None, description="where values are clipped to; left out only without a mechanism"
     )
     mechanism: Mechanism = Field(default=NoMechanism(), description="the randomiser; none unless one is named")
+    norm: Norm = Field(default=None, description=NORM)
     channel: Channel = Field(default=DirectChannel(), description="how reports travel")
     aggregation: Aggregation = Field(default=Mean(), description="how reports are put together")
 
@@ -926,7 +980,7 @@ class LdpFl(Part):
         default=TwoPointSpec(), description="the paper's randomiser, or for comparison one of those without noise"
     )
     channel: BitChannel = Field(default=DirectChannel(), description="how reports travel")
-    aggregation: Aggregation = Field(default=Mean(), description="how reports are put together")
+    aggregation: WeightAggregation = Field(default=Mean(), description="how reports are put together")
 
 
 class Target(Part):
@@ -969,6 +1023,7 @@ class SiloDp(Part):
         default=0, description="bits dropped from an exact sum, at random, before its noise: smaller numbers travel"
     )
     clamp: Clamp = Field(default=None, description=CLAMP)
+    norm: Norm = Field(default=None, description=NORM)
     selection: Selection = Field(default=SelectAll(), description="who is asked in a round")
     channel: Channel = Field(default=DirectChannel(), description="how reports travel")
     aggregation: Aggregation = Field(default=Mean(), description="how reports are put together")
@@ -1097,7 +1152,8 @@ class Personalized(Part):
         default=NoMechanism(), description="gaussian for weights, sign for signs; or an ablation"
     )
     aggregation: Annotated[
-        Mean | InverseDeviation | InverseVariance | SelectionByBudget, Field(discriminator="kind")
+        Mean | InverseDeviation | InverseVariance | SelectionByBudget | TrimmedMean | Median | NormFilter,
+        Field(discriminator="kind"),
     ] = Field(default=Mean(), description="how reports are put together")
     server_lr: ClassVar[float] = 1.0
     selection: ClassVar[SelectAll] = SelectAll()
@@ -1222,7 +1278,7 @@ class Ldpfl(Part):
     )
     clamp: Clamp = Field(default=None, description=CLAMP)
     channel: Annotated[DirectChannel, _said("kind")] = Field(default=DirectChannel(), description="how reports travel")
-    aggregation: Annotated[Mean | BySamples, Field(discriminator="kind")] = Field(
+    aggregation: Annotated[Mean | BySamples | TrimmedMean | Median | NormFilter, Field(discriminator="kind")] = Field(
         default=Mean(), description="how reports are put together"
     )
 
@@ -1250,9 +1306,9 @@ class WebFed(Part):
     mechanism: Annotated[LaplaceSpec | ClipOnlySpec | NoMechanism, Field(discriminator="name")] = Field(
         default=LaplaceSpec(), description="laplace in one of its three readings, or one without noise"
     )
-    aggregation: Annotated[Mean | BySamples | NoisySamples, Field(discriminator="kind")] = Field(
-        default=Mean(), description="how reports are put together"
-    )
+    aggregation: Annotated[
+        Mean | BySamples | NoisySamples | TrimmedMean | Median | NormFilter, Field(discriminator="kind")
+    ] = Field(default=Mean(), description="how reports are put together")
     server_lr: ClassVar[float] = 1.0
     channel: ClassVar[DirectChannel] = DirectChannel()
 
