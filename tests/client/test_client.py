@@ -478,6 +478,28 @@ def limited(folder: Path, epsilon: float) -> None:
     path.write_text(path.read_text().replace("limit = 1000000.0", f"limit = {epsilon}"))
 
 
+def test_an_older_receipt_does_not_replace_a_newer_one(tmp_path):
+    """Whoever reaches the socket could hide with it that the ledger alone was restored."""
+    folder = tmp_path / "a"
+    with joined(folder) as client:
+        first = client.reply("report", signed(plans()(1))).receipt
+        shutil.copy(folder / "ledger.sqlite", tmp_path / "old.sqlite")
+        client.receive_receipt(NAME, first)
+        second = client.reply("report", signed(plans()(2))).receipt
+        client.receive_receipt(NAME, second)
+        client.receive_receipt(NAME, first)
+        assert client._agreements.receipt(NAME) == second
+    shutil.copy(tmp_path / "old.sqlite", folder / "ledger.sqlite")
+    with Client.open(folder) as client:
+        assert client.stopped
+        client.receive_receipt(NAME, first)  # which this ledger has: that takes nothing back
+        assert client._agreements.receipt(NAME) == second
+        client.accept_older_ledger()
+        newest = client.reply("report", signed(plans()(3))).receipt
+        client.receive_receipt(NAME, newest)
+        assert client._agreements.receipt(NAME) == newest
+
+
 def test_a_receipt_in_the_folder_and_a_newer_one_of_the_server_are_one_loss(tmp_path):
     folder = tmp_path / "a"
     with joined(folder) as client:

@@ -236,6 +236,25 @@ def test_a_list_of_keys_that_lacks_somebody_or_is_none_is_refused(tmp_path):
         Client.open(path.parent)
 
 
+def test_one_key_does_not_stand_for_two_clients(tmp_path):
+    """Honest clients are counted by their keys: whoever holds one is one of them."""
+    clients = listing(people.members(tmp_path, summed(4)))
+    own, another = (clients[number].identity.public for number in (0, 2))
+    path = tmp_path / "0" / "client.toml"
+    whole = path.read_text()
+    clients[0].close()
+    path.write_text(whole.replace(clients[1].identity.public, another))
+    with pytest.raises(InvalidInput, match="1, 2 have one key"):
+        Client.open(path.parent)
+    path.write_text(whole.replace(f'0 = "{own}"\n', "").replace(another, own))
+    with (
+        Client.open(path.parent) as client,
+        pytest.raises(Refused, match="your own key as that of client 2") as refusal,
+    ):
+        client.offer(people.invitation(summed(4).recipe).encode())
+    assert refusal.value.reason is Reason.CONSENT
+
+
 class Lying(people.DirectFleet):
     """Restarts a client after one of its answers and then asks that step again, otherwise."""
 

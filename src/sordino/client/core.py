@@ -830,12 +830,16 @@ class Client:
     # --- receipts, and a ledger that is older than one
 
     def receive_receipt(self, federation: str, receipt: bytes) -> None:
-        """Keep what the server returned: the head that it saw. One that this ledger lacks stops everything."""
+        """Keep what the server returned, if it is the newest: the head that it saw.
+
+        One that this ledger lacks stops everything.
+        """
         try:
             with self.turn:
                 self._member(federation)
                 self._compare(federation, receipt)
-                self._agreements.keep_receipt(federation, receipt)
+                if self._is_newest(federation, receipt):
+                    self._agreements.keep_receipt(federation, receipt)
         except SordinoError as error:
             raise self._refused(f"a receipt of {federation[:100]!r}", error) from None
 
@@ -866,6 +870,15 @@ class Client:
         if self._lacks(head):
             self._stop(head)
             self._require_sound()
+
+    def _is_newest(self, federation: str, receipt: bytes) -> bool:
+        """Whether a receipt is of no earlier entry than the one kept: an older one could hide a restored ledger."""
+        try:
+            before = self._seal.head(federation, self._agreements.receipt(federation) or b"")
+        except InvalidInput:  # none is kept, or one that says nothing
+            return True
+        now = self._seal.head(federation, receipt)
+        return not self._lacks(before) and self.ledger.position(now) >= self.ledger.position(before)
 
     def _lacks(self, head: str) -> bool:
         """Whether the ledger has neither this head nor the count of everything that may have been lost with it."""

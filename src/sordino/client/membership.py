@@ -87,7 +87,14 @@ class Membership:
         if listed is None:
             return Ed25519Identity(signing, None)
         known = {int(number): bytes.fromhex(key) for number, key in listed.items()}
-        known[self.client] = signing.public_key().public_bytes_raw()
+        own = signing.public_key().public_bytes_raw()
+        if others := [number for number, key in known.items() if key == own and number != self.client]:
+            raise Refused(
+                Reason.CONSENT,
+                f"client.toml lists, under peers.{self.federation}, your own key as that of client {others[0]}: your "
+                "own number needs none, and the others are others. Ask that owner for theirs",
+            )
+        known[self.client] = own
         if missing := sorted(set(range(self.recipe.number_of_clients)) - set(known)):
             raise Refused(
                 Reason.CONSENT,

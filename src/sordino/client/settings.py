@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -165,6 +166,13 @@ class Settings(Part):
                     raise InvalidInput(
                         f"{where}: peers.{federation}: {number} = {key!r}: a client's number in the federation, and "
                         'its key as "sordino client show" prints it (64 hexadecimal digits)'
+                    )
+            for key, count in Counter(keys.values()).items():
+                if count > 1:
+                    numbers = ", ".join(number for number, own in keys.items() if own == key)
+                    raise InvalidInput(
+                        f"{where}: peers.{federation}: {numbers} have one key, {key}: whoever holds it would stand for "
+                        "several honest clients. Ask each owner for the key of their own"
                     )
         return found
 

@@ -828,8 +828,14 @@ class Ledger:
 
     def contains_head(self, head: str) -> bool:
         """Whether this ledger is the one of that receipt, or has grown from it."""
+        return self.position(head) > 0
+
+    def position(self, head: str) -> int:
+        """How many entries this ledger had when this was its head; 0 where it never was."""
         with self._transaction("BEGIN"):
-            return any(True for _ in self._rows("SELECT 1 FROM entries WHERE hash = ?", head.strip().lower()))
+            known = "SELECT count(*) FROM entries WHERE sequence <= (SELECT sequence FROM entries WHERE hash = ?)"
+            (found,) = self._rows(known, head.strip().lower())
+            return int(found[0])
 
     def verify(self, expected_head: str | None = None) -> Verified:
         """Read and check the whole file; `LedgerDamaged` says what is wrong.
