@@ -16,7 +16,8 @@ ACCURACY = 0.80
 
 
 def test_five_pages_train_together(browser: Browser, tmp_path: Path, subtests: pytest.Subtests) -> None:
-    with served(tmp_path, "webfed-digits", "--gather", "150", "--set", f"rounds.count={ROUNDS}") as server:
+    options = ("--gather", "150", "--patience", "20", "--set", f"rounds.count={ROUNDS}")  # one is held up
+    with served(tmp_path, "webfed-digits", *options) as server:
         told = play("five_pages", browser, server, federation="webfed-digits")
     end, ledgers = told["end"], told["ledgers"]["rounds"]
 

@@ -139,3 +139,6 @@ def test_trouble_is_handled_and_said_plainly(browser: Browser, tmp_path: Path, s
 
     with subtests.test("the operator's view shows the federation that was chosen last, and follows no other"):
         assert told["chosen twice"]["open"] == 1
+
+    with subtests.test("the operator frees a place in the live view"):
+        assert told["freed"]["after"] == told["freed"]["before"] + 1

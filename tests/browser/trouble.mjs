@@ -162,8 +162,18 @@ try {
   });
   const now = await federation();
   tell({ what: "end", refused: now.live.refused, participants: now.live.participants, history: now.history });
+  tell({ what: "freed", before: now.free, ...(await freed(operator, 1)) });
 } finally {
   await browser.close();
+}
+
+/** The operator frees a place; what the list says then, and how many places are free. */
+async function freed({ page }, client) {
+  const place = page.locator(`.slots [data-client="${client}"]`);
+  await place.locator("button").click();
+  await page.click("dialog button.main");
+  await place.getByText("the place is free").waitFor();
+  return { after: (await federation()).free };
 }
 
 /** Somebody whose sample does not come at first, and who leaves without a network; then another with the same invitation. */

@@ -294,6 +294,22 @@ def test_with_a_deadline_who_is_here_has_until_then_and_who_is_away_a_little_whi
     assert asking.ended()
 
 
+@pytest.mark.parametrize(("clients", "most"), [(2, 1), (4, 2), (10, 5), (12, 7), (30, 20)])
+def test_most_are_half_of_a_few_and_two_thirds_of_many(clients, most):
+    """A server that takes in thousands of reports needs as long for the second half as for the first."""
+    fleet = WebFleet(clients, patience=600.0)
+    for client in range(clients):
+        fleet.come(client, Line())
+    asking = Asking(fleet, range(clients))
+    for answered in range(1, most + 1):
+        fleet.deliver(answered - 1, response())
+        with fleet._changed:
+            fleet._wait(fleet._open, None)
+            assert (fleet._open.awaited is not None) is (answered == most)
+    fleet.stop()
+    assert asking.ended()
+
+
 def test_most_who_are_silent_hold_up_one_round_until_the_longest_silence():
     fleet = WebFleet(4, patience=0.05, silence=0.3)
     for client in range(4):

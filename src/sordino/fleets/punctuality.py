@@ -23,7 +23,7 @@ class Punctuality:
 
     def awaits(self, client: int) -> bool:
         """Whether rounds wait for a client."""
-        return self._answers[client] >= 2 ** self._misses[client] - 1
+        return self._answers[client] >= (1 << self._misses[client]) - 1
 
     def note_answer(self, client: int) -> None:
         """A client has answered a round in time."""

@@ -26,6 +26,7 @@ from sordino.signing import Envelope
 PATIENCE = 2.0  #: seconds for which a round waits for the rest once most have answered; also for one who went away
 SILENCE = 120.0  #: seconds after which a round ends that most have not answered
 DEPARTURES = 2  #: times that a client may leave in a round until it is not waited for in it
+FEW = 5  #: so many may be missing when half have answered; more, when two thirds have: a busy server takes its time
 PAST_ROUNDS = 16  #: rounds that are over of which late answers are recognised
 ROOM = 2**26  #: bytes of answers that may wait for the coordinator before participants have to wait with theirs
 
@@ -179,7 +180,7 @@ class WebFleet:
         waiting = self._waiting(opened, now)
         if not waiting:
             return 0.0
-        most = len(opened.done) >= len(waiting)
+        most = len(waiting) <= max(min(len(opened.done), FEW), len(opened.done) // 2)
         if opened.awaited is None and (most or (deadline is None and now >= opened.began + self._silence)):
             opened.awaited = frozenset(waiting)
             opened.end = now + max(self._patience, now - opened.began) if most else now

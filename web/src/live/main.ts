@@ -314,8 +314,8 @@ class LiveView {
     const facts = h("div");
     const button = h(
       "button",
-      { type: "button", class: "small", "aria-label": `Free the place of number ${client}`, onclick: () => this.askToFree([client]) },
-      "Free this place…",
+      { type: "button", class: "small", onclick: () => this.askToFree([client]) },
+      `Free place ${client}…`,
     );
     const made = { item: h("li", { "data-client": client }, facts, button), facts, button };
     this.slot.set(client, made);
