@@ -26,7 +26,8 @@ import sordino
 from sordino.durable import NotWritten
 from sordino.errors import InvalidInput
 from sordino.web.connection import SUBPROTOCOL, Connection, Credit, refuse
-from sordino.web.headers import REPORT_POLICY, SecurityHeaders
+from sordino.web.doorway import Doorway, room_for
+from sordino.web.headers import REPORT_POLICY, HeadRequests, SecurityHeaders
 from sordino.web.hosting import Hosted
 from sordino.web.limits import Attempts, Limits, Watchers, network
 from sordino.web.roster import Turned
@@ -35,7 +36,7 @@ from sordino.web.task import PROTOCOL
 PAGE = Path(__file__).with_name("page")  #: what `make page` builds
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 BEAT = 1.0  #: seconds between looks at what has changed
-STILL = 15.0  #: seconds after which an event stream says that it is alive
+STILL = 5.0  #: seconds after which an event stream says that it is alive
 WATCH_AGAIN = 60.0  #: seconds after which one who may not watch now may ask again
 LOCAL = ("127.0.0.1", "localhost", "::1")  #: this machine
 
@@ -66,9 +67,11 @@ class Hall:
     told: dict[str, tuple[int, str, str]] = field(default_factory=dict)  #: of each federation, what all watchers get
     attempts: Attempts = field(init=False)
     watchers: Watchers = field(init=False)
+    doorway: Doorway = field(init=False)
 
     def __post_init__(self) -> None:
-        self.watchers = Watchers(self.limits)
+        self.doorway = Doorway(self.limits, room_for(self.limits))
+        self.watchers = Watchers(self.limits, self.doorway.room)
         self.attempts = Attempts(self.limits.refused, self.limits.within)
 
     def find(self, name: str) -> Hosted:
@@ -102,6 +105,7 @@ def create_app(hall: Hall) -> FastAPI:
                 await asyncio.to_thread(hosted.stop)
 
     app = FastAPI(title="Sordino", docs_url=None, redoc_url=None, openapi_url=None, lifespan=life)
+    app.add_middleware(HeadRequests)
     app.add_middleware(SecurityHeaders)
     app.add_exception_handler(AnyHttpError, _refused)
     app.add_exception_handler(RequestValidationError, _misspelt)
@@ -398,7 +402,7 @@ def _add_participants(app: FastAPI, hall: Hall) -> None:
             return
         await socket.accept(SUBPROTOCOL if SUBPROTOCOL in socket.scope.get("subprotocols", ()) else None)
         if not credit:
-            credit.append(Credit(hall.limits.in_flight))
+            credit.append(Credit(hall.limits.in_flight, hall.limits.sending))
         await _participate(socket, hall, hall.federations[name], credit[0])
 
 
@@ -411,6 +415,7 @@ async def _deny(socket: WebSocket, status: int, why: str) -> None:
     """Answer with a plain HTTP response in the place of a connection."""
     response = JSONResponse({"error": why}, status)
     del response.headers["content-length"]  # the server counts the body itself
+    del response.headers["content-type"]  # and calls it text
     await socket.send_denial_response(response)
 
 
@@ -423,9 +428,6 @@ def _welcome_origin(socket: WebSocket, hall: Hall) -> bool:
 async def _participate(socket: WebSocket, hall: Hall, hosted: Hosted, credit: Credit) -> None:
     address = network(socket.client.host if socket.client is not None else "")
     wait = hall.attempts.wait(address)
-    if len(hall.connections) >= hall.limits.connections:
-        await refuse(socket, Turned("busy", "too many connections: try again later", retry=30.0))
-        return
     connection = Connection(socket, hosted, hall.limits, credit, address, wait)
     hall.connections[connection] = None
     try:

@@ -1,7 +1,7 @@
 """One participant's WebSocket: hello, plans out, answers in. docs/web-protocol.md says what is what.
 
 All of it runs in the server's event loop. What is to be sent waits in a queue of its own, so that nobody who reads
-slowly holds up others; who reads too slowly, sends too much or sends what cannot be read is disconnected.
+slowly holds up others; who reads too slowly (`doorway`), sends too much or sends what cannot be read is disconnected.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
+from collections.abc import Callable, Coroutine, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, cast
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
@@ -19,6 +21,7 @@ from sordino.client.frames import Request, Response, What
 from sordino.durable import NotWritten
 from sordino.errors import InvalidInput
 from sordino.messages import Kind as AnswerKind
+from sordino.web.doorway import Visit
 from sordino.web.hosting import Hosted
 from sordino.web.limits import Bucket, Limits
 from sordino.web.roster import ID, PROOF, Kind, Member, Turned
@@ -31,6 +34,7 @@ CLOSING = {
 }  # fmt: skip
 LAST_WORDS = 0.5  #: seconds in which a participant that is turned away may still hear why
 UNINVITED = 0.2  #: seconds between looks at whether a gateway has an invitation to hand on
+PULSES = 200  #: signs of life that all pages together may ask for in a second
 AGAIN = 0.02  #: seconds between looks at whether the coordinator has caught up
 
 
@@ -42,24 +46,62 @@ class _Left(Exception):
 _ENDINGS = (Turned, _Left, WebSocketDisconnect, TimeoutError, RuntimeError)
 
 
-class Credit:
-    """Bytes of plans that may be on their way at the same time; a single larger one may always go alone."""
+class _Pool:
+    """Bytes that may be on their way at the same time; a single larger message may always go alone."""
 
     def __init__(self, most: int) -> None:
         self._most, self._used = most, 0
-        self._freed = asyncio.Condition()
+        self._freed = asyncio.Event()
 
-    async def take(self, size: int) -> None:
-        """Wait until so many bytes may go."""
-        async with self._freed:
-            await self._freed.wait_for(lambda: not self._used or self._used + size <= self._most)
-            self._used += size
+    def take(self, size: int) -> bool:
+        """Take so many, if they are there."""
+        if self._used and self._used + size > self._most:
+            return False
+        self._used += size
+        return True
 
-    async def give_back(self, size: int) -> None:
+    async def wait_for(self, size: int) -> None:
+        """Take so many as soon as they are there."""
+        while not self.take(size):
+            await self._freed.wait()
+
+    def give_back(self, size: int) -> None:
         """They have gone."""
-        async with self._freed:
-            self._used -= size
-            self._freed.notify_all()
+        self._used -= size
+        self._freed.set()
+        self._freed = asyncio.Event()
+
+
+class Credit:
+    """Bytes of plans on their way: half for those who take them in time, half for those who did not the last time.
+
+    So those who take long, or nothing, hold up each other alone.
+    """
+
+    def __init__(self, most: int, seconds: float) -> None:
+        self._quick, self._slow, self._seconds = _Pool(most // 2), _Pool(most // 2), seconds
+        self._late: set[Hashable] = set()  # who took longer than that over the last plan
+
+    async def lend(self, who: Hashable, size: int, send: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Send so many bytes as soon as they may go; `Turned` where they take long, and too many others' do."""
+        pool = self._slow if who in self._late else self._quick
+        await pool.wait_for(size)
+        sending = asyncio.create_task(send())
+        try:
+            await asyncio.wait((sending,), timeout=self._seconds)
+            if sending.done():
+                self._late.discard(who)
+            else:
+                self._late.add(who)
+                if pool is self._quick:
+                    if not self._slow.take(size):
+                        raise Turned("slow", "a plan was not taken in time")
+                    pool.give_back(size)
+                    pool = self._slow
+            await sending
+        finally:
+            sending.cancel()
+            pool.give_back(size)
 
 
 @dataclass(frozen=True)
@@ -68,6 +110,9 @@ class _Asked:
 
     what: What
     plan: bytes = b""
+
+
+_Message = tuple[_Asked, bytes]  # a request and its frame
 
 
 class Connection:
@@ -81,7 +126,9 @@ class Connection:
         self._wait = wait  # seconds until strangers from there may try again
         self.recognised = False  #: whether its hello has proven a known identity or a valid invitation
         self._loop = asyncio.get_running_loop()
-        self._outbox: asyncio.Queue[bytes | str | None] = asyncio.Queue()
+        self._visit: Visit | None = socket.scope.get("state", {}).get("visit")
+        self._outbox: asyncio.Queue[_Message | str | None] = asyncio.Queue()
+        self._plan: _Message | None = None  # the newest that waits: a round that is over needs no answer
         self._asked: deque[_Asked] = deque()  # requests without a response so far
         self._bucket = Bucket(limits.rate, limits.burst)
         self._told: Turned | None = None
@@ -123,21 +170,25 @@ class Connection:
         """Whether this is a participant of that federation."""
         return self._hosted is hosted
 
-    def _put(self, item: bytes | str | None) -> None:
+    def _put(self, item: _Message | str | None) -> None:
         if self._outbox.qsize() >= self._limits.waiting and item is not None:
             self._told = self._told or Turned("slow", "messages were not taken in time")
             item = None
         self._outbox.put_nowait(item)
 
     def _ask(self, asked: _Asked, frame: bytes) -> None:
-        self._asked.append(asked)
-        self._put(frame)
+        if asked.what is What.STEP:
+            waiting, self._plan = self._plan, (asked, frame)
+            if waiting is not None:
+                return  # this one goes in its place
+        self._put((asked, frame))
 
     # --- its life
 
     async def run(self) -> None:
         """From hello to the end. `Turned` before that is for the caller, who counts attempts."""
         await self._hello()
+        self._require_room()
         attending = self._attending = asyncio.create_task(self._attend())
         sending = asyncio.create_task(self._send_all())
         try:
@@ -165,6 +216,18 @@ class Connection:
         if self._hosted.roster.unsettled:
             with suppress(NotWritten):  # it is written down with the next change
                 await asyncio.to_thread(self._hosted.roster.settle)
+
+    def _require_room(self) -> None:
+        """Be a stranger to the doorway no more, or go where as many participants are here as there is room for."""
+        member, hosted = self.member, self._hosted
+        assert member is not None
+        if self._visit is not None and not self._visit.identify(self._who):
+            hosted.roster.go(member)
+            raise Turned("busy", "as many are connected as this server has room for: try again later", retry=30.0)
+
+    @property
+    def _who(self) -> Hashable:
+        return self._hosted.federation, self.member.client if self.member is not None else None
 
     def _part(self) -> None:
         member = self.member
@@ -219,7 +282,7 @@ class Connection:
     async def _attend(self) -> None:
         member, hosted = self.member, self._hosted
         assert member is not None
-        limits = {"message": hosted.largest_message, "idle": self._limits.idle}
+        limits = {"message": hosted.largest_message, "idle": self._limits.idle, "pulse": self._pulse}
         places = {"absence": hosted.absence}
         self.say(
             {
@@ -252,6 +315,13 @@ class Connection:
             await asyncio.sleep(UNINVITED)
         self._ask(_Asked(What.JOIN), Request(What.JOIN, "", invitation).encode())
 
+    @property
+    def _pulse(self) -> float:
+        """Seconds between two signs of life: more with many participants, and where a plan may take longer."""
+        here = 0 if self._visit is None else self._visit.doorway.participants
+        plan = 4 * self._hosted.parts.layout.size
+        return max(self._limits.pulse, here / PULSES, plan / self._limits.slowest)
+
     def _require_place(self) -> None:
         """Refuse who has left over another connection meanwhile: the place may be somebody else's by now."""
         if self.member is None or not self._hosted.roster.holds(self.member):
@@ -271,11 +341,11 @@ class Connection:
     async def _take(self, message: Any) -> None:
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(message.get("code") or 1005)
-        if not self._bucket.take():
-            raise Turned("rate", "too many messages in too short a time", retry=10.0)
         self._require_place()
         text, body = message.get("text"), message.get("bytes")
         if text is not None:
+            if not self._bucket.take():  # responses are as many as the server's own requests
+                raise Turned("rate", "too many messages in too short a time", retry=10.0)
             self._control(_object(text, self._limits.text))
         elif body is not None:
             self._respond(body)
@@ -362,16 +432,19 @@ class Connection:
         """Send what waits, in order, until the connection ends."""
         while (item := await self._outbox.get()) is not None:
             if isinstance(item, str):
-                await asyncio.wait_for(self._socket.send_text(item), self._limits.sending)
-                continue
-            await self._credit.take(len(item))
-            try:
-                await asyncio.wait_for(self._socket.send_bytes(item), self._limits.sending)
-                # The next message waits until this one is on its way: only then may others use its room.
-                await asyncio.wait_for(self._socket.send_text(self._status()), self._limits.sending)
-            finally:
-                await self._credit.give_back(len(item))
+                await self._socket.send_text(item)
+            else:
+                await self._credit.lend(self._who, len(item[1]), partial(self._send_request, item))
         await self._close()
+
+    async def _send_request(self, message: _Message) -> None:
+        if message[0].what is What.STEP and self._plan is not None:
+            message, self._plan = self._plan, None
+        asked, frame = message
+        self._asked.append(asked)
+        await self._socket.send_bytes(frame)
+        # The next message waits until this one is on its way: only then may others use its room.
+        await self._socket.send_text(self._status())
 
     def _status(self) -> str:
         return json.dumps({"type": "status", **self._hosted.told}, separators=(",", ":"), allow_nan=False)

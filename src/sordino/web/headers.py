@@ -1,4 +1,4 @@
-"""Security headers on every answer: no code but this server's own, no framing, and what wasm threads need."""
+"""Headers of every answer: no code but this server's own, no framing, what wasm threads need; and HEAD requests."""
 
 from __future__ import annotations
 
@@ -65,4 +65,27 @@ class SecurityHeaders:
         await self._app(scope, receive, with_headers)
 
 
-__all__ = ["HEADERS", "POLICY", "REPORT_POLICY", "SecurityHeaders"]
+class HeadRequests:
+    """Answers HEAD as it would answer GET, without the body."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+        ended = False
+
+        async def without_body(message: Any) -> None:
+            nonlocal ended
+            if message["type"] == "http.response.start":
+                await send(message)
+            elif not ended:
+                ended = True  # an event stream ends as well: `receive` says that nobody is there any longer
+                await send({"type": "http.response.body"})
+
+        await self._app({**scope, "method": "GET"}, receive, without_body)
+
+
+__all__ = ["HEADERS", "POLICY", "REPORT_POLICY", "HeadRequests", "SecurityHeaders"]

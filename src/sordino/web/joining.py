@@ -42,6 +42,7 @@ from sordino.web.task import PROTOCOL
 LONGEST_WAIT = 30.0  #: seconds between two attempts to connect, at most
 LAST_WORDS = 5.0  #: seconds in which a server may take note that its participant leaves
 LARGEST = 2**28  #: bytes of a message
+PING = 5.0  #: seconds between two pings; a server that does not answer for 20 is taken for lost
 WAITING = 2**12  #: messages that may wait while an owner reads or a model trains; with more, no ping is answered
 FINAL = ("protocol", "token", "proof", "terms", "finished", "replaced", "freed")  #: trying again is no use
 PLACELESS = ("full", "address")  #: refusals that nobody gets who has a place
@@ -207,7 +208,7 @@ class Participant:
         try:
             connection = connect(
                 self.link.socket, subprotocols=[Subprotocol(f"sordino.{PROTOCOL}")], ssl=self.trust if secure else None,
-                max_size=LARGEST, max_queue=WAITING, compression=None, open_timeout=20,
+                max_size=LARGEST, max_queue=WAITING, compression=None, open_timeout=20, ping_interval=PING,
             )  # fmt: skip
         except InvalidStatus as error:
             raise _refused_status(error) from None

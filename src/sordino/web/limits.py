@@ -15,17 +15,20 @@ class Limits:
     text: int = 4096  #: bytes of a text frame
     spare: int = 2048  #: bytes of a binary frame beyond the largest report: envelope, reason and receipt
     receipt: int = 512  #: bytes
-    rate: float = 20.0  #: messages of a connection each second, on average
+    rate: float = 20.0  #: text frames of a connection each second, on average
     burst: float = 60.0  #: and at once
+    request: float = 10.0  #: seconds in which an HTTP request arrives, headers and body, and a TLS handshake is done
     hello: float = 10.0  #: seconds until the first message
     refused: int = 10  #: refused attempts from one address (`network`)
     within: float = 60.0  #: seconds
     places: int = 40  #: of an open federation that one address may take: a class behind one router
     absence: float = 600.0  #: seconds without a connection after which a place may go to somebody else
-    sending: float = 30.0  #: seconds that a participant may take over its messages
+    sending: float = 10.0  #: seconds between looks at whether somebody takes what is sent
+    slowest: int = 2**15  #: bytes that a connection takes each second, where more waits
     waiting: int = 256  #: messages that may wait for a participant
-    idle: float = 60.0  #: seconds without a sign of life (the server's own pings count)
-    connections: int = 10_000
+    idle: float = 20.0  #: seconds without a sign of life (answers to the server's own pings count)
+    pulse: float = 5.0  #: seconds between two signs of life that a page asks for, if plans are small
+    connections: int = 10_000  #: of participants
     watching: int = 2_000  #: event streams at the same time
     streams: int = 2  #: of them, for each place that one address may take: a page's own, and one that looks on
     in_flight: int = 2**26  #: bytes of plans that are on their way at the same time
@@ -63,8 +66,8 @@ class Bucket:
 class Watchers:
     """Event streams that are open, by address (`network`)."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._most, self.each = limits.watching, limits.streams * limits.places
+    def __init__(self, limits: Limits, room: int) -> None:
+        self._most, self.each = min(limits.watching, room // 4), limits.streams * limits.places
         self._open: Counter[str] = Counter()
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import signal
 import socket
 import threading
@@ -15,8 +16,12 @@ import uvicorn
 
 from sordino.errors import InvalidInput, SordinoError
 from sordino.web.app import LOCAL, Hall, create_app
+from sordino.web.doorway import GuardedHttp, GuardedWebSocket, Handshake
 
 UNSENT = 60_000  #: milliseconds that sent bytes may wait for a peer that does not take them
+UNSENT_BYTES = 2**17  #: that the system keeps for a peer: what waits beyond them is seen here
+AT_ONCE = 16  #: connections that are accepted before the first of them is looked at
+QUEUE = 4096  #: connections that wait to be accepted
 
 
 class NotListening(SordinoError):
@@ -56,16 +61,25 @@ class Place:
 
 
 class _Server(uvicorn.Server):
-    """Tells event streams to end before it waits for them."""
+    """Accepts few at a time and has TLS begin in the doorway; tells event streams to end before it waits for them."""
 
     def __init__(self, config: uvicorn.Config, hall: Hall, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._hall, self._ready = hall, ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._guard_tls()
         await super().startup(sockets)
         if self.started:
+            for listening in sockets or ():
+                listening.listen(QUEUE)
             self._ready()
+
+    def _guard_tls(self) -> None:
+        config = self.config
+        if config.ssl is not None:
+            guard = functools.partial(Handshake, doorway=self._hall.doorway, context=config.ssl)
+            config.http_protocol_class, config.ssl = guard, None  # type: ignore[assignment]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._hall.stopping = True
@@ -80,6 +94,8 @@ def listen(place: Place) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNSENT)
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         listening.bind((place.host, place.port))
     except OSError as error:
         listening.close()
@@ -92,18 +108,19 @@ def listen(place: Place) -> socket.socket:
 def _config(hall: Hall, place: Place) -> uvicorn.Config:
     return uvicorn.Config(
         create_app(hall),
-        ws="websockets-sansio",
+        http=functools.partial(GuardedHttp, doorway=hall.doorway),  # type: ignore[arg-type]
+        ws=GuardedWebSocket,
         ws_max_size=hall.largest_message + 2**16,
         ws_per_message_deflate=False,  # reports are random bits: nothing to gain, and memory to lose
         ws_ping_interval=hall.limits.idle / 3,
         ws_ping_timeout=hall.limits.idle,
         ssl_certfile=None if place.certificate is None else str(place.certificate),
         ssl_keyfile=None if place.key is None else str(place.key),
-        log_level="warning",
+        log_level="error",  # what visitors send that cannot be read is a warning of uvicorn's, a line each
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=5,
-        backlog=4096,
+        backlog=AT_ONCE,
     )
 
 

@@ -1,0 +1,379 @@
+"""The doorway: every connection is counted here before anything is read of it, and has to be quick about its request.
+
+uvicorn has no deadline for requests, and its WebSockets write without asking whether the peer takes anything; both are
+added here, to the classes of the version that pyproject.toml names. Three rules (docs/serve.md has them in a table):
+
+* A request has arrived within `Limits.request` seconds, headers and body together.
+* A peer takes `Limits.slowest` bytes a second of what is sent to it, looked at every `Limits.sending` seconds.
+* There is room for so many connections. Strangers (all without a proven identity) share one part of it: where it is
+  full, the oldest stranger of the address that has most is cut off. The other part is for participants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Hashable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, cast
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.utils import get_remote_addr
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from sordino.web.limits import Limits, network
+
+SPARE = 96  #: descriptors for files, and for connections that are accepted or closed in the same moment
+FEWEST = 16  #: connections for which there is room in any case
+LAST_WORDS = 5.0  #: seconds that a connection which has ended has for what was sent last
+_TIMED_OUT = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+_ARRIVED = (h11.DONE, h11.MUST_CLOSE, h11.CLOSED, h11.ERROR, h11.SWITCHED_PROTOCOL)
+
+
+def room_for(limits: Limits) -> int:
+    """Connections that fit into the limits and into the descriptors that the system lets this process have."""
+    wanted = limits.connections + limits.watching
+    return max(FEWEST, min(wanted, _descriptors(wanted + SPARE) - SPARE))
+
+
+def _descriptors(wanted: int) -> int:
+    """How many files this process may open; its own limit is raised as far as is wanted and allowed."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    if soft < wanted:
+        raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, raised), hard))
+    return min(wanted, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+@dataclass(eq=False)
+class Visit:
+    """One connection, from its first byte to its last."""
+
+    doorway: Doorway
+    transport: asyncio.Transport
+    address: str  #: as `network` counts it
+    identity: Hashable = None  #: proven, of a participant; None of a stranger
+
+    def identify(self, identity: Hashable) -> bool:
+        """Whether there is room for this participant; if so, it is a stranger no more."""
+        return self.doorway.identify(self, identity)
+
+    def leave(self) -> None:
+        """It is over."""
+        self.doorway.leave(self)
+
+
+class Doorway:
+    """All open connections: strangers by address, oldest first, and participants by identity."""
+
+    def __init__(self, limits: Limits, room: int) -> None:
+        self.limits, self.room = limits, room
+        self.most = min(limits.connections, room - max(1, room // 8))  #: participants
+        self._reserve = min(room // 2, self.most)  # of the room, for participants alone
+        self._strangers: dict[str, dict[Visit, None]] = {}
+        self._participants: dict[Hashable, Visit] = {}
+        self._count = 0  # strangers
+
+    @property
+    def strangers(self) -> int:
+        """How many connections have proven no identity."""
+        return self._count
+
+    @property
+    def participants(self) -> int:
+        """How many connections have."""
+        return len(self._participants)
+
+    def enter(self, transport: asyncio.Transport, address: str) -> Visit:
+        """Count a new connection; where strangers have no room left, one of them is cut off for it."""
+        visit = Visit(self, transport, network(address))
+        while self._count >= self.room - max(self._reserve, len(self._participants)):
+            self._cut_one_off()
+        self._add(visit)
+        return visit
+
+    def identify(self, visit: Visit, identity: Hashable) -> bool:
+        """Move a stranger to the participants; one connection for each identity, the last."""
+        if visit not in self._strangers.get(visit.address, ()):
+            return True  # it is being cut off
+        before = self._participants.pop(identity, None)
+        if before is None and len(self._participants) >= self.most:
+            return False
+        self._drop(visit)
+        self._participants[identity], visit.identity = visit, identity
+        if before is not None:
+            before.identity = None
+            self._add(before)
+        return True
+
+    def leave(self, visit: Visit) -> None:
+        """Forget a connection; one that is forgotten already is no matter."""
+        if visit.identity is not None:
+            del self._participants[visit.identity]
+            visit.identity = None
+        else:
+            self._drop(visit)
+
+    def _cut_one_off(self) -> None:
+        most = max(self._strangers.values(), key=len)
+        oldest = next(iter(most))
+        self._drop(oldest)
+        oldest.transport.abort()
+
+    def _add(self, visit: Visit) -> None:
+        self._strangers.setdefault(visit.address, {})[visit] = None
+        self._count += 1
+
+    def _drop(self, visit: Visit) -> None:
+        own = self._strangers.get(visit.address, {})
+        if visit in own:
+            del own[visit]
+            self._count -= 1
+            if not own:
+                del self._strangers[visit.address]
+
+
+class _Outlet:
+    """Cuts a connection off when its peer takes too little of what was written."""
+
+    def __init__(self, transport: asyncio.Transport, limits: Limits) -> None:
+        self._transport, self._seconds = transport, limits.sending
+        self._enough = limits.slowest * limits.sending
+        self._unsent = 0
+        self._clock: asyncio.TimerHandle | None = None
+
+    def fill(self) -> None:
+        """More waits than the system takes: look whether the peer takes it."""
+        self._unsent = self._transport.get_write_buffer_size()
+        self._clock = asyncio.get_running_loop().call_later(self._seconds, self._look)
+
+    def _look(self) -> None:
+        if self._unsent - self._transport.get_write_buffer_size() < self._enough:
+            self._clock = None
+            self._transport.abort()
+        else:
+            self.fill()
+
+    def drain(self) -> None:
+        """Little waits, or the connection is over."""
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None
+
+
+class GuardedHttp(H11Protocol):
+    """HTTP with a clock for each request, and one for each answer."""
+
+    visit: Visit
+
+    def __init__(self, *args: Any, doorway: Doorway, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._doorway = doorway
+        self._clock: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Count the connection, and wait for its first request."""
+        if not hasattr(self, "visit"):
+            self.visit = self._doorway.enter(transport, _address(transport))
+        super().connection_made(transport)
+        self._outlet = _Outlet(transport, self._doorway.limits)
+        self._expect()
+
+    def data_received(self, data: bytes) -> None:
+        """Go on with a request, or begin one."""
+        self._expect()
+        super().data_received(data)
+        if self.conn.their_state in _ARRIVED:
+            self._stop_clock()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request; how long for its first byte is uvicorn's own clock."""
+        super().on_response_complete()
+        if self.conn.their_state is h11.IDLE:
+            self._stop_clock()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Hand the connection on, with its visit in the state that the app sees."""
+        self._stop_clock()
+        self.app_state = {**self.app_state, "visit": self.visit}
+        super().handle_websocket_upgrade(event)
+
+    def send_400_response(self, msg: str) -> None:
+        """Say that a request cannot be read, unless an answer has begun: then there is nothing to say it with."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True  # what the app says from now on is said to nobody
+            self.cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+
+    def pause_writing(self) -> None:
+        """Watch a peer that takes less than is sent."""
+        super().pause_writing()
+        self._outlet.fill()
+
+    def resume_writing(self) -> None:
+        """It has taken what there was."""
+        super().resume_writing()
+        self._outlet.drain()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Free its room."""
+        self._stop_clock()
+        self._outlet.drain()
+        self.visit.leave()
+        super().connection_lost(exc)
+
+    def _expect(self) -> None:
+        if self._clock is None:
+            self._clock = self.loop.call_later(self._doorway.limits.request, self._time_out)
+
+    def _stop_clock(self) -> None:
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None
+
+    def _time_out(self) -> None:
+        self._clock = None
+        if not self.transport.is_closing():
+            if self.conn.our_state is h11.IDLE:
+                self.transport.write(_TIMED_OUT)
+            self.transport.close()
+            self.loop.call_later(LAST_WORDS, self.transport.abort)
+
+
+class GuardedWebSocket(WebSocketsSansIOProtocol):
+    """A WebSocket that waits before it writes more, and notices when nobody is there any longer."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._visit: Visit = self.app_state["visit"]
+        self._outlet = _Outlet(self._visit.transport, self._visit.doorway.limits)
+        self._pong = b""  # the last one that waits
+        self._heard = self.loop.time()
+
+    def pause_writing(self) -> None:
+        """Let whoever sends wait: uvicorn's own never does."""
+        self.writable.clear()
+        self._outlet.fill()
+
+    def resume_writing(self) -> None:
+        """Go on sending."""
+        self._outlet.drain()
+        if self._pong:
+            self.transport.write(self._pong)
+            self._pong = b""
+        self.writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Free its room, and let nobody wait for it any longer."""
+        self._outlet.drain()
+        self._visit.leave()
+        super().connection_lost(exc)
+        self.writable.set()
+
+    def data_received(self, data: bytes) -> None:
+        """Note that somebody is there."""
+        self._heard = self.loop.time()
+        super().data_received(data)
+
+    def handle_ping(self) -> None:
+        """Answer a ping; while nothing is taken, the last one only, or they would pile up."""
+        if self.writable.is_set():
+            super().handle_ping()
+        else:
+            self._pong = b"".join(self.conn.data_to_send())
+
+    def keepalive_timeout(self) -> None:
+        """End the connection if nothing was heard for so long, while this side listened and nothing was on its way."""
+        assert self.ping_timeout is not None
+        silence = self.loop.time() - self._heard
+        if self.read_paused or not self.writable.is_set() or silence < self.ping_timeout:
+            wait = max(self.ping_timeout - silence, self.ping_timeout / 4)
+            self.pong_timer = self.loop.call_later(wait, self.keepalive_timeout)
+            return
+        super().keepalive_timeout()
+        self.transport.abort()  # who answers no ping takes no last words either
+
+    def send_receive_event_to_app(self) -> None:
+        """Hand a message to the app; a text that is none ends the connection, without a word in the log."""
+        if self.curr_msg_data_type == "text":
+            try:
+                self.bytes.decode()
+            except UnicodeDecodeError:
+                self.conn.fail(1007)
+                self.handle_parser_exception()
+                return
+        super().send_receive_event_to_app()
+
+    async def send(self, message: Any) -> None:
+        """Send what the app says; a denial completes the handshake, which uvicorn does not note."""
+        await super().send(message)
+        if self.initial_response is not None and self.close_sent:
+            self.handshake_complete = True
+
+    async def run_asgi(self) -> None:
+        """Run the app; what nobody takes after its end is dropped."""
+        await super().run_asgi()
+        if self.transport.get_write_buffer_size():
+            self.loop.call_later(LAST_WORDS, self.transport.abort)
+
+
+class Handshake(asyncio.Protocol):
+    """TLS: a connection is counted before its handshake, which has to be as quick as a request."""
+
+    def __init__(self, *, doorway: Doorway, context: ssl.SSLContext, **options: Any) -> None:
+        self._doorway, self._context, self._options = doorway, context, options
+        self._early = bytearray()  # what came with the last of the handshake
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count the connection, and begin."""
+        plain = cast(asyncio.Transport, transport)
+        plain.pause_reading()  # the first bytes are for TLS
+        self._visit = self._doorway.enter(plain, _address(plain))
+        self._task = asyncio.get_running_loop().create_task(self._secure(plain))
+
+    def data_received(self, data: bytes) -> None:
+        """Keep what comes before it is handed on."""
+        self._early += data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Free its room."""
+        self._visit.leave()
+
+    async def _secure(self, plain: asyncio.Transport) -> None:
+        seconds = self._doorway.limits.request
+        try:
+            secured = await asyncio.get_running_loop().start_tls(
+                plain, self, self._context, server_side=True, ssl_handshake_timeout=seconds
+            )
+        except (OSError, EOFError):  # no TLS, or too slow: ssl.SSLError and TimeoutError are among them
+            secured = None
+        if secured is None or secured.is_closing():
+            self._visit.leave()
+            plain.abort()
+            return
+        http = GuardedHttp(doorway=self._doorway, **self._options)
+        http.visit = self._visit
+        http.connection_made(secured)
+        secured.set_protocol(http)
+        if self._early:
+            http.data_received(bytes(self._early))
+
+
+def _address(transport: asyncio.Transport) -> str:
+    found = get_remote_addr(transport)
+    return "" if found is None else found[0]
+
+
+__all__ = ["Doorway", "GuardedHttp", "GuardedWebSocket", "Handshake", "Visit", "room_for"]
