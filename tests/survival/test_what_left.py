@@ -186,7 +186,7 @@ def test_the_server_of_real_clients_does_not_play_a_trusted_party_itself(tmp_pat
 def test_a_client_is_offered_no_shuffler_that_the_server_plays_itself(tmp_path):
     direct = people.method_recipe("ldp-fl")
     shuffled = direct.with_({"method.channel": {"kind": "shuffled", "granularity": "parameter"}})
-    own = replace(people.invitation(direct), recipe=shuffled.to_toml())
+    own = replace(people.terms(direct), recipe=shuffled.to_toml()).invitation(0, people.KEY)
     with people.client(tmp_path / "a") as client, pytest.raises(Refused, match="see every report") as caught:
         client.offer(own.encode())
     assert caught.value.reason is Reason.NOT_IN_RECIPE
