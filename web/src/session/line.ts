@@ -17,6 +17,8 @@ export interface Welcome {
   known: boolean;
   /** keys that signed after the first, each with the signature of the one before */
   rotations?: string[];
+  /** `pulse`: seconds between two signs of life, long enough for a plan on a slow line */
+  limits?: { pulse?: number };
   status?: Record<string, unknown> & { round?: number };
 }
 
@@ -31,7 +33,7 @@ export interface LineOptions {
   socket: (url: string, protocols: string[]) => WebSocket;
   /** waiting times are multiplied by this */
   pace: number;
-  /** milliseconds between two signs of life that the server is asked for; after two of them in vain the line is taken for dead */
+  /** milliseconds between two signs of life that the server is asked for, whatever it says; after one in vain the line is taken for dead */
   pulse?: number;
   hello: () => Promise<Record<string, unknown>>;
   welcome: (welcome: Welcome) => Promise<void>;
@@ -56,7 +58,10 @@ const FINAL: Record<string, string> = {
 /** What a close says by itself, where the words before it were lost. */
 const CODES: Record<number, string> = { 4401: "token", 4403: "proof", 4408: "replaced", 4409: "terms", 4410: "full", 4411: "finished", 4412: "address", 4414: "freed" };
 
-const PULSE = 20_000;
+const PULSE = 5_000;
+/** milliseconds for the server to answer when the browser says that there is no network: it may be wrong */
+const SOON = 2_000;
+const NO_NETWORK = "this device has no network";
 const LONGEST = 30;
 /** milliseconds for the server to hear that somebody leaves */
 const GOODBYE = 2_000;
@@ -72,18 +77,22 @@ export class Line {
   #finished = false;
   /** messages so far, and times in a row that a sign of life was asked for in vain */
   #heardSoFar = 0;
+  #heardAt = 0;
   #inVain = 0;
   #lookedAt = 0;
+  /** bytes that had not left yet when the last sign of life was asked for */
+  #unsent = 0;
   /** requests of this connection without a response so far */
   #asked = 0;
-  readonly #pulse: number;
-  readonly #clock: ReturnType<typeof setInterval>;
+  #pulse: number;
+  #clock: ReturnType<typeof setInterval>;
 
   constructor(options: LineOptions) {
     this.#options = options;
     this.#pulse = options.pulse ?? PULSE;
     this.#clock = setInterval(() => this.#tick(), this.#pulse);
     globalThis.addEventListener?.("online", this.#wake);
+    globalThis.addEventListener?.("offline", this.#unplugged);
     globalThis.document?.addEventListener("visibilitychange", this.#wake);
     this.#open();
   }
@@ -123,6 +132,7 @@ export class Line {
     clearInterval(this.#clock);
     if (this.#retry) clearTimeout(this.#retry);
     globalThis.removeEventListener?.("online", this.#wake);
+    globalThis.removeEventListener?.("offline", this.#unplugged);
     globalThis.document?.removeEventListener("visibilitychange", this.#wake);
     this.#welcomed = false;
     this.#socket?.close(1000);
@@ -137,7 +147,9 @@ export class Line {
     socket.binaryType = "arraybuffer";
     this.#socket = socket;
     this.#inVain = 0;
+    this.#unsent = 0;
     this.#lookedAt = Date.now();
+    this.#heardAt = Date.now();
     socket.onopen = async () => {
       try {
         const hello = JSON.stringify(await this.#options.hello());
@@ -154,6 +166,7 @@ export class Line {
   #heard(socket: WebSocket, data: string | ArrayBuffer): void {
     if (socket !== this.#socket || this.#finished) return;
     this.#heardSoFar += 1;
+    this.#heardAt = Date.now();
     this.#inVain = 0;
     if (typeof data !== "string") {
       if (!this.#welcomed) return;
@@ -165,6 +178,7 @@ export class Line {
     if (message["type"] === "welcome") {
       this.#welcomed = true;
       this.#attempts = 0;
+      this.#beat((message as unknown as Welcome).limits?.pulse);
       this.#options.welcome(message as unknown as Welcome).catch((error: unknown) => this.#finish(wordsOf(error)));
     } else if (message["type"] === "refused") {
       this.#refused = { code: String(message["code"]), reason: String(message["reason"] ?? ""), retry: Number(message["retry"]) || null };
@@ -186,7 +200,7 @@ export class Line {
     const seconds = retry ?? Math.min(LONGEST, 2 ** this.#attempts) * (0.5 + Math.random() / 2);
     this.#attempts += 1;
     this.#retry = setTimeout(() => this.#open(), 1000 * seconds * this.#options.pace);
-    return this.#options.away(seconds, reason || (offline() ? "there is no network" : "the server cannot be reached"));
+    return this.#options.away(seconds, reason || (offline() ? NO_NETWORK : "the server cannot be reached"));
   }
 
   #finish(words: string, said = ""): void {
@@ -201,9 +215,20 @@ export class Line {
    */
   #tick(): void {
     if (this.#retry) return;
-    if (this.#inVain >= 2) return this.#drop();
+    const unsent = this.#socket?.bufferedAmount ?? 0;
+    if (unsent < this.#unsent) this.#inVain = 0; // a long report is on its way, and the ping behind it
+    this.#unsent = unsent;
+    if (this.#inVain >= 1) return this.#drop();
     this.#inVain += 1;
     this.#look();
+  }
+
+  /** Goes by the pulse that the server names. */
+  #beat(seconds: number | undefined): void {
+    if (this.#options.pulse !== undefined || !Number.isFinite(seconds) || seconds! < 1) return;
+    this.#pulse = 1000 * seconds!;
+    clearInterval(this.#clock);
+    this.#clock = setInterval(() => this.#tick(), this.#pulse);
   }
 
   /** Asks for a sign of life; after a sleep, when the line is likely to be dead, it is waited for a short while only. */
@@ -211,12 +236,23 @@ export class Line {
     const slept = Date.now() - this.#lookedAt > 2.2 * this.#pulse;
     this.#lookedAt = Date.now();
     this.say({ type: "ping" });
-    if (!slept) return;
+    if (slept) this.#expectWithin(this.#pulse / 2);
+  }
+
+  /** Gives the line up unless something is heard until then. */
+  #expectWithin(milliseconds: number): void {
     const [socket, before] = [this.#socket, this.#heardSoFar];
     setTimeout(() => {
       if (!this.#finished && !this.#retry && socket === this.#socket && before === this.#heardSoFar) this.#drop();
-    }, this.#pulse / 4);
+    }, milliseconds);
   }
+
+  /** The browser says that there is no network: see whether the server answers all the same. */
+  readonly #unplugged = (): void => {
+    if (this.#finished || this.#retry) return;
+    this.say({ type: "ping" });
+    this.#expectWithin(Math.min(SOON, this.#pulse / 2));
+  };
 
   /** The network or the person is back: look at once. */
   readonly #wake = (): void => {
@@ -230,6 +266,8 @@ export class Line {
   #drop(): void {
     const socket = this.#socket;
     if (!socket) return;
+    const silent = Math.round(Math.max(0, Date.now() - this.#heardAt) / 1000);
+    this.#refused ??= { code: "", reason: offline() ? NO_NETWORK : `the server has not answered for ${silent} seconds`, retry: null };
     socket.onclose = null;
     socket.close();
     this.#lost(socket, 1006);

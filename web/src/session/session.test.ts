@@ -451,13 +451,84 @@ describe("a clock that jumps", () => {
     await vi.advanceTimersByTimeAsync(0);
     const before = server.sockets.length;
     for (let look = 0; look < 20; look += 1) wake();
-    await vi.advanceTimersByTimeAsync(pulse / 2);
+    await vi.advanceTimersByTimeAsync(pulse / 4);
     expect(server.sockets).toHaveLength(before);
     jump(3_600_000);
     wake();
-    await vi.advanceTimersByTimeAsync(pulse / 4 + 1000);
+    await vi.advanceTimersByTimeAsync(pulse / 2 + 1000);
     expect(server.sockets).toHaveLength(before + 1);
     vi.unstubAllGlobals();
+  });
+});
+
+describe("a line on which nothing is heard any longer", () => {
+  const away = vi.fn();
+  const open = (): Line =>
+    new Line({
+      url: "ws://here", socket: server.open, pace: 1, hello: async () => ({ type: "hello" }), welcome: async () => {},
+      message: () => {}, request: () => {}, away, closed: () => {},
+    });
+  let line: Line;
+
+  beforeEach(() => {
+    away.mockClear();
+    server.alive = true;
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "Date"] });
+  });
+  afterEach(() => {
+    line.close();
+    vi.useRealTimers();
+    vi.unstubAllGlobals();
+  });
+
+  test("is given up within ten seconds, and it is said for how long", async () => {
+    line = open();
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(away).not.toHaveBeenCalled();
+    server.alive = false;
+    await vi.advanceTimersByTimeAsync(10_100);
+    expect(away).toHaveBeenCalledTimes(1);
+    expect(away.mock.lastCall![1]).toMatch(/not answered for \d+ seconds/);
+  });
+
+  test("has the time that the server names, where plans are large", async () => {
+    server.answer = { type: "welcome", client: 0, known: false, limits: { pulse: 40 } };
+    line = open();
+    await vi.advanceTimersByTimeAsync(1_000);
+    server.alive = false;
+    await vi.advanceTimersByTimeAsync(39_000);
+    expect(away).not.toHaveBeenCalled();
+    await vi.advanceTimersByTimeAsync(45_000);
+    expect(away).toHaveBeenCalledTimes(1);
+  });
+
+  test("stays while a long report is leaving", async () => {
+    line = open();
+    await vi.advanceTimersByTimeAsync(1_000);
+    server.alive = false;
+    for (let left = 9; left > 0; left -= 1) {
+      Object.assign(server.now, { bufferedAmount: left * 100_000 });
+      await vi.advanceTimersByTimeAsync(5_000);
+    }
+    expect(away).not.toHaveBeenCalled();
+    await vi.advanceTimersByTimeAsync(10_100);
+    expect(away).toHaveBeenCalledTimes(1);
+  });
+
+  test("is given up within two seconds of the browser's word that there is no network, unless the server answers", async () => {
+    const heard: Record<string, () => void> = {};
+    vi.stubGlobal("addEventListener", (name: string, listener: () => void) => (heard[name] = listener));
+    vi.stubGlobal("removeEventListener", () => {});
+    line = open();
+    await vi.advanceTimersByTimeAsync(1_000);
+    heard["offline"]!();
+    await vi.advanceTimersByTimeAsync(2_500);
+    expect(away).not.toHaveBeenCalled();
+    server.alive = false;
+    vi.stubGlobal("navigator", { onLine: false });
+    heard["offline"]!();
+    await vi.advanceTimersByTimeAsync(2_100);
+    expect(away.mock.lastCall![1]).toBe("this device has no network");
   });
 });
 

@@ -202,8 +202,8 @@ export interface Listeners {
 /** Seconds between two questions of a page that is not told by itself. */
 export const ASKING = 15;
 
-/** Seconds without a word, where the server has one every 15, after which a stream is taken for dead, as after a sleep. */
-export const STILL = 50;
+/** Seconds without a word, where the server has one every 5, after which a stream is taken for dead, as after a sleep. */
+export const STILL = 15;
 
 /**
  * What happens to a federation, beginning with the rounds that are not in `known`. Where the server has too many who watch,
