@@ -422,15 +422,22 @@ def test_pings_of_somebody_who_reads_nothing_do_not_pile_up(tmp_path):
         assert 0 < most < 2**20
 
 
-def test_an_answer_that_is_not_taken_is_cut_off(tmp_path):
+def test_answers_that_are_not_taken_are_held_once_and_cut_off(tmp_path):
     found = hosted(tmp_path, {**LARGE, **THREE})
-    hall = Hall({"demo": found}, Limits(sending=0.4))
-    with serving(hall) as port, socket.socket() as ear:
-        ear.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        ear.connect(("127.0.0.1", port))
-        ear.sendall(b"GET /api/federations/demo/model.bin HTTP/1.1\r\nHost: x\r\n\r\n")
-        wait_until(lambda: hall.doorway.strangers == 1)
-        wait_until(lambda: hall.doorway.strangers == 0, 4)
+    hall = Hall({"demo": found}, Limits(sending=1.0))
+    with serving(hall) as port, contextlib.ExitStack() as ears:
+        for _ in range(5):
+            ear = ears.enter_context(socket.socket())
+            ear.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            ear.connect(("127.0.0.1", port))
+            ear.sendall(b"GET /api/federations/demo/model.bin HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert ear.recv(100).startswith(b"HTTP/1.1 200")
+        (visits,) = hall.doorway._strangers.values()
+        assert [len(visits), len(hall.answers)] == [5, 1]
+        assert max(visit.transport.get_write_buffer_size() for visit in list(visits)) < 2**18
+        wait_until(lambda: hall.doorway.strangers == 0, 5)
+        wait_until(lambda: not hall.answers)
+        assert len(fetch(port, "/api/federations/demo/model.bin")[2]) == 4 * found.parts.layout.size
 
 
 def test_plans_that_nobody_takes_hold_up_each_other_alone():

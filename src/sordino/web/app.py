@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
 
 import numpy as np
 from fastapi import FastAPI, HTTPException, Request, WebSocket
@@ -37,6 +38,7 @@ PAGE = Path(__file__).with_name("page")  #: what `make page` builds
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 BEAT = 1.0  #: seconds between looks at what has changed
 STILL = 5.0  #: seconds after which an event stream says that it is alive
+PIECE = 2**16  #: bytes of a large answer that are sent at once
 WATCH_AGAIN = 60.0  #: seconds after which one who may not watch now may ask again
 LOCAL = ("127.0.0.1", "localhost", "::1")  #: this machine
 
@@ -65,6 +67,7 @@ class Hall:
     connections: dict[Connection, None] = field(default_factory=dict)
     stopping: bool = False
     told: dict[str, tuple[int, str, str]] = field(default_factory=dict)  #: of each federation, what all watchers get
+    answers: WeakValueDictionary[Any, Response] = field(default_factory=WeakValueDictionary)  #: large, on their way
     attempts: Attempts = field(init=False)
     watchers: Watchers = field(init=False)
     doorway: Doorway = field(init=False)
@@ -167,13 +170,15 @@ def _add_federations(app: FastAPI, hall: Hall) -> None:
     @app.get("/api/federations/{name}/task")
     async def task(name: str) -> Response:
         hosted = hall.find(name)
-        return Response(hosted.task.body, media_type="application/json", headers={"ETag": f'"{hosted.task.digest}"'})
+        return _InPieces(hosted.task.body, media_type="application/json", headers={"ETag": f'"{hosted.task.digest}"'})
 
     @app.get("/api/federations/{name}/sample")
     def sample(name: str, client: int = 0) -> Response:  # in a thread: megabytes, while participants wait for the loop
         hosted = hall.find(name)
         if not hosted.has_sample:
             raise HTTPException(404, f"{name} has no sample records: its data are not public. Bring your own")
+        if (same := hall.answers.get((name, "sample", client))) is not None:
+            return same
         examples = hosted.sample(client)
         dtype = "u8" if examples.x.dtype == np.uint8 else "f4"
         content = {
@@ -187,7 +192,8 @@ def _add_federations(app: FastAPI, hall: Hall) -> None:
             "public": True,
             "about": f"public records of {hosted.recipe.data.source}: a part for everybody who only wants to try",
         }
-        return Response(json.dumps(content), media_type="application/json")
+        answer = _InPieces(json.dumps(content), media_type="application/json")
+        return hall.answers.setdefault((name, "sample", client), answer)
 
     @app.get("/api/federations/{name}/events")
     async def events(name: str, request: Request, after: int | None = None) -> Response:
@@ -225,6 +231,18 @@ def _for_operator(hall: Hall, request: Request) -> bool:
 def _at_this_machine(request: Request) -> bool:
     address = request.client.host if request.client is not None else ""
     return address in LOCAL and request.url.hostname in LOCAL
+
+
+class _InPieces(Response):
+    """A large answer. What slow readers have not taken yet is there once, for all who are sent the same."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = list(self.raw_headers)
+        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+        for first in range(0, len(self.body), PIECE):
+            piece = bytes(self.body[first : first + PIECE])
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body"})
 
 
 def _base64(array: np.ndarray[Any, Any]) -> str:
@@ -330,7 +348,9 @@ def _add_downloads(app: FastAPI, hall: Hall) -> None:
     @app.get("/api/federations/{name}/model.bin")
     def parameters(name: str) -> Response:  # in a thread, as the sample
         round, found = hall.find(name).model()
-        return Response(found.tobytes(), media_type="application/octet-stream", headers={"X-Sordino-Round": str(round)})
+        headers = {"X-Sordino-Round": str(round)}
+        answer = _InPieces(found.tobytes(), media_type="application/octet-stream", headers=headers)
+        return hall.answers.setdefault((name, "model", round), answer)
 
     @app.get("/api/federations/{name}/model.safetensors")
     async def model(name: str) -> Response:
