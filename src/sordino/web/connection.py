@@ -282,8 +282,12 @@ class Connection:
     async def _attend(self) -> None:
         member, hosted = self.member, self._hosted
         assert member is not None
-        limits = {"message": hosted.largest_message, "idle": self._limits.idle, "pulse": self._pulse}
-        places = {"absence": hosted.absence}
+        limits = {
+            "message": hosted.largest_message,
+            "idle": self._limits.idle,
+            "pulse": self._pulse,
+            "absence": hosted.absence,
+        }
         self.say(
             {
                 "type": "welcome",
@@ -293,7 +297,7 @@ class Connection:
                 "known": self._known,
                 "rotations": [rotation.hex() for rotation in hosted.author.rotations],
                 "receipt": hosted.receipts.of(member).hex(),
-                "limits": limits | places,
+                "limits": limits,
                 "status": hosted.told,
             }
         )
