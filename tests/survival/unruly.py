@@ -47,7 +47,7 @@ class Unruly(Service):
                     response = self.respond(request)
                 behave(connection, request, response)
         finally:
-            self._places.release()
+            self._connections.remove(connection)
 
 
 @contextmanager
