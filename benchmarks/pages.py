@@ -47,6 +47,7 @@ name = "mlp"
 options = {{ hidden = [{hidden}] }}
 [method]
 name = "fedavg"
+norm = 100.0
 [rounds]
 count = {rounds}
 quorum = {pages}
@@ -177,7 +178,8 @@ def load(count: int, rounds: int, hidden: int, limit: float) -> dict[str, Any]:
 
 
 def choices(name: str, seeds: int) -> dict[str, Any]:
-    """Mean accuracy by share of the recipe's epsilon, all participants choosing it; over some seeds."""
+    """Mean accuracy by share of the recipe's epsilon, all participants or one alone choosing it; over some seeds."""
+    from benchmarks.attacks import Party
     from sordino.recipe import Recipe
     from sordino.runs import run
     from sordino.signing import SigningKey
@@ -191,12 +193,17 @@ def choices(name: str, seeds: int) -> dict[str, Any]:
         changed = recipe.to_dict()
         changed["method"] = {**changed["method"], "noise_multiplier": choice["noise"]}
         changed["method"].pop("target", None)
-        accuracies = []
+        accuracies, alone = [], []
         for seed in range(1, seeds + 1):
             outcome = run(Recipe.from_dict({**changed, "seed": seed}), workers=1)
             accuracies.append(outcome.accuracy or 0.0)
-        found[f"{share:g}"] = {"noise": choice["noise"], "accuracy": round(statistics.mean(accuracies), 3)}
-        print(f"epsilon times {share:g}, noise {choice['noise']:g}: {accuracies}", file=sys.stderr)
+            alone.append(Party(wire(recipe.with_({"seed": seed}))).accuracy_with(choice["noise"]))
+        found[f"{share:g}"] = {
+            "noise": choice["noise"],
+            "accuracy": round(statistics.mean(accuracies), 3),
+            "alone": round(statistics.mean(alone), 3),
+        }
+        print(f"epsilon times {share:g}, noise {choice['noise']:g}: {accuracies}; alone {alone}", file=sys.stderr)
     return {name: found}
 
 

@@ -90,14 +90,30 @@ def test_choices_are_stronger_measured_and_the_first_is_the_recipes_own():
         assert choice["noise"] > first["noise"]
         assert choice["spending"]["epsilon"][-1] == pytest.approx(share * last, rel=0.02)
     measured = [choice["accuracy"] for choice in content["choices"]]
-    assert None not in measured, "measure again: python -m benchmarks.pages --choices webfed-digits"
+    alone = [choice["alone"] for choice in content["choices"]]
+    assert None not in [*measured, *alone], "measure again: python -m benchmarks.pages --choices webfed-digits"
     assert measured == sorted(measured, reverse=True)
+    assert min(alone) > measured[0] - 0.02  # what one participant's choice may cost everybody
+
+
+def test_without_a_norm_there_are_no_classes_of_noise_to_choose():
+    """One participant's noise would drown the reports of all others."""
+    content = task_of(Recipe.load("webfed-digits", ["method.norm="])).content
+    assert content["choices"] == []
+    assert content["upload"]["norm"] is None
+    assert content["plan"]["settings"] == {}
+
+
+def test_a_norm_is_in_the_task_and_in_its_plans_as_a_text():
+    content = task_of(Recipe.load("webfed-digits")).content
+    assert content["upload"]["norm"] == 5.0
+    assert content["plan"]["settings"] == {"norm": "5.0"}
 
 
 def test_the_proven_federation_for_pages_learns_digits():
-    """Measured over seeds 1 to 5: 90.9 to 93.9 %, with epsilon 4 at delta 1e-5 proven for each record."""
+    """Measured over seeds 1 to 5: 88.2 to 92.9 %, with epsilon 4 at delta 1e-5 proven for each record."""
     outcome = run(Recipe.load("webfed-digits"), workers=1)
-    assert outcome.accuracy > 0.88
+    assert outcome.accuracy > 0.86
     assert max(client.spent for client in outcome.result.budgets) <= 4.0
 
 

@@ -27,13 +27,14 @@ from sordino.learning.private_sgd import PrivateTraining
 from sordino.messages import Plan
 from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, Reported, State, View
 from sordino.methods.parts import MechanismBuilder, class_weights, select
-from sordino.methods.robust import RobustTally, check_room, rule_of
+from sordino.methods.robust import AgreementTally, RobustTally, check_room, rule_of
 from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.upload import Draw, Tally, Upload
 from sordino.privacy.guarantee import Release
 from sordino.randomness import Randomness
 
 DATASET = "records"  #: what a simulated client calls its data in the ledger
+PAST = "past_directions"  #: what the server remembers of each client's reports, where agreement counts
 
 
 class FedAvg(Method):
@@ -56,6 +57,9 @@ class FedAvg(Method):
         self._rule = rule_of(given.aggregation)
         if self._rule is not None:
             check_room(given.selection.asked(setting.clients), setting.values)
+        self._remembers = given.aggregation.kind == "agreement"
+        if self._remembers:
+            check_room(setting.clients, setting.values)
 
     # --- what a plan asks for; methods that send other things in other rounds say so here
 
@@ -72,6 +76,8 @@ class FedAvg(Method):
     def init(self) -> State:
         start = self._statistics
         arrays = {name: start.start[name].numpy().astype(np.float32) for name in start.released}
+        if self._remembers:
+            arrays[PAST] = np.zeros((self.clients, self._upload.values), np.float32)
         return State(0, self._initial.astype(np.float32), arrays)
 
     def select(self, state: State) -> Sequence[int]:
@@ -79,29 +85,34 @@ class FedAvg(Method):
 
     def plan(self, state: State, federation: str) -> Plan:
         norm = self._upload.norm
-        announced = {} if norm is None else {"norm": norm}
-        return Plan(federation, state.round + 1, announced, {"parameters": state.parameters, **state.arrays})
+        announced = {} if norm is None else {"norm": repr(norm)}  # a text: numbers are written differently elsewhere
+        return Plan(federation, state.round + 1, announced, {"parameters": state.parameters, **_sent(state)})
 
     def tally(self, plan: Plan) -> Tally:
         upload = self.upload(plan)
+        if self._remembers:
+            return AgreementTally(upload, self._aggregation.share)
         if self._rule is not None:
             return RobustTally(upload, self._rule)
         return upload.tally(class_weights(self._aggregation, upload))
 
     def update(self, state: State, plan: Plan, tally: Tally) -> State:
-        after = _joined(state.parameters, state.arrays)
+        after, own = _joined(state.parameters, _sent(state)), {}
         columns = self.columns(plan)
-        mean = tally.mean()
+        if isinstance(tally, AgreementTally):
+            mean, own[PAST] = tally.agreed(state.arrays[PAST])
+        else:
+            mean = tally.mean()
         step = mean if self._sends == "update" else mean - after[columns]
         if self._aggregation.kind == "sign":
             step = self._aggregation.step * np.sign(mean)
         with np.errstate(over="ignore"):  # the coordinator does not count a round that leads out of all bounds
             after[columns] += self._server_lr * step
         d = state.parameters.size
-        return state.after(after[:d], _split(after[d:], state.arrays))
+        return state.after(after[:d], {**_split(after[d:], _sent(state)), **own})
 
     def view(self, state: State) -> View:
-        return View(state.parameters, state.arrays or None)
+        return View(state.parameters, _sent(state) or None)
 
     # --- client
 
@@ -190,6 +201,11 @@ class FedAvg(Method):
         """The statistics that stay with each client."""
         own = {n: v.cpu().numpy() for n, v in trained.buffers.items() if n not in self._statistics.released}
         return [{name: value[k].copy() for name, value in own.items()} for k in range(len(trained.parameters))]
+
+
+def _sent(state: State) -> dict[str, NDArray[np.float32]]:
+    """The arrays that clients get: released statistics, and not what the server remembers of reports."""
+    return {name: array for name, array in state.arrays.items() if name != PAST}
 
 
 def _joined(parameters: NDArray[np.float32], arrays: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:

@@ -4,8 +4,8 @@
                    (Yin, Chen, Ramchandran, Bartlett, "Byzantine-robust distributed learning", ICML 2018)
     median         of each value the median (the same paper)
     norm filter    the mean of the reports that are at most `factor` times the median distance away from the median
-    agreement      the mean without the share of the reports that point least where the others do: those with the
-                   smallest sum of cosines with all others
+    agreement      the trimmed mean without the share of the reports that point least where the others do, and did in
+                   earlier rounds: those with the smallest sum of cosines with the reports of all others
 
 The first three go by single values or by length. Reports that are nearly all noise hide a hostile one from them: a
 coherent lie that is as long as honest noise is small in every value, and yet it is all signal. Its direction shows it.
@@ -18,7 +18,7 @@ they read was released before, so they cost no privacy. docs/malicious.md says w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -34,6 +34,7 @@ Rule = Callable[[Rows], Float64s]  #: [K, d] -> [d]
 
 ROOM = 2**30  #: bytes that the reports of one round may take; twice that while they are put together
 TILE = 2**21  #: numbers sorted at a time
+FADING = np.float32(0.8)  #: what a direction of the round before counts, chosen on examples that clients set aside
 
 
 def trimmed_mean(rows: Rows, share: float) -> Float64s:
@@ -57,18 +58,29 @@ def norm_filter(rows: Rows, factor: float) -> Float64s:
     return _sorted_mean(rows[distances <= factor * np.median(distances)], 0)
 
 
-def agreement(rows: Rows, share: float) -> Float64s:
-    """The mean without the `share` of the reports, rounded up, that point least where the others do."""
-    lengths, totals = np.zeros(len(rows)), np.zeros(len(rows))
+def directions(rows: Rows) -> Rows:
+    """The same reports with length 1; those of length 0 stay as they are."""
+    lengths = np.sqrt(np.einsum("kd,kd->k", rows, rows, dtype=np.float64))
+    units = np.divide(1.0, lengths, out=np.zeros(len(rows)), where=lengths > 0)
+    return (rows * units[:, None]).astype(np.float32)
+
+
+def agreement(rows: Rows, share: float, own: Rows | None = None, everybody: Float64s | None = None) -> Float64s:
+    """The trimmed mean without the `share` of the reports, rounded up, that point least where others do and did before.
+
+    Of the rest as many are trimmed at each end of every value: a lie that is let through is often large in few values.
+    `own [K, d]` are the senders' directions of earlier rounds, faded and added up; `everybody [d]` those of all.
+    """
+    pointing, scores = directions(rows), np.zeros(len(rows))
     for columns in _tiles(rows):
-        lengths += (rows[:, columns].astype(np.float64) ** 2).sum(axis=1)
-    units = np.divide(1.0, np.sqrt(lengths), out=np.zeros(len(rows)), where=lengths > 0)
-    for columns in _tiles(rows):
-        directions = rows[:, columns] * units[:, None]
-        totals += directions @ np.sort(directions, axis=0).sum(axis=0)
+        here = pointing[:, columns].astype(np.float64)
+        others = np.sort(here, axis=0).sum(axis=0) - here
+        if own is not None and everybody is not None:
+            others += everybody[columns] - own[:, columns]
+        scores += np.einsum("kd,kd->k", here, others)
     fewer = min(math.ceil(share * len(rows) - 1e-9), (len(rows) - 1) // 2)
-    order = np.argsort(totals, kind="stable")
-    return _sorted_mean(rows[order[fewer:]], 0)
+    rest = rows[np.argsort(scores, kind="stable")[fewer:]]
+    return _sorted_mean(rest, min(fewer, (len(rest) - 1) // 2))
 
 
 def _sorted_mean(rows: Rows, trim: int) -> Float64s:
@@ -117,11 +129,13 @@ class RobustTally(Tally):
         super().__init__(upload, np.ones(len(upload.strengths)))
         self._rule = rule
         self._rows: list[Rows] = []
+        self._clients: list[int] = []
 
-    def _include(self, c: int, output: Output, samples: Int64s | None) -> None:
+    def _include(self, c: int, clients: Sequence[int], output: Output, samples: Int64s | None) -> None:
         fixed = self._shortened(c, self._fixed(c, output))
         estimates = self._scales[c].offset + np.ldexp(fixed.astype(np.float64), -self._shift)
         self._rows.append(estimates.astype(np.float32))
+        self._clients += clients
 
     def add_sum(self, found: Sum) -> None:
         """Refused: a sum has no single reports."""
@@ -129,14 +143,42 @@ class RobustTally(Tally):
 
     def mean(self) -> Float64s:
         """What the rule makes of the reports."""
+        return self._rule(self.rows)
+
+    @property
+    def rows(self) -> Rows:
+        """`[K, d]` estimates of all reports so far."""
         if not self._rows:
             raise InvalidInput("there is no report to put together")
         self._rows = [np.concatenate(self._rows)]
-        return self._rule(self._rows[0])
+        return self._rows[0]
 
     def noise(self) -> float | None:
         """Not known: it lies between that of the mean and that of the median."""
         return None
 
 
-__all__ = ["ROOM", "RobustTally", "Rule", "check_room", "median", "norm_filter", "rule_of", "trimmed_mean"]
+class AgreementTally(RobustTally):
+    """Reports by their agreement with those of the others, in this round and in earlier ones.
+
+    `past [N, d]` has each client's directions of earlier rounds, added up and faded. A report is compared with what the
+    others sent, never with its sender's own past, so that a lie that was let through once does not help the next one.
+    """
+
+    def __init__(self, upload: Upload, share: float) -> None:
+        super().__init__(upload, partial(agreement, share=share))
+        self._share = share
+
+    def agreed(self, past: Rows) -> tuple[Float64s, Rows]:
+        """The mean of the reports that agree, and the past after this round."""
+        rows, clients = self.rows, np.asarray(self._clients)
+        mean = agreement(rows, self._share, past[clients], past.astype(np.float64).sum(axis=0))
+        after = FADING * past
+        after[clients] += directions(rows)
+        return mean, after
+
+
+__all__ = [
+    "ROOM", "AgreementTally", "RobustTally", "Rule", "agreement", "check_room", "median", "norm_filter", "rule_of",
+    "trimmed_mean",
+]  # fmt: skip

@@ -309,13 +309,13 @@ class Tally:
             refused = self._bad(c, reports)  # some are: find them, and keep the others
             good = {client: body for client, body in reports.items() if client not in refused}
             return refused | (self._add_class(c, good) if good else {})
-        self._include(c, output, samples)
+        self._include(c, list(reports), output, samples)
         self._counts[c] += len(reports) if samples is None else int(samples.sum())
         self.reports += len(reports)
         return {}
 
-    def _include(self, c: int, output: Output, samples: Int64s | None) -> None:
-        """Take in these outputs of one class, which were checked."""
+    def _include(self, c: int, clients: Sequence[int], output: Output, samples: Int64s | None) -> None:
+        """Take in these clients' outputs, all of one class and checked."""
         if isinstance(output, BitOutput) and samples is None:
             self._accumulate_bits(self._scales[c].factor, output)
         else:

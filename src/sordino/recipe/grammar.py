@@ -729,13 +729,14 @@ class NormFilter(Part):
 
 
 class Agreement(Part):
-    """The mean without the reports that point least where the others do: for reports that are nearly all noise."""
+    """The trimmed mean without the reports that point least where others do: for reports that are nearly all noise."""
 
     kind: Literal["agreement"] = Field(
-        default="agreement", description="robust: the mean without reports that point least where the others do"
+        default="agreement",
+        description="robust: the trimmed mean without reports that point least where others do",
     )
     share: Annotated[float, Gt(0), Lt(0.5), Says("a share above 0 and below 0.5")] = Field(
-        default=0.2, description="share of the reports that is left out, rounded up"
+        default=0.2, description="share of the reports left out, and trimmed at each end of the rest, rounded up"
     )
 
 
@@ -745,7 +746,7 @@ Aggregation = Annotated[
     Mean | BySamples | ByBudget | InverseVariance | SignAggregation | TrimmedMean | Median | NormFilter | Agreement,
     Field(discriminator="kind"),
 ]
-WeightAggregation = Annotated[  # whole models point the same way, so their agreement says little
+PartAggregation = Annotated[  # whole models point the same way, and layers come in turn: no agreement to speak of
     Mean | BySamples | ByBudget | InverseVariance | SignAggregation | TrimmedMean | Median | NormFilter,
     Field(discriminator="kind"),
 ]
@@ -980,7 +981,7 @@ class LdpFl(Part):
         default=TwoPointSpec(), description="the paper's randomiser, or for comparison one of those without noise"
     )
     channel: BitChannel = Field(default=DirectChannel(), description="how reports travel")
-    aggregation: WeightAggregation = Field(default=Mean(), description="how reports are put together")
+    aggregation: PartAggregation = Field(default=Mean(), description="how reports are put together")
 
 
 class Target(Part):
@@ -1051,7 +1052,7 @@ class LdpFed(Part):
         "the clients is selected, for which there is no proof",
     )
     channel: Channel = Field(default=DirectChannel(), description="how reports travel")
-    aggregation: Aggregation = Field(default=Mean(), description="how reports are put together")
+    aggregation: PartAggregation = Field(default=Mean(), description="how reports are put together")
 
 
 def _clip_form(value: Any) -> str:

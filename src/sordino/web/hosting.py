@@ -37,6 +37,7 @@ from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
 from sordino.report.records import Round
 from sordino.signing import Author, Envelope, SigningKey, key_file
+from sordino.web.bounds import check_bounds
 from sordino.web.limits import Limits
 from sordino.web.roster import Invitations, Kind, Member, Receipts, Roster
 from sordino.web.task import Task, check, compile_task
@@ -95,6 +96,8 @@ class Hosted(Observer):
         self.recipe, self.folder, self.operator, self._say = recipe, folder, operator, say
         check(recipe)  # before anything is made
         self.parts: Federation = wire(recipe)
+        if not by_invitation:
+            check_bounds(self.parts)
         make_folder(folder)
         self._alone = ExitStack()  # one server at a time: two would give out the same places
         self._alone.enter_context(held(folder / ".serving", f"the federation in {folder}"))

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib import resources
@@ -333,6 +333,7 @@ class _Compiler:
                 "values": self._upload.values,
                 "layers": [{"name": layer.name, "first": layer.start, "size": layer.size} for layer in layout.layers],
                 "samples": self._samples(),
+                "norm": self._upload.norm,
             },
             "strengths": [self._strength(c) for c in range(len(self._upload.strengths))],
             "plan": self._planned(),
@@ -440,8 +441,13 @@ class _Compiler:
         return proven + [Budget(8.0, claim.delta, "claimed", claim.adjacency) for claim in claims[:1]]
 
     def _choices(self) -> list[Json]:
-        """For silos: more noise than the recipe asks for, which a page may take; its reports show that it did."""
+        """For silos: more noise than the recipe asks for, which a page may take; its reports show that it did.
+
+        None without a norm: one participant with eight times the noise would drown everybody else.
+        """
         training, budget = self._method.training, self._own_budget()
+        if self._upload.norm is None:
+            return []
         if not isinstance(training, PrivateTraining) or budget is None or not budget.delta or budget.basis != "proven":
             return []
         whole = spending(budget, self._releases(0))["epsilon"][-1]
@@ -451,7 +457,7 @@ class _Compiler:
         return [self._choice(training, budget, share, whole, known) for share in SHARES]
 
     def _choice(
-        self, training: PrivateTraining, budget: Budget, share: float, whole: float, known: dict[float, float]
+        self, training: PrivateTraining, budget: Budget, share: float, whole: float, known: Mapping[float, Measured]
     ) -> Json:
         if share < 1:
             training = training.with_noise_for(
@@ -461,7 +467,8 @@ class _Compiler:
         rounds = [[replace(own[0], guarantees=both), *own[1:]] for own in self._releases(0)]
         found = spending(replace(budget, limit=share * budget.limit), rounds)
         noise = training.noise_multiplier
-        return {"noise": noise, "spending": found, "accuracy": known.get(noise)}
+        accuracy, alone = known.get(noise, (None, None))
+        return {"noise": noise, "spending": found, "accuracy": accuracy, "alone": alone}
 
     # --- the statement
 
@@ -519,12 +526,15 @@ def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
     yield first, last
 
 
-def _measured(recipe: Recipe) -> dict[float, float]:
+Measured = tuple[float | None, float | None]  #: accuracy where everybody chooses a noise, and where one alone does
+
+
+def _measured(recipe: Recipe) -> dict[float, Measured]:
     """Accuracies that were measured in simulations of a shipped recipe, by noise multiplier; empty for all others."""
     known = json.loads(resources.files("sordino.web").joinpath("measured.json").read_text())
     if recipe.name not in known or Recipe.load(recipe.name).fingerprint != recipe.fingerprint:
         return {}
-    return {float(choice["noise"]): float(choice["accuracy"]) for choice in known[recipe.name].values()}
+    return {choice["noise"]: (choice["accuracy"], choice.get("alone")) for choice in known[recipe.name].values()}
 
 
 __all__ = ["METHODS", "PROTOCOL", "Task", "check", "compile_task", "layers_of", "mechanism_of", "spending"]

@@ -52,7 +52,7 @@ export function wholeGradient(gradient: Float64Array, clip: number, steps: numbe
   let squares = 0;
   for (let i = 0; i < gradient.length; i += 1) squares += gradient[i]! * gradient[i]!;
   const norm = Math.sqrt(squares);
-  if (Number.isFinite(norm)) roundWithin(gradient, norm > clip ? steps / norm : steps / clip, steps, whole);
+  if (Number.isFinite(norm)) roundWithin(gradient, norm > clip ? aim(steps, gradient.length) / norm : steps / clip, steps, whole);
   else whole.fill(0);
   return norm;
 }

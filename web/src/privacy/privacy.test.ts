@@ -40,7 +40,7 @@ interface Change {
 function unsigned(task: any, round: number, change: Change = {}): Uint8Array<ArrayBuffer> {
   const { fill = 0.25, federation = task.federation, name = "parameters" } = change;
   const header = new TextEncoder().encode(
-    canonical({ arrays: { [name]: [task.model.size] }, federation, round, settings: {} }),
+    canonical({ arrays: { [name]: [task.model.size] }, federation, round, settings: task.plan.settings }),
   );
   const values = new Uint8Array(new Float32Array(task.model.size).fill(fill).buffer);
   const bytes = new Uint8Array(8 + header.length + values.length);

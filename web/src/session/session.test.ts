@@ -86,7 +86,7 @@ class Socket {
 }
 
 function request(round: number, fill: number, signing: Partial<Signing>): Uint8Array<ArrayBuffer> {
-  const header = new TextEncoder().encode(canonical({ arrays: { parameters: [650] }, federation: task.federation, round, settings: {} }));
+  const header = new TextEncoder().encode(canonical({ arrays: { parameters: [650] }, federation: task.federation, round, settings: task.plan.settings }));
   const plan = new Uint8Array(8 + header.length + 2600);
   plan.set([0x53, 0x50, 1, 0]);
   const view = new DataView(plan.buffer);

@@ -108,7 +108,10 @@ export interface Strength {
 export interface StrongerChoice {
   noise: number;
   spending: Spending;
+  /** of the model, where everybody chooses this */
   accuracy: number | null;
+  /** of the model, where one participant alone chooses this */
+  alone: number | null;
 }
 
 export interface Task {
@@ -123,7 +126,7 @@ export interface Task {
   classes: string[];
   model: { name: string; size: number };
   training: { kind: "plain" | "private" };
-  upload: { what: "weights" | "update"; values: number; samples: object | null };
+  upload: { what: "weights" | "update"; values: number; samples: object | null; norm: number | null };
   strengths: Strength[];
   budget: SuggestedBudget | null;
   choices: StrongerChoice[];

@@ -10,8 +10,10 @@ import {
   inHundred,
   meaning,
   NO_MEANINGFUL_PROTECTION,
+  noiseEffect,
   ownNoise,
   percent,
+  publicChoice,
   spentBefore,
   strength,
   surest,
@@ -98,6 +100,7 @@ export class Protection {
         {},
         "Everything that leaves this page tells a little. You decide how much it may tell in all rounds together; when that is used up, the page sends nothing more.",
       ),
+      h("p", { class: "public-choice" }, publicChoice(this.task.choices.length)),
       h("label", { for: "protection" }, "My protection"),
       this.slider,
       h(
@@ -198,14 +201,12 @@ export class Protection {
   }
 
   private effectWords(stop: Stop): string {
-    const most = this.stops[this.stops.length - 1];
+    if (stop.noise !== null) {
+      const usual = this.stops[this.stops.length - 1]?.accuracy ?? null;
+      return noiseEffect(usual, stop.alone, stop.accuracy);
+    }
     if (stop.accuracy === null) {
       return "This federation does not know that yet. As a rule: the more noise, and the fewer rounds you take part in, the less the model learns from you.";
-    }
-    if (stop.noise !== null) {
-      const best = most?.accuracy ?? null;
-      const beside = best === null || stop === most ? "" : ` (${percent(best)} with the least noise)`;
-      return `In a rehearsal in which everybody chose this, the model got ${percent(stop.accuracy)} of unseen examples right${beside}.`;
     }
     return `After ${counted(stop.rounds, "round")} the model of this federation got ${percent(stop.accuracy)} of unseen examples right.`;
   }

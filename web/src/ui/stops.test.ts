@@ -21,20 +21,20 @@ describe("the slider's places", () => {
   it("are the rounds that a budget pays for, where noise is the federation's own", () => {
     const known = [{ round: 2, accuracy: 0.8 }] as never;
     expect(stopsOf(task({}), known)).toEqual([
-      { limit: 1, noise: null, rounds: 1, accuracy: null },
-      { limit: 1.5, noise: null, rounds: 2, accuracy: 0.8 },
-      { limit: 2.01, noise: null, rounds: 3, accuracy: null },
+      { limit: 1, noise: null, rounds: 1, accuracy: null, alone: null },
+      { limit: 1.5, noise: null, rounds: 2, accuracy: 0.8, alone: null },
+      { limit: 2.01, noise: null, rounds: 3, accuracy: null, alone: null },
     ]);
   });
 
   it("are the noises to choose from, the strongest protection first, where there are any", () => {
     const choices = [
-      { noise: 3, spending: spending(1, 3), accuracy: 0.9 },
-      { noise: 6, spending: spending(0.5, 1.3), accuracy: null },
+      { noise: 3, spending: spending(1, 3), accuracy: 0.9, alone: 0.9 },
+      { noise: 6, spending: spending(0.5, 1.3), accuracy: null, alone: 0.88 },
     ];
     expect(stopsOf(task({ choices }))).toEqual([
-      { limit: 1.3, noise: 6, rounds: 2, accuracy: null },
-      { limit: 3, noise: 3, rounds: 2, accuracy: 0.9 },
+      { limit: 1.3, noise: 6, rounds: 2, accuracy: null, alone: 0.88 },
+      { limit: 3, noise: 3, rounds: 2, accuracy: 0.9, alone: 0.9 },
     ]);
   });
 

@@ -9,6 +9,8 @@ export interface Stop {
   noise: number | null;
   rounds: number;
   accuracy: number | null;
+  /** the model's accuracy where nobody else chooses this; null where it was not measured, or nobody chooses a noise */
+  alone: number | null;
 }
 
 export interface Terms {
@@ -37,11 +39,12 @@ function firstSpending(task: Task): Spending | null {
 export function stopsOf(task: Task, known: readonly RoundEntry[] = []): Stop[] {
   if (task.choices.length > 1) {
     return task.choices
-      .map(({ noise, spending, accuracy }) => ({
+      .map(({ noise, spending, accuracy, alone }) => ({
         limit: up(figure(spending.epsilon.at(-1))),
         noise,
         rounds: spending.epsilon.length,
         accuracy,
+        alone,
       }))
       .sort((a, b) => a.limit - b.limit);
   }
@@ -49,7 +52,7 @@ export function stopsOf(task: Task, known: readonly RoundEntry[] = []): Stop[] {
   const step = Math.max(1, Math.ceil(totals.length / 40));
   const after = (rounds: number): number | null => known.find(({ round }) => round === rounds)?.accuracy ?? null;
   return totals
-    .map((limit, k) => ({ limit: up(limit), noise: null, rounds: k + 1, accuracy: after(k + 1) }))
+    .map((limit, k) => ({ limit: up(limit), noise: null, rounds: k + 1, accuracy: after(k + 1), alone: null }))
     .filter(({ rounds }) => rounds % step === 0 || rounds === totals.length);
 }
 

@@ -7,8 +7,10 @@ import {
   inHundred,
   listed,
   meaning,
+  noiseEffect,
   ownNoise,
   percent,
+  publicChoice,
   size,
   spentBefore,
   strength,
@@ -16,10 +18,21 @@ import {
 } from "./words.ts";
 
 describe("the choice of noise", () => {
-  it("is public where it differs from the usual one", () => {
-    expect(ownNoise(2)).toMatch(/2\.0 times .* public/);
-    expect(ownNoise(2)).not.toMatch(/nobody/i);
-    expect(ownNoise(1)).not.toMatch(/times|nobody/i);
+  it("is named in multiples of the usual one", () => {
+    expect(ownNoise(2)).toMatch(/2\.0 times/);
+    expect(ownNoise(1)).not.toMatch(/times/);
+  });
+
+  it("is public, and what shows it is said", () => {
+    expect(publicChoice(4)).toMatch(/four classes .* public: .* report/);
+    expect(publicChoice(0)).toMatch(/server sees .* stops/);
+  });
+
+  it("is measured for one who makes it alone and for all", () => {
+    expect(noiseEffect(0.912, 0.905, 0.432)).toMatch(/you alone .* 90\.5 %.* instead of 91\.2 %.* everybody .* 43\.2 %/);
+    expect(noiseEffect(0.912, null, 0.432)).not.toMatch(/alone/);
+    expect(noiseEffect(0.912, 0.912, 0.912)).not.toMatch(/alone|instead/);
+    expect(noiseEffect(null, null, null)).toMatch(/not measured/);
   });
 });
 

@@ -32,10 +32,29 @@ export function duration(seconds: number): string {
   return hours < 48 ? counted(hours, "hour") : counted(Math.round(hours / 24), "day");
 }
 
-/** How much noise the page adds, in multiples of what the federation asks for. What can be read off a report is public. */
+/** How much noise the page adds, in multiples of what the federation asks for. */
 export function ownNoise(times: number): string {
   if (times <= 1.001) return "Your page adds the usual noise of this federation.";
-  return `Your page adds ${times.toFixed(1)} times the usual noise. This choice is public: the server can read it off one report.`;
+  return `Your page adds ${times.toFixed(1)} times the usual noise.`;
+}
+
+/** What can be seen of a choice, said before it is made: `classes` of noise, or how many rounds one takes part in. */
+export function publicChoice(classes: number): string {
+  if (classes > 1)
+    return `There are ${spelled(classes)} classes of protection, and which one you take is public: the length of one report shows it to the server. Choose by what you want, not by what your examples are.`;
+  return "The server sees in which round your page stops. Choose by what you want, not by what your examples are.";
+}
+
+/** What a class of noise does to the model: if one participant takes it, and if all do; `usual` is the federation's own. */
+export function noiseEffect(usual: number | null, alone: number | null, all: number | null): string {
+  if (usual === null || all === null) return "This federation has not measured that. As a rule: the more noise, the less the model learns.";
+  if (all === usual) return `If everybody takes this class, the model gets ${percent(all)} of unseen examples right (measured in a rehearsal).`;
+  const own = alone === null ? "" : `If you alone take this class, the model gets ${percent(alone)} of unseen examples right, instead of ${percent(usual)}. `;
+  return `${own}If everybody takes it, ${percent(all)} (measured in rehearsals).`;
+}
+
+function spelled(number: number): string {
+  return ["no", "one", "two", "three", "four", "five", "six"][number] ?? String(number);
 }
 
 /** An epsilon as it is printed everywhere: few digits, and a word for what is not finite. */

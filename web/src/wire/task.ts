@@ -149,11 +149,13 @@ export interface Task {
     values: number;
     layers: { name: string; first: number; size: number }[];
     samples: null | { kind: "noisy"; limit: number; what: string; mechanism: MechanismSpec };
+    /** the L2 norm to which the server shortens longer reports; every plan announces it */
+    norm: number | null;
   };
   strengths: Strength[];
   plan: { step: string; settings: Record<string, unknown>; arrays: Record<string, number[]> };
   budget: { limit: number; delta: number; basis: "proven" | "claimed"; adjacency: string; adversary: string } | null;
-  choices: { noise: number; spending: Spending; accuracy: number | null }[];
+  choices: { noise: number; spending: Spending; accuracy: number | null; alone: number | null }[];
   statement: { title: string; text: string; sentences: string[] };
 }
 
@@ -254,7 +256,8 @@ function checkUpload({ upload, model, plan }: Task): void {
   need(isObject(upload) && (upload.what === "weights" || upload.what === "update"), "what is uploaded is not described");
   need(upload.values === model.size, "pages send every value of the model");
   need(upload.samples === null || upload.samples.kind === "noisy", "a number of records may leave with noise only");
-  need(isObject(plan) && plan.step === "report" && isObject(plan.arrays), "the plan is not described");
+  need(isObject(plan) && plan.step === "report" && isObject(plan.arrays) && isObject(plan.settings), "the plan is not described");
+  need(upload.norm === null ? plan.settings["norm"] === undefined : Number(plan.settings["norm"]) === upload.norm && upload.norm > 0, "plans announce another norm than the task");
   need(canonical(plan.arrays["parameters"] ?? null) === canonical([model.size]), "a plan must hold the parameters of the model");
 }
 
