@@ -154,6 +154,7 @@ export async function joinByKeyboard({ page }) {
   await page.goto(`${wanted.server}/#/${wanted.federation}`);
   await page.waitForSelector("#agree");
   const shown = () => page.textContent(".slider-value");
+  const told = await page.textContent(".public-choice");
   const first = await shown();
   await page.focus("#protection");
   await page.keyboard.press("ArrowLeft");
@@ -165,7 +166,7 @@ export async function joinByKeyboard({ page }) {
   await page.keyboard.press("Tab");
   await page.keyboard.press("Enter");
   await page.waitForSelector("[data-state]");
-  return { first, stronger, back };
+  return { told, first, stronger, back };
 }
 
 export const state = ({ page }) => page.evaluate(() => document.querySelector("[data-state]")?.dataset.state ?? "");

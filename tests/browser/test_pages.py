@@ -52,6 +52,9 @@ def test_five_pages_train_together(browser: Browser, tmp_path: Path, subtests: p
         assert keyboard["first"] == keyboard["back"] == "At most epsilon 4: moderate protection"
         assert keyboard["stronger"] == "At most epsilon 2: good protection"
 
+    with subtests.test("that a class of protection is public is said before it is chosen"):
+        assert "four classes of protection, and which one you take is public" in keyboard["told"]
+
     with subtests.test("no serious fault of accessibility, light or dark, and nothing wider than a phone"):
         assert told["faults"]["found"] == []
 

@@ -65,7 +65,11 @@ def honest(tmp_path_factory):
     return trained(tmp_path_factory.mktemp("honest"), "webfed-digits")
 
 
-@pytest.mark.parametrize("attack", [Hostile.loud, Hostile.directed, cautious], ids=["largest", "directed", "cautious"])
+@pytest.mark.parametrize(
+    "attack",
+    [Hostile.loud, Hostile.directed, Hostile.one_class, cautious],
+    ids=["largest", "directed", "one class", "cautious"],
+)
 def test_one_page_of_five_costs_the_private_federation_less_than_two_points(attack, honest, tmp_path):
     assert honest > 0.86
     assert trained(tmp_path, "webfed-digits", attack) > honest - LOST
