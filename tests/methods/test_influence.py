@@ -1,11 +1,13 @@
 """One client sends the worst legal report: the model moves by the bound, and by no more."""
 
+import json
 import math
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks import attacks
 from benchmarks import influence as page
 
 from sordino import methods
@@ -251,8 +253,9 @@ def test_a_weighed_sum_that_its_samples_cannot_have_is_lost_and_not_added():
 def test_the_tables_of_the_page_are_what_the_code_computes(tmp_path):
     copy = tmp_path / "malicious.md"
     copy.write_text(re.sub(r"(<!-- \w+ -->\n).*?(<!-- end)", r"\1\2", PAGE.read_text(), flags=re.DOTALL))
-    page.insert(copy, page.tables())
-    assert copy.read_text() == PAGE.read_text(), "run: python -m benchmarks.influence"
+    recorded = json.loads(attacks.RESULTS.read_text())
+    page.insert(copy, page.tables() | {"attacks": attacks.rows(recorded)})
+    assert copy.read_text() == PAGE.read_text(), "run: python -m benchmarks.influence, or of attacks benchmarks.attacks"
 
 
 def test_the_example_of_the_page_runs():

@@ -62,7 +62,7 @@ def directions(rows: Rows) -> Rows:
     """The same reports with length 1; those of length 0 stay as they are."""
     lengths = np.sqrt(np.einsum("kd,kd->k", rows, rows, dtype=np.float64))
     units = np.divide(1.0, lengths, out=np.zeros(len(rows)), where=lengths > 0)
-    return (rows * units[:, None]).astype(np.float32)
+    return np.asarray(rows * units[:, None], np.float32)
 
 
 def agreement(rows: Rows, share: float, own: Rows | None = None, everybody: Float64s | None = None) -> Float64s:
