@@ -126,3 +126,9 @@ def test_nothing_on_the_command_line_sets_randomness():
     for command in ("init", "show", "join", "serve"):
         words = sordino(command, "--help").stdout.lower()
         assert "seed" not in words and "random" not in words
+
+
+def test_the_ledger_of_a_clients_folder_is_named(folder):
+    done = CliRunner().invoke(app, ["ledger", "show", str(folder)])
+    assert done.exit_code == 1 and str(folder / "ledger.sqlite") in done.output
+    assert CliRunner().invoke(app, ["ledger", "show", str(folder / "ledger.sqlite")]).exit_code == 0

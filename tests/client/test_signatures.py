@@ -461,6 +461,7 @@ def test_the_key_is_printed_and_rotated_from_the_command_line(tmp_path):
 
     first = keys()
     assert first["key"] == first["signs"] == SigningKey.at(tmp_path / "run.key").author.first.hex()
+    assert first["made"] and not keys()["made"]
     second = keys("--rotate")
     assert (second["key"], second["rotations"]) == (first["key"], 1) and second["signs"] != first["key"]
     assert keys() == second == {**keys(), "file": str(tmp_path / "run.key")}

@@ -359,6 +359,6 @@ def _checks_summary(inspected: Sequence[Inspected]) -> str:
     if wrong:
         return "\n".join([f"{len(wrong)} of {count} checks FAILED:", *wrong])
     return (
-        f"All {count} checks passed. Together they fail once in {1 / FAMILY:,.0f} audits of an unbroken program; the "
-        "smallest p-value of so many is small by chance."
+        f"All {count} checks passed. Together they fail once in {1 / FAMILY:,.0f} audits of an unbroken program. "
+        f"Of {count} p-values one near {1 / count:.2g} is normal; only a far smaller one is a failure."
     )

@@ -28,15 +28,24 @@ def keys(
         from sordino.signing import SigningKey, key_file
 
         path = place if place.suffix == ".key" else key_file(place)
+        made = not path.exists()
         found = SigningKey.at(path)
         if rotate:
             found = found.rotated()
             found.write(path)
     author = found.author
-    told = {"file": str(path), "key": author.first.hex(), "signs": author.key.hex(), "rotations": len(author.rotations)}
+    told = {
+        "file": str(path),
+        "made": made,
+        "key": author.first.hex(),
+        "signs": author.key.hex(),
+        "rotations": len(author.rotations),
+    }
     if as_json:
         print_json(told)
         return
+    if made:
+        typer.echo("There was no key yet: a new one was made.")
     typer.echo(f"Private key, for the coordinator alone: {path}")
     typer.echo(f"Public key, in invitations: {told['key']}")
     if author.rotations:

@@ -59,7 +59,10 @@ class OwnSummedBudget(Part):
 class OwnConsents(Part):
     """What the owner agrees to."""
 
-    federations: Texts = Field(default=("*",), description="which may be joined, by name; * stands for anything")
+    federations: Texts = Field(
+        default=("*",),
+        description="which may be joined, by name (* is any); without a question only those under [coordinators]",
+    )
     unproven: Texts = Field(default=(), description="kinds of release that may leave without a proof")
     claimed: bool = Field(default=False, description="whether epsilons may be counted that nothing proves")
     code: Texts = Field(default=(), description="models of one's own (package.module:Class) that recipes may name")

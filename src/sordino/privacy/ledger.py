@@ -631,6 +631,8 @@ class Ledger:
         whole file. `busy_timeout` is how many seconds to wait for other processes.
         """
         path = Path(path)
+        if (path / "ledger.sqlite").is_file():
+            raise LedgerUnavailable(f"{path} is a client's folder, and its ledger lies in it: {path / 'ledger.sqlite'}")
         if not path.is_file():
             raise LedgerUnavailable(
                 f"there is no ledger at {path}; make one with its first budget: "
