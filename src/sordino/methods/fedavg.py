@@ -57,8 +57,8 @@ class FedAvg(Method):
         self._rule = rule_of(given.aggregation)
         if self._rule is not None:
             check_room(given.selection.asked(setting.clients), setting.values)
-        self._remembers = given.aggregation.kind == "agreement"
-        if self._remembers:
+        self._by_agreement = given.aggregation.kind == "agreement"
+        if self._by_agreement:
             check_room(setting.clients, setting.values)
 
     # --- what a plan asks for; methods that send other things in other rounds say so here
@@ -76,7 +76,7 @@ class FedAvg(Method):
     def init(self) -> State:
         start = self._statistics
         arrays = {name: start.start[name].numpy().astype(np.float32) for name in start.released}
-        if self._remembers:
+        if self._by_agreement:
             arrays[PAST] = np.zeros((self.clients, self._upload.values), np.float32)
         return State(0, self._initial.astype(np.float32), arrays)
 
@@ -90,7 +90,7 @@ class FedAvg(Method):
 
     def tally(self, plan: Plan) -> Tally:
         upload = self.upload(plan)
-        if self._remembers:
+        if self._by_agreement:
             return AgreementTally(upload, self._aggregation.share)
         if self._rule is not None:
             return RobustTally(upload, self._rule)
