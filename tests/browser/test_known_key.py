@@ -63,7 +63,9 @@ def test_a_report_is_what_the_encoder_makes_with_that_key(
             assert len(reports) >= REPORTS
             with native(tmp_path / name, name, asked[reports[0].round].federation) as client:
                 for report in reports[:REPORTS]:
-                    expected = Answer.decode(client.answer("report", people.signed(asked[report.round])))
+                    expected = Answer.decode(
+                        client.answer("report", people.signed(asked[report.round], given=Recipe.load(name)))
+                    )
                     compare(name, report, expected)
 
 
