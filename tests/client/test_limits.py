@@ -105,6 +105,11 @@ def limited(limits: dict[str, Any] | None = None, **tables: Any) -> Settings:
     return settings(**tables).model_copy(update={"limits": OwnLimits(**(limits or {}))})
 
 
+def hurry(client: Client, seconds: float) -> None:
+    """From now on each round has so long; joining took as long as it took."""
+    client._member(NAME).seconds = seconds
+
+
 def hostile(name: str) -> Any:
     return tiny.recipe({**people.TWO_POINT, **HOSTILE[name][1]})
 
@@ -355,7 +360,8 @@ def test_a_computation_that_overruns_ends_and_its_report_is_no_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = Membership.report
-    with people.joined(tmp_path / "a", own=limited({"seconds": 0.5})) as client:
+    with people.joined(tmp_path / "a") as client:
+        hurry(client, 0.5)
         monkeypatch.setattr(Membership, "report", forever)
         begun = time.monotonic()
         reply = client.reply("report", signed(plans()(1)))
@@ -370,8 +376,8 @@ def test_a_computation_that_overruns_ends_and_its_report_is_no_change(
 
 def test_where_nothing_hides_no_change_an_overrun_declines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = tiny.recipe({k: v for k, v in people.TWO_POINT.items() if k not in tiny.TWO_POINT})
-    own = limited({"seconds": 0.5}, unproven=["model update"])
-    with people.joined(tmp_path / "a", bare, own) as client:
+    with people.joined(tmp_path / "a", bare, limited(unproven=["model update"])) as client:
+        hurry(client, 0.5)
         monkeypatch.setattr(Membership, "report", forever)
         reply = client.reply("report", signed(plans(bare)(1), given=bare))
         assert reply.reason == Reason.LIMIT_SECONDS.value

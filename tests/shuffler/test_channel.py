@@ -364,12 +364,12 @@ def terms_for(plan: Plan, **changes: Any) -> dict[str, Any]:
 
 def test_other_federations_are_answered_while_a_report_is_spread_over_time(tmp_path):
     remote = Announcing()
-    client, plan, _ = joined(tmp_path / "a", remote)
+    client, plan, given = joined(tmp_path / "a", remote)
     with client:
         client.join(people.invitation(name="other").encode())
         remote.changes = {"latency": 3.0, "terms": terms_for(plan)}
         with ThreadPoolExecutor(1) as pool:
-            posting = pool.submit(client.reply, "post", signed(plan, "post"))
+            posting = pool.submit(client.reply, "post", signed(plan, "post", given=given))
             time.sleep(1.0)
             assert client.reply("report", signed(people.plans(name="other")(1))).reason == ""
             assert not posting.done()
@@ -389,7 +389,7 @@ def test_a_report_is_not_spread_over_more_than_the_recipe_or_the_owner_allows(tm
         client.settings = client.settings.model_copy(update={"limits": limits})
         client._postings[NAME] = _posting(client, given, remote)
         remote.changes = {"latency": latency, "terms": terms_for(plan, seconds=7 * 86_400.0)}
-        assert client.reply("post", signed(plan, "post")).reason == reason.value
+        assert client.reply("post", signed(plan, "post", given=given)).reason == reason.value
         assert remote.came == [] and client.standing.releases == 0
 
 
