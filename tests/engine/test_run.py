@@ -245,21 +245,17 @@ def test_a_round_that_asks_nobody_is_recorded_as_such_and_releases_nothing(tmp_p
 # --- silos ------------------------------------------------------------------------------------------------------------
 
 
+SILO = {
+    "method": {"name": "silo-dp", "clip": 1.0, "sampling_rate": 0.2, "steps": 3, "noise_multiplier": 1.5},
+    "training": {"optimizer": {"name": "sgd", "lr": 0.5}},
+    "rounds.count": 2,
+}
+
+
 def test_silos_state_what_hides_a_record_and_nothing_about_the_silo():
     from sordino.privacy.guarantee import PoissonGaussian
 
-    silo = {
-        "method": {
-            "name": "silo-dp",
-            "clip": 1.0,
-            "sampling_rate": 0.2,
-            "steps": 3,
-            "noise_multiplier": 1.5,
-        },
-        "training": {"optimizer": {"name": "sgd", "lr": 0.5}},
-        "rounds.count": 2,
-    }
-    outcome = sordino.run(recipe(silo))
+    outcome = sordino.run(recipe(SILO))
     loss = PoissonGaussian(0.2, 1.5, 3)
     (proven,) = figures(outcome, "record (add/remove)")
     expected = compose([loss, loss], adjacency=Adjacency.RECORD_ADD_REMOVE).epsilon(DELTA)
@@ -270,24 +266,10 @@ def test_silos_state_what_hides_a_record_and_nothing_about_the_silo():
 
 
 def test_sums_may_be_coarsened_in_a_simulation():
-    silo = {
-        "method": {
-            "name": "silo-dp",
-            "clip": 1.0,
-            "sampling_rate": 0.2,
-            "steps": 3,
-            "noise_multiplier": 1.5,
-            "resolution": 12,
-            "coarsening": 4,
-        },
-        "training": {"optimizer": {"name": "sgd", "lr": 0.5}},
-        "rounds.count": 2,
-    }
-    outcome = sordino.run(recipe(silo))
+    grid = {"method.resolution": 12}
+    outcome = sordino.run(recipe(SILO, **grid, **{"method.coarsening": 4}))
     (coarse,) = figures(outcome, "record (add/remove)")
-    (fine,) = figures(
-        sordino.run(recipe({**silo, "method": {**silo["method"], "coarsening": 0}})), "record (add/remove)"
-    )
+    (fine,) = figures(sordino.run(recipe(SILO, **grid)), "record (add/remove)")
     assert coarse["epsilon"] == pytest.approx(fine["epsilon"], rel=1e-2) and np.isfinite(outcome.parameters).all()
 
 
