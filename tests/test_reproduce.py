@@ -12,20 +12,20 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
+from papers import experiments as listing
+from papers import wu_personalized
+from papers.carry_out import Tidings, Turn, turns
+from papers.command import Display
+from papers.experiments import PAPERS, Experiment, Gain, chosen, experiments
+from papers.pages import Row, gain_rows, privacy_cells, rows, table, write_overview, write_paper
+from papers.plots import plot
+from papers.records import Record, Records, Stated, essence
 from sordino.cli import app
-from sordino.cli.reproduce import Display
 from sordino.errors import InvalidInput
 from sordino.learning import datasets
 from sordino.learning.examples import Examples
 from sordino.learning.layers import ClientKernels
 from sordino.recipe import Recipe
-from sordino.reproduce import experiments as listing
-from sordino.reproduce.carry_out import Tidings, Turn, turns
-from sordino.reproduce.experiments import PAPERS, Experiment, Gain, chosen, experiments
-from sordino.reproduce.pages import Row, gain_rows, privacy_cells, rows, table, write_overview, write_paper
-from sordino.reproduce.papers import personalized
-from sordino.reproduce.plots import plot
-from sordino.reproduce.records import Record, Records, Stated, essence
 from sordino.runs import run
 from sordino.wiring import Federation
 
@@ -44,7 +44,7 @@ def record(experiment: str, seed: int, accuracy: float, **changes) -> Record:
 
 @pytest.fixture
 def paper(monkeypatch):
-    module = ModuleType("sordino.reproduce.papers.ldp_fl")
+    module = ModuleType("papers.sun_ldp_fl")
     module.EXPERIMENTS = [
         Experiment("later", "a detail", "two-point-digits", TINY, priority=2),
         Experiment("headline", "the | headline", "two-point-digits", TINY, ("rounds.count=1",), 90.0, "Table 1", 2, 1),
@@ -97,6 +97,13 @@ def test_what_leaves_nothing_to_run_or_is_said_twice_is_refused(paper, tmp_path)
     assert "--priority 1 leaves nothing" in refused("ldp-fl", "--only", "later", "--priority", "1")
     assert "name one paper" in refused("ldp-fl", "--all")
     assert "name one paper" in refused()
+
+
+def test_an_installed_package_says_that_experiments_need_a_clone(monkeypatch, tmp_path):
+    monkeypatch.setattr("sordino.cli.reproduce.CLONE", tmp_path)
+    for given in (["ldp-fl", "--quick"], ["--help"]):
+        done = CliRunner().invoke(app, ["reproduce", *given])
+        assert done.exit_code == 1 and not done.stdout and "clone the repository" in done.stderr
 
 
 def test_records_survive_and_the_latest_counts(tmp_path):
@@ -360,7 +367,7 @@ def test_no_seeds_are_refused_and_not_taken_for_all_of_them(paper, tmp_path):
 
 def test_without_a_terminal_a_line_now_and_then_says_how_far_it_is(paper, tmp_path, monkeypatch):
     assert "round" not in quick_run(tmp_path / "short").stderr  # a run of less than a minute
-    monkeypatch.setattr("sordino.cli.reproduce.Display.PLAIN_SECONDS", 0.0)
+    monkeypatch.setattr("papers.command.Display.PLAIN_SECONDS", 0.0)
     assert re.search(r"headline, seed 1: round 1 of \d+, accuracy \d", quick_run(tmp_path / "long").stderr)
 
 
@@ -382,7 +389,7 @@ def test_a_full_run_of_some_shows_these_alone(paper, tmp_path):
 
 
 def test_how_long_the_other_rounds_take_is_said(monkeypatch, capsys):
-    monkeypatch.setattr("sordino.cli.reproduce.Display.PLAIN_SECONDS", 0.0)
+    monkeypatch.setattr("papers.command.Display.PLAIN_SECONDS", 0.0)
     display = Display(1)
     display.told(Tidings(Turn(Experiment("a", "", "r"), 1, False), "running"))
     display.started(SimpleNamespace(recipe=SimpleNamespace(rounds=SimpleNamespace(count=10))), (), 7)  # resumed
@@ -605,19 +612,19 @@ def test_a_quick_run_goes_through_few_records(name):
 
 def test_the_table_of_gains_counts_runs_with_the_settings_of_today_alone(tmp_path):
     name = "digits-1-1-10-average"
-    assert name in {experiment.id for experiment in personalized.EXPERIMENTS}
-    today = essence(next(one for one in personalized.EXPERIMENTS if one.id == name).settings(quick=False, seed=1))
+    assert name in {experiment.id for experiment in wu_personalized.EXPERIMENTS}
+    today = essence(next(one for one in wu_personalized.EXPERIMENTS if one.id == name).settings(quick=False, seed=1))
     records = Records(tmp_path / "personalized.jsonl")
     records.add(record(name, 1, 0.25, fingerprint=today))
-    assert "| digits, IID: {1, 1, 10} | 25.0 |" in personalized.more(records)
+    assert "| digits, IID: {1, 1, 10} | 25.0 |" in wu_personalized.more(records)
     records.add(record(name, 1, 0.75, fingerprint="of other settings"))
-    assert "| digits, IID: {1, 1, 10} | not run |" in personalized.more(records)
+    assert "| digits, IID: {1, 1, 10} | not run |" in wu_personalized.more(records)
 
 
 def test_the_table_over_beta_has_the_recipes_own_in_its_place():
-    for case in personalized.CASES:
-        if case.id in personalized.BY_BETA:
-            assert Recipe.load(case.recipe).settings()["split.beta"] == personalized.RECIPES_BETA
+    for case in wu_personalized.CASES:
+        if case.id in wu_personalized.BY_BETA:
+            assert Recipe.load(case.recipe).settings()["split.beta"] == wu_personalized.RECIPES_BETA
 
 
 @pytest.mark.parametrize("name", ["privunit-mnist", "privunit-cifar-10"])

@@ -15,11 +15,11 @@ from statistics import fmean
 
 import numpy as np
 
+from papers.experiments import experiments
+from papers.records import Records, essence
 from sordino.learning import datasets
 from sordino.learning.examples import Dataset, Examples
 from sordino.recipe import Recipe
-from sordino.reproduce.experiments import experiments
-from sordino.reproduce.records import Records, essence
 from sordino.runs import run
 
 RECORDS = Path(__file__).parent.parent / "docs" / "papers" / "records"

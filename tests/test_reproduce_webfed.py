@@ -8,14 +8,14 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
+from papers import experiments as listing
+from papers.experiments import Experiment, experiments
+from papers.pages import Row, rows, table, write_paper
+from papers.plots import over_rounds
+from papers.records import Record, Records, Stated
 from sordino.cli import app
 from sordino.learning.datasets import KNOWN
 from sordino.recipe import Recipe
-from sordino.reproduce import experiments as listing
-from sordino.reproduce.experiments import Experiment, experiments
-from sordino.reproduce.pages import Row, rows, table, write_paper
-from sordino.reproduce.plots import over_rounds
-from sordino.reproduce.records import Record, Records, Stated
 
 SVG = "{http://www.w3.org/2000/svg}"
 TINY = ("data.train_limit=200", "data.test_limit=50", "split.clients=4", "rounds.count=3")
@@ -66,7 +66,7 @@ def test_the_epsilons_of_an_earlier_round_are_said_to_be_of_the_whole_run() -> N
 
 @pytest.fixture
 def paper(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("sordino.reproduce.papers.webfed")
+    module = ModuleType("papers.lian_webfed")
     module.EXPERIMENTS = [  # type: ignore[attr-defined]
         Experiment(
             "one", "digits", "two-point-digits", TINY, figure=90.0, earlier=((1, 50.0), (2, 60.0)),

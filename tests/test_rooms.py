@@ -1,6 +1,7 @@
 """Dependencies point downwards: privacy, mechanisms, learning, methods, channels, checks, fleets, runs, audits."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "sordino"
 RUNNING = {
     "coordinator", "wiring", "course", "journal", "serving", "runs", "checks", "audits", "flower", "web", "deploy",
-    "cli", "reproduce",
+    "cli",
 }  # fmt: skip
 ABOVE_LEARNING = {"methods", "channels", "shuffler", "client", "fleets", "report", "recipe", *RUNNING}
 FORBIDDEN = {
@@ -23,7 +24,7 @@ FORBIDDEN = {
     "recipe": {"methods", "channels", "client", "fleets", "report", *RUNNING},
     "report": {"mechanisms", "learning", "methods", "channels", "client", "fleets", *RUNNING},
     "checks": {"client", "fleets", "report", "recipe", *RUNNING - {"checks"}},
-    "audits": {"reproduce", "cli"},
+    "audits": {"cli"},
 }
 
 
@@ -46,8 +47,12 @@ def test_a_room_knows_nothing_of_those_above_it(room):
         assert not imported_rooms(path) & FORBIDDEN[room], path.name
 
 
-def test_no_recipe_needs_the_reproduction():
-    """What a recipe names is loaded wherever it runs."""
+def test_only_its_command_knows_of_the_reproduction():
+    """`papers/` is not in the wheel: what is there must run without it."""
     recipes = sorted((SOURCE / "recipes").glob("*.toml"))
     assert recipes
-    assert not [path.name for path in recipes if "sordino.reproduce" in path.read_text()]
+    assert not [path.name for path in recipes if "papers." in path.read_text()]
+    modules = [
+        path for path in SOURCE.rglob("*.py") if re.search(r"^\s*(from|import) papers\b", path.read_text(), re.M)
+    ]
+    assert modules == [SOURCE / "cli" / "reproduce.py"]

@@ -92,7 +92,8 @@ def main() -> None:
         with tarfile.open(given.out, "w:gz", compresslevel=9) as archive:
             for name in ("sordino", "launch.py", "site"):
                 archive.add(folder / name, f"sordino-bundle/{name}", filter=kept)
-            archive.add(ROOT / "src", "sordino-bundle/src", filter=kept)
+            for name in ("src", "papers"):
+                archive.add(ROOT / name, f"sordino-bundle/{name}", filter=kept)
     size = given.out.stat().st_size
     print(
         f"{given.out}: {size / 1e6:.1f} MB, for Python {given.python}. Unpack it there and run sordino-bundle/sordino"

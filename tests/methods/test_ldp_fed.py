@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from papers.experiments import experiments
+from papers.truex_ldp_fed import equivalent_epsilon
 from sordino import channels
 from sordino.coordinator import Coordinator
 from sordino.errors import InvalidInput
@@ -25,8 +27,6 @@ from sordino.methods.upload import Upload
 from sordino.privacy.guarantee import SERVER, Adjacency
 from sordino.privacy.statement import Statement
 from sordino.recipe import Recipe, RecipeInvalid
-from sordino.reproduce.experiments import experiments
-from sordino.reproduce.papers.ldp_fed import equivalent_epsilon
 from sordino.runs import _work, run
 from sordino.wiring import wire
 from tests.engine.tiny import TINY

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Annotated
 
 import typer
 
 from sordino.cli import audit, client, data, deploy, join, keys, ledger, plan, recipes, reproduce, run, serve, shuffler
+from sordino.cli.printing import let_help_flow
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -18,7 +18,7 @@ app.command()(run.run)
 app.command()(run.sweep)
 app.command()(run.compare)
 app.command()(plan.plan)
-app.command()(reproduce.reproduce)
+app.command(context_settings=reproduce.UNREAD, add_help_option=False)(reproduce.reproduce)
 app.command()(audit.audit)
 app.command()(serve.serve)
 app.command()(join.join)
@@ -31,17 +31,7 @@ app.add_typer(recipes.app, name="recipes")
 app.add_typer(shuffler.app, name="shuffler")
 
 
-def _let_help_flow(commands: typer.Typer) -> None:
-    """Paragraphs of docstrings as one line each: the terminal breaks them where it ends, and the source need not."""
-    for command in commands.registered_commands:
-        paragraphs = (inspect.getdoc(command.callback) or "").split("\n\n")
-        command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-    for group in commands.registered_groups:
-        if group.typer_instance is not None:
-            _let_help_flow(group.typer_instance)
-
-
-_let_help_flow(app)
+let_help_flow(app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -44,6 +45,16 @@ def plain_errors() -> Iterator[None]:
             raise
         name, extra = EXTRAS[package]
         _refuse(f"this needs {name}: pip install 'sordino[{extra}]'")
+
+
+def let_help_flow(commands: typer.Typer) -> None:
+    """Paragraphs of docstrings as one line each: the terminal breaks them where it ends, and the source need not."""
+    for command in commands.registered_commands:
+        paragraphs = (inspect.getdoc(command.callback) or "").split("\n\n")
+        command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    for group in commands.registered_groups:
+        if group.typer_instance is not None:
+            let_help_flow(group.typer_instance)
 
 
 def _refuse(why: str) -> NoReturn:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sordino.reproduce.experiments import Experiment, Gain
-from sordino.reproduce.records import Records, essence, mean
+from papers.experiments import Experiment, Gain
+from papers.records import Records, essence, mean
 
 # --- the settings of sections 5.2 and 5.3 -----------------------------------------------------------------------------
 

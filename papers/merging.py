@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from papers.experiments import Experiment
+from papers.records import Record, Records, essence
 from sordino.errors import InvalidInput
-from sordino.reproduce.experiments import Experiment
-from sordino.reproduce.records import Record, Records, essence
 
 
 @dataclass(frozen=True)

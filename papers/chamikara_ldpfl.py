@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sordino.reproduce.experiments import Experiment
+from papers.experiments import Experiment
 
 SMALL = ("data.train_limit=400", "data.test_limit=200", "training.epochs=2", "model.options.hidden=[16]")
 FEW = ("method.extractor.training.epochs=2", "rounds.count=2")

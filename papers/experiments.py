@@ -21,6 +21,15 @@ PAPERS = {
     "webfed": "WebFed (Lian, Yang, Zeng, Su 2022)",
 }
 
+#: The name used on the command line, and the module of its experiments.
+MODULES = {
+    "ldp-fl": "sun_ldp_fl",
+    "ldp-fed": "truex_ldp_fed",
+    "ldpfl": "chamikara_ldpfl",
+    "personalized": "wu_personalized",
+    "webfed": "lian_webfed",
+}
+
 SHOWN = 5  #: experiments that are named where an unknown one was asked for
 
 
@@ -104,7 +113,7 @@ def module_of(paper: str) -> ModuleType:
     """The module that describes a paper's experiments."""
     if paper not in PAPERS:
         raise InvalidInput(f"unknown paper {paper!r}; allowed: {', '.join(PAPERS)}")
-    return import_module(f"sordino.reproduce.papers.{paper.replace('-', '_')}")
+    return import_module(f"papers.{MODULES[paper]}")
 
 
 def _checked(given: Iterable[Experiment | dict[str, Any]]) -> Iterable[Experiment]:

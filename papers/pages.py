@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from papers.experiments import PAPERS, Experiment, Gain, experiments, gains, module_of
+from papers.plots import over_rounds, plot
+from papers.records import Record, Records, Stated, essence, only_claimed, worst
 from sordino.durable import write_whole
-from sordino.reproduce.experiments import PAPERS, Experiment, Gain, experiments, gains, module_of
-from sordino.reproduce.plots import over_rounds, plot
-from sordino.reproduce.records import Record, Records, Stated, essence, only_claimed, worst
 
 BEGIN, END = "<!-- figures: made by `sordino reproduce` -->", "<!-- end of figures -->"
 CLOSE = 2.0  #: points within which a figure counts as reproduced
@@ -388,8 +388,8 @@ def _overview_words() -> str:
         "PrivUnit's are claimed: they hold for real numbers, and the program computes with floats. Of several seeds, "
         "and of clients with epsilons of their own, the largest is shown; a run's statement has everyone's. Made by "
         "`sordino reproduce` from the records in `docs/papers/records`.\n\n"
-        "`sordino reproduce PAPER --only NAME` runs a row again, `--list` names the experiments, and after an "
-        "interruption the same command goes on. Records made on another machine are taken over, and these pages "
+        "In a clone, `sordino reproduce PAPER --only NAME` runs a row again, `--list` names the experiments, and after "
+        "an interruption the same command goes on. Records made on another machine are taken over, and these pages "
         "made anew, by `sordino reproduce PAPER --merge PLACE --docs docs`: PLACE is the file of records, or the "
         "folder that was `--out` there. Records of runs with other settings are refused."
     )

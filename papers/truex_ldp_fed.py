@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from papers.experiments import Experiment
 from sordino.errors import InvalidInput
-from sordino.reproduce.experiments import Experiment
 
 RECIPE = "ldp-fed-fashion-mnist"
 QUICK = ("data.train_limit=200", "data.test_limit=200", "split.clients=20", "evaluation.every=20")

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from papers.experiments import Experiment
+from papers.records import Record, Records, essence, stated, today
 from sordino.errors import InvalidInput
 from sordino.learning.datasets import DataUnavailable
 from sordino.observer import Observer
 from sordino.recipe import Recipe
-from sordino.reproduce.experiments import Experiment
-from sordino.reproduce.records import Record, Records, essence, stated, today
 from sordino.runs import Outcome, run
 
 What = Literal["running", "done", "recorded before", "skipped"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sordino.reproduce.experiments import Experiment
+from papers.experiments import Experiment
 
 RECIPE = "webfed-mnist"
 QUICK = ("data.train_limit=200", "data.test_limit=200", "rounds.count=2", "evaluation.every=1")

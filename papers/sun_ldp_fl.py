@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from papers.experiments import Experiment, Gain
+from papers.plots import curves
 from sordino.channels.shuffle import completion_times
-from sordino.reproduce.experiments import Experiment, Gain
-from sordino.reproduce.plots import curves
 
 SMALL = ("data.train_limit=1000", "data.test_limit=500", "rounds.count=2")
 QUICK = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sordino.reproduce.pages import Row
+    from papers.pages import Row
 
 WIDTH, HEIGHT = 560, 358
 LEFT, RIGHT, TOP, BOTTOM = 56, 20, 40, 82

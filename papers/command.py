@@ -1,0 +1,384 @@
+"""`sordino reproduce`: the papers' experiments, run again."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from sordino.cli.folders import check_folder
+from sordino.cli.printing import AsJson, plain_errors, print_json
+from sordino.cli.run import Device, WorkerCount, check_place
+from sordino.errors import InvalidInput
+from sordino.observer import Observer
+from sordino.report.words import counted, duration
+
+if TYPE_CHECKING:
+    from papers.carry_out import Tidings, Turn
+    from papers.experiments import Experiment
+    from papers.pages import Row
+    from papers.records import Records
+    from sordino.report.records import Round
+    from sordino.wiring import Federation
+
+app = typer.Typer(pretty_exceptions_show_locals=False)
+
+SCALED_DOWN = "scaled down, not to be compared with the paper"
+
+
+@app.command()
+def reproduce(
+    paper: Annotated[
+        str | None, typer.Argument(help="ldp-fl, ldp-fed, ldpfl, personalized or webfed; see --all for all of them.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All five papers.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Scaled-down versions, for a first look.")] = False,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Seeds for each; as the experiment asks if left out.")
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only the experiment of this name, or those that begin with it; repeatable."),
+    ] = None,
+    priority: Annotated[
+        int, typer.Option(min=1, help="Leave out what is less important: 1 is headline figures only.")
+    ] = 9,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where runs and records go.")] = Path("reproduction"),
+    docs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Write tables and plots into the pages of this folder, records beside them."
+        ),
+    ] = None,
+    merge: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="PLACE",
+            help="Run nothing; take over the records made elsewhere: a file of them, or a folder that was an --out or "
+            "a --docs there; repeatable.",
+        ),
+    ] = None,
+    list_them: Annotated[bool, typer.Option("--list", help="List the experiments and run nothing.")] = False,
+    workers: WorkerCount = None,
+    device: Device = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """Run a paper's experiments again, the most valuable first, and set them beside its figures.
+
+    What is recorded already is not run again, so the same command goes on after an interruption. Experiments whose data
+    are not here are skipped, and it is said which files to put where.
+    """
+    with plain_errors():
+        check_place(workers, device)
+        if not list_them:
+            check_folder(out)
+            if docs is not None:
+                check_folder(docs, "--docs")
+        from papers.experiments import PAPERS, chosen
+        from papers.pages import rows, write_overview, write_paper
+        from papers.records import Records
+
+        kept = docs / "papers" / "records" if docs is not None else out / "records"
+
+        def records_of(name: str) -> Records:
+            return Records(kept / f"{name}.jsonl")
+
+        if quick and docs is not None:
+            raise InvalidInput("pages are made from full runs alone: leave out --quick, or --docs")
+        papers = _papers(paper, everything, list(PAPERS))
+        todo = _important(chosen(papers, only or []), priority)
+        if list_them:
+            _list(todo)
+            return
+        records = {name: records_of(name) for name in papers}
+        if merge and seeds is not None:
+            raise InvalidInput("--merge takes the records of every seed: leave out --seeds")
+        said = _merge(todo, records, merge, quick) if merge else _run(todo, records, quick, seeds, out, workers, device)
+        if docs is not None:
+            for name in papers:
+                write_paper(name, records[name], docs)
+            write_overview(records_of, docs)
+        if quick:
+            found = {name: _quick_rows(own, records[name]) for name, own in todo.items()}
+        else:
+            asked = {experiment.id for own in todo.values() for experiment in own}
+            found = {n: [row for row in rows(n, records[n]) if row.experiment.id in asked] for n in todo}
+    if as_json:
+        print_json({name: [_as_json(row, quick) for row in own] for name, own in found.items()})
+    elif quick:
+        _print_quick(found)
+    else:
+        _print(found)
+    for line in said.lines:
+        typer.echo(line, err=True)
+    pages = "" if docs is None else f" The pages of {docs} are up to date."
+    typer.echo(f"Records are in {kept}.{pages}", err=True)
+    raise typer.Exit(said.code)
+
+
+def _papers(paper: str | None, everything: bool, known: list[str]) -> list[str]:
+    if everything == (paper is not None):
+        raise InvalidInput(f"name one paper ({', '.join(known)}), or --all")
+    return known if paper is None else [paper]
+
+
+def _important(found: Mapping[str, Sequence[Experiment]], priority: int) -> dict[str, list[Experiment]]:
+    """Those of at least this priority, by paper; papers with none are left out."""
+    left = {name: [e for e in own if e.priority <= priority] for name, own in found.items()}
+    if not any(left.values()):
+        raise InvalidInput(f"--priority {priority} leaves nothing of what is asked for: raise it, or leave it out")
+    return {name: own for name, own in left.items() if own}
+
+
+def _list(todo: Mapping[str, Sequence[Experiment]]) -> None:
+    width = max(len(experiment.id) for own in todo.values() for experiment in own)
+    for name, own in todo.items():
+        for e in own:
+            figure = "not stated" if e.figure is None else f"{e.figure:.2f}"
+            typer.echo(f"{name}  {e.id:{width}}  priority {e.priority}  seeds {e.seeds:2}  {figure:>10}  {e.what}")
+
+
+class Said(NamedTuple):
+    """What a person is told at the end, and the exit code."""
+
+    lines: list[str]
+    code: int
+
+
+# --- merging ----------------------------------------------------------------------------------------------------------
+
+
+def _merge(
+    todo: Mapping[str, Sequence[Experiment]], records: Mapping[str, Records], places: Sequence[Path], quick: bool
+) -> Said:
+    from papers.merging import found_at, merge
+
+    lines, fit = [], 0
+    for place in places:
+        sources = {name: source for name in todo if (source := found_at(place, name)) is not None}
+        if not sources:
+            raise InvalidInput(
+                f"no records of {', '.join(todo)} are at {place}: give a file of records, or a folder that was the "
+                "--out or the --docs of a reproduction"
+            )
+        if place.is_file() and len(todo) > 1:
+            raise InvalidInput(f"name the paper that the records in {place} are of")
+        for name, source in sources.items():
+            came = merge(source, records[name], todo[name], quick=quick)
+            fit += came.taken + came.known
+            others = f", {came.others} of {'full' if quick else 'scaled-down'} runs left out" if came.others else ""
+            refused = sum(map(len, came.refused.values()))
+            lines.append(
+                f"{name}: {counted(came.taken, 'record')} taken from {source.path}, {came.known} recorded before, "
+                f"{refused} refused{others}"
+            )
+            lines += [f"Refused ({why}): {', '.join(which)}" for why, which in came.refused.items()]
+    return Said(lines, 0 if fit else 1)
+
+
+# --- running ----------------------------------------------------------------------------------------------------------
+
+
+def _run(
+    todo: Mapping[str, Sequence[Experiment]],
+    records: Mapping[str, Records],
+    quick: bool,
+    seeds: int | None,
+    out: Path,
+    workers: int | None,
+    device: str,
+) -> Said:
+    from papers.carry_out import Absent, turns
+    from papers.carry_out import reproduce as carry_out
+
+    asked = {name: turns(own, quick=quick, seeds=seeds) for name, own in todo.items()}
+    absent = Absent()
+    with Display(sum(map(len, asked.values()))) as display:
+        try:
+            ended = {
+                name: carry_out(
+                    own, records[name], out / name, absent=absent, workers=workers, device=device,
+                    told=display.told, observer=display,
+                )
+                for name, own in asked.items()
+            }  # fmt: skip
+        except KeyboardInterrupt:
+            stopped = f"\nStopped after {display.over} of {display.total} runs. The same command goes on from here."
+            typer.echo(stopped, err=True)
+            raise typer.Exit(130) from None
+    return _what_happened(ended)
+
+
+class Display(Observer):
+    """What a person sees meanwhile: on a terminal a bar over all of them, elsewhere a line for each and a minute."""
+
+    PLAIN_SECONDS = 60.0
+
+    def __init__(self, total: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._console = Console(stderr=True)
+        columns = (
+            TextColumn("experiments"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=20),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[now]}"),
+        )
+        self._progress = Progress(
+            *columns, console=self._console, transient=True, disable=not self._console.is_terminal
+        )
+        self._task = self._progress.add_task("", total=total, now="")
+        self.total, self.over = total, 0  #: runs that are asked for, and those that are done, recorded or skipped
+        self._running = ""
+        self._rounds = 0
+        self._seconds: list[float] = []  # of the rounds so far
+        self._accuracy = ""
+        self._began = self._said = 0.0
+        self._reasons: set[str] = set()
+
+    def __enter__(self) -> Display:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def told(self, tidings: Tidings) -> None:
+        """Show what happens to one of them; a reason to skip is given once."""
+        name, now = _named(tidings.turn), time.monotonic()
+        if tidings.what == "running":
+            self._running, self._accuracy = name, ""
+            self._began, self._said, self._seconds = now, now, []
+            self._progress.update(self._task, now=name)
+            self._line(f"{name}: running", always=False)
+            return
+        self._progress.advance(self._task)
+        self.over += 1
+        how_far = f" ({self.over} of {self.total})"
+        if tidings.what == "skipped":
+            again = tidings.why in self._reasons
+            self._reasons.add(tidings.why)
+            why = "for the same data" if again else tidings.why
+            self._line(f"{name}: skipped, {why}{how_far}", always=not again)
+        elif tidings.what == "done":
+            self._line(f"{name}: done in {duration(now - self._began)}{self._accuracy}{how_far}", always=False)
+        else:
+            self._line(f"{name}: {tidings.what}{how_far}", always=False)
+
+    def started(self, federation: Federation, preflight: Sequence[str], first: int) -> None:
+        """Remember how far the run is to go."""
+        self._rounds = federation.recipe.rounds.count
+
+    def round(self, record: Round) -> None:
+        """Show how far the run is, and how long its other rounds take if they are like those before them."""
+        if record.accuracy is not None:
+            self._accuracy = f", accuracy {record.accuracy:.2%}"
+        self._seconds.append(record.seconds)
+        left = (self._rounds - record.round) * fmean(self._seconds)
+        ahead = f", about {duration(left)} left" if left >= 1 else ""
+        now = f"{self._running}: round {record.round} of {self._rounds}{self._accuracy}{ahead}"
+        self._progress.update(self._task, now=now)
+        if time.monotonic() - self._said >= self.PLAIN_SECONDS:
+            self._said = time.monotonic()
+            self._line(now, always=False)
+
+    def _line(self, text: str, *, always: bool) -> None:
+        """On a terminal the bar says the rest."""
+        if always or not self._console.is_terminal:
+            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _named(turn: Turn) -> str:
+    return f"{turn.experiment.id}, seed {turn.seed}"
+
+
+def _what_happened(ended: Mapping[str, Sequence[Tidings]]) -> Said:
+    """How many runs of each paper were made, recorded before or skipped, and what the skipped ones want."""
+    lines = []
+    for name, own in ended.items():
+        counts = Counter(tidings.what for tidings in own)
+        lines.append(
+            f"{name}: {counts['done']} run now, {counts['recorded before']} recorded before, "
+            f"{counts['skipped']} skipped"
+        )
+    skipped = [(name, tidings) for name, own in ended.items() for tidings in own if tidings.what == "skipped"]
+    for why in dict.fromkeys(tidings.why for _, tidings in skipped):
+        papers = Counter(name for name, tidings in skipped if tidings.why == why)
+        lines.append(f"Skipped ({', '.join(f'{count} of {name}' for name, count in papers.items())}): {why}")
+    nothing = len(skipped) == sum(map(len, ended.values()))  # of what was asked for could be had
+    return Said(lines, 1 if nothing else 0)
+
+
+# --- what came of it --------------------------------------------------------------------------------------------------
+
+
+def _quick_rows(todo: Sequence[Experiment], records: Records) -> list[Row]:
+    from papers.pages import Row
+    from papers.records import essence
+
+    found = []
+    for experiment in todo:
+        asked = essence(experiment.settings(quick=True, seed=1))
+        own = (record for record in records.of(experiment.recorded_as, quick=True) if record.fingerprint == asked)
+        found.append(Row(experiment, tuple(own)))
+    return found
+
+
+def _as_json(row: Row, quick: bool) -> dict[str, Any]:
+    return {
+        "experiment": row.experiment.id,
+        "what": row.experiment.what,
+        "paper": row.experiment.figure,
+        "ours": row.ours,
+        "spread": row.spread,
+        "seeds": len(row.records),
+        "verdict": SCALED_DOWN if quick and row.records else row.verdict,
+    }
+
+
+def _print(found: Mapping[str, Sequence[Row]]) -> None:
+    from rich.table import Table
+
+    from papers.experiments import PAPERS
+    from papers.pages import privacy_cells
+    from sordino.cli.printing import print_tables
+
+    for name, rows in found.items():
+        table = Table(title=PAPERS[name], title_justify="left")
+        for column in ("experiment", "paper", "ours", "claimed epsilon", "proven epsilon", "verdict"):
+            table.add_column(column, overflow="fold")
+        for row in rows:
+            figure = "not stated" if row.experiment.figure is None else f"{row.experiment.figure:.2f}"
+            table.add_row(row.experiment.what, figure, _ours(row), *privacy_cells(row), row.verdict)
+        print_tables(table)
+
+
+def _print_quick(found: Mapping[str, Sequence[Row]]) -> None:
+    """Without the papers' figures: a few rounds of a few clients are no match for them."""
+    from rich.table import Table
+
+    from papers.experiments import PAPERS
+    from papers.pages import privacy_cells
+    from sordino.cli.printing import print_tables
+
+    for name, rows in found.items():
+        table = Table(title=f"{PAPERS[name]}: {SCALED_DOWN}", title_justify="left")
+        for column in ("experiment", "accuracy", "claimed epsilon", "proven epsilon"):
+            table.add_column(column, overflow="fold")
+        for row in rows:
+            table.add_row(row.experiment.what, _ours(row), *privacy_cells(row))
+        print_tables(table)
+
+
+def _ours(row: Row) -> str:
+    return "not run" if row.ours is None else f"{row.ours:.2f}"
+
+
+__all__ = ["app"]
