@@ -23,6 +23,7 @@ from sordino.client.invitation import Invitation
 from sordino.client.receipt import Seal
 from sordino.coordinator import Coordinator
 from sordino.errors import InvalidInput, SordinoError
+from sordino.fleets.interface import Fleet, Reply
 from sordino.messages import Answer, Plan, answer_to
 from sordino.shuffler.envelopes import Body, open_batch
 from sordino.shuffler.remote import Announcement, Rejected, Remote, Unreachable
@@ -291,17 +292,17 @@ def test_reports_of_bits_with_set_padding_are_refused(raw):
     assert bool(refused) == bool(raw[-1] >> (D % 8))
 
 
-class Noise:
+class Noise(Fleet):
     """A fleet of which one client answers with whatever was drawn, and the others well."""
 
     def __init__(self, strange: list[tuple[int, bytes]]) -> None:
         self.strange = strange
 
     def exchange(self, step: str, messages: Any, deadline: Any) -> Any:
-        yield from self.strange
+        yield from (Reply(*answer) for answer in self.strange)
         for client, message in messages.items():
             if client != 1:
-                yield client, answer_to(Plan.decode(message), bytes((VALUES + 7) // 8))
+                yield Reply(client, answer_to(Plan.decode(message), bytes((VALUES + 7) // 8)))
 
 
 GIVEN = work(4, build=lambda _: TwoPoint(1.0, Box(0.0, 0.1)))

@@ -9,46 +9,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from sordino.channels.interface import Channel
 from sordino.errors import InvalidInput, SordinoError
-from sordino.messages import Answer, Kind, Plan
+from sordino.fleets.interface import Fleet, Reply
+from sordino.messages import Kind, Plan
 from sordino.methods.interface import Method, State
 from sordino.methods.upload import ROWS, Lost, Sum, Tally
 
 BATCH_BYTES = 2**25  #: reports waiting to be added, at most
-
-
-class Fleet(Protocol):
-    """Where clients live. `exchange` is the only network primitive."""
-
-    def exchange(
-        self, step: str, messages: Mapping[int, bytes], deadline: float | None
-    ) -> Generator[tuple[int, bytes]]:
-        """Send each client its message and yield answers as they arrive, until all have come or the deadline passed.
-
-        The deadline is a time of `time.monotonic`. An iterator that is closed early abandons what is under way.
-        """
-        ...
-
-
-class Channel(Protocol):
-    """How reports travel; a channel of several steps calls `exchange` once for each.
-
-    It may say by `leaving` in which of them a report leaves; else one may leave in any.
-    """
-
-    def collect(
-        self,
-        exchange: Callable[[str, Mapping[int, bytes]], Iterator[tuple[int, bytes]]],
-        plan: bytes,
-        clients: Sequence[int],
-    ) -> Iterator[tuple[int, bytes]] | Iterator[Sum | Lost]:
-        """The bodies of the reports on this plan with their clients, as they arrive; or sums in their place."""
-        ...  # fmt: skip
+LONGEST_REASON = 500  #: letters of a client's reason that are kept
 
 
 class NobodyLeft(SordinoError):
@@ -85,14 +58,16 @@ class Rules:
 
 @dataclass
 class Attendance:
-    """Who answered what in one round."""
+    """Who answered what in one round, and why not."""
 
     chosen: tuple[int, ...] = ()  #: those whom the round is about
-    clients: tuple[int, ...] = ()  #: those of them who were sent what a report answers: from nobody else one can leave
+    clients: tuple[int, ...] = ()  #: clients that were sent what a report answers; only they can report
     reported: list[int] = field(default_factory=list)
     declined: list[int] = field(default_factory=list)
     withdrawn: list[int] = field(default_factory=list)  #: declined in a later step: something may have left by then
-    refused: dict[int, str] = field(default_factory=dict)
+    refused: dict[int, str] = field(default_factory=dict)  #: client -> what was wrong with its answer
+    reasons: dict[int, str] = field(default_factory=dict)  #: client -> why it declined or gave no answer, in its words
+    receipts: dict[int, bytes] = field(default_factory=dict)  #: client -> the receipt that it gave last
     lost: list[str] = field(default_factory=list)  #: why there is no sum of some class of clients
     strays: Counter[str] = field(default_factory=Counter)  #: late, duplicate, not asked, another plan, unreadable
     bytes_up: int = 0
@@ -144,9 +119,10 @@ class Coordinator:
         messages = dict.fromkeys(range(self._method.clients), plan.encode())
         everybody = tuple(messages)
         attendance = Attendance(everybody, everybody, bytes_down=sum(map(len, messages.values())))
-        with closing(self._fleet.exchange("prepare", messages, None)) as answers:
-            ready = _checked(answers, plan, frozenset(messages), attendance, attendance.declined, None)
-            attendance.reported = [client for client, _ in ready]
+        with closing(self._fleet.exchange("prepare", messages, None)) as replies:
+            hearing = _Hearing(plan, frozenset(messages), attendance, attendance.declined, None)
+            attendance.reported = [client for client, _ in hearing.bodies(replies)]
+        attendance.clients = tuple(client for client in everybody if client not in hearing.unreached)
         if len(attendance.declined) == len(messages):
             raise NobodyLeft(f"all {len(messages)} clients declined to prepare: {_WHY_DECLINED}", attendance)
         return attendance
@@ -193,12 +169,15 @@ class Coordinator:
             nonlocal steps
             steps += 1
             declined = attendance.declined if steps == 1 else attendance.withdrawn
-            if step == getattr(self._channel, "leaving", step):
+            before = frozenset(attendance.clients)
+            if self._channel.leaving in (None, step):
                 attendance.clients = tuple(dict.fromkeys((*attendance.clients, *messages)))
             deadline = None if self._rules.deadline is None else time.monotonic() + self._rules.deadline
             attendance.bytes_down += sum(map(len, messages.values()))
-            with closing(self._fleet.exchange(step, messages, deadline)) as answers:
-                yield from _checked(answers, plan, frozenset(messages), attendance, declined, deadline)
+            hearing = _Hearing(plan, frozenset(messages), attendance, declined, deadline)
+            with closing(self._fleet.exchange(step, messages, deadline)) as replies:
+                yield from hearing.bodies(replies)
+            attendance.clients = tuple(c for c in attendance.clients if c in before or c not in hearing.unreached)
 
         waiting: dict[int, bytes] = {}
         size = 0
@@ -236,44 +215,83 @@ def _add_sum(tally: Tally, found: Sum | Lost, attendance: Attendance) -> None:
         attendance.reported += found.clients
 
 
-def _checked(
-    answers: Iterator[tuple[int, bytes]],
-    plan: Plan,
-    asked: frozenset[int],
-    attendance: Attendance,
-    declined: list[int],
-    deadline: float | None,
-) -> Iterator[tuple[int, bytes]]:
-    """The bodies of good answers, each client's first; all others are counted by what is wrong with them."""
-    heard: set[int] = set()
-    for client, message in answers:
+class _Hearing:
+    """What the coordinator hears in one exchange about one plan."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        asked: frozenset[int],
+        attendance: Attendance,
+        declined: list[int],
+        deadline: float | None,
+    ) -> None:
+        self._plan, self._asked, self._deadline = plan, asked, deadline
+        self._attendance, self._declined = attendance, declined
+        self._heard: set[int] = set()
+        self._unreached: set[int] = set()
+        self._late = False
+
+    @property
+    def unreached(self) -> set[int]:
+        """Clients that were sent nothing. Whoever answered was reached, whatever a gateway says."""
+        return self._unreached - self._heard - self._attendance.refused.keys()
+
+    def bodies(self, replies: Iterator[Reply]) -> Iterator[tuple[int, bytes]]:
+        """The bodies of good answers, each client's first; all others are counted by what is wrong with them."""
+        for reply in replies:
+            if not reply.reached:
+                self._unreached.add(reply.client)
+                continue
+            self._note(reply)
+            if reply.message is not None and not self._late:
+                yield from self._body(reply, reply.message)
+            if len(self._heard) == len(self._asked):
+                break
+
+    def _note(self, reply: Reply) -> None:
+        """Note what comes beside an answer."""
+        attendance = self._attendance
+        if reply.receipt:
+            attendance.receipts[reply.client] = reply.receipt
+        if reply.reason:
+            attendance.reasons[reply.client] = printable(reply.reason)
+        if reply.stray:
+            attendance.strays[reply.stray] += 1
+
+    def _body(self, reply: Reply, message: bytes) -> Iterator[tuple[int, bytes]]:
+        client, plan, attendance = reply.client, self._plan, self._attendance
         attendance.bytes_up += len(message)
-        if deadline is not None and time.monotonic() > deadline:
+        if self._deadline is not None and time.monotonic() > self._deadline:
             attendance.strays["late"] += 1
-            break
-        if client not in asked:
+            self._late = True
+            return
+        if client not in self._asked:
             attendance.strays["not asked"] += 1
-            continue
+            return
         try:
-            answer = Answer.decode(message)
+            answer = reply.answer
         except InvalidInput as error:
             attendance.refused[client] = str(error)
-            continue
+            return
         if answer.round != plan.round:
             attendance.strays["late" if answer.round < plan.round else "wrong round"] += 1
         elif answer.digest != plan.digest:
             attendance.strays["another plan"] += 1
-        elif client in heard:
+        elif client in self._heard:
             attendance.strays["duplicate"] += 1
         else:
-            heard.add(client)
+            self._heard.add(client)
             attendance.refused.pop(client, None)
             if answer.kind is Kind.DECLINED:
-                declined.append(client)
+                self._declined.append(client)
             else:
                 yield client, answer.body
-        if len(heard) == len(asked):
-            break
 
 
-__all__ = ["Attendance", "Channel", "Coordinator", "Fleet", "NobodyLeft", "Round", "Rules"]
+def printable(reason: str) -> str:
+    """A client's own words in one line that can be printed, cut short."""
+    return "".join(letter if letter.isprintable() else " " for letter in reason[:LONGEST_REASON])
+
+
+__all__ = ["Attendance", "Coordinator", "NobodyLeft", "Round", "Rules", "printable"]

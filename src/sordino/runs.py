@@ -14,8 +14,9 @@ import numpy as np
 import torch
 
 from sordino import channels, preflight
+from sordino.channels.interface import Channel
 from sordino.checkpoint import Belongings, Checkpoint, Saved
-from sordino.coordinator import Channel, Coordinator, NobodyLeft, Rules
+from sordino.coordinator import Coordinator, NobodyLeft, Rules
 from sordino.coordinator import Round as Held
 from sordino.course import REAL, Course, Memory, Outcome, came_to, client_budgets, figures, written
 from sordino.errors import InvalidInput, SordinoError
@@ -294,7 +295,7 @@ class _Run:
                 clipped=seen.mean(seen.clipped),
                 update_norm=seen.mean(seen.updates),
                 noise_norm=held.noise,
-                delivery=getattr(getattr(self._channel, "timing", None), "finished", None),
+                delivery=None if self._channel.timing is None else self._channel.timing.finished,
             ),
         )
 

@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from sordino import channels, preflight
+from sordino.channels.interface import Channel
 from sordino.checkpoint import Saved
 from sordino.client.invitation import CommonTerms, check_real
-from sordino.coordinator import Attendance, Channel, Coordinator, Fleet, NobodyLeft, Rules
+from sordino.coordinator import Attendance, Coordinator, NobodyLeft, Rules, printable
 from sordino.coordinator import Round as Held
 from sordino.course import LOST_ROUNDS, REAL, Course, Memory, Outcome, client_budgets, written
 from sordino.durable import whole_lines, write_whole
 from sordino.errors import InvalidInput, SordinoError
+from sordino.fleets.interface import Fleet
 from sordino.fleets.signed import SignedFleet
 from sordino.journal import Ended, Journal, exists, journal
 from sordino.learning import models
@@ -39,17 +41,7 @@ from sordino.report.records import Round, from_json, to_line
 from sordino.signing import SigningKey, key_file
 from sordino.wiring import Federation, wire
 
-LONGEST_REASON = 500  #: letters of a client's reason that are kept
 _DECLINED_AGAIN = "its plan went out again after a restart, and all clients declined: what came before does not count"
-
-
-@runtime_checkable
-class Inviting(Protocol):
-    """A fleet that hands clients their invitations."""
-
-    def invite(self, invitations: Mapping[int, bytes]) -> Mapping[int, str]:
-        """Hand every client its invitation; those that do not take part come back with the reason."""
-        ...
 
 
 class TooFewClients(SordinoError):
@@ -69,17 +61,6 @@ def serve(
     key: Path | None = None,
 ) -> Outcome:
     """Carry a recipe out with a fleet's clients and leave a run's folder: recipe, metrics, statement, model, page.
-
-    `fleet` needs `exchange` and nothing else. What it may have besides, by these names, is made use of:
-
-        invite(invitations)   is called once, before the first round and after every restart, with the invitation of
-                              each client and the receipt that it last gave; it says who does not take part, and why
-        reasons               client -> why it declined, in the last exchange
-        receipts              client -> its last receipt; kept with each round, and put back here after a restart
-        unreached             clients to whom nothing of the last exchange was sent: they released nothing
-        groups                ranges of clients whose invitations are handed on together, each signed for all of them
-        take_strays()         what is wrong with answers that the fleet itself has turned away since it was last asked
-                              -> how many; they are added to those of the round that has just ended
 
     `federation` is the name that plans and invitations carry (the recipe's if left out); a client agrees to a name
     once, so that another run needs another one. `channel` is how reports travel, if not as `sordino.channels.build` has
@@ -211,10 +192,8 @@ def _expected(parts: Federation, name: str) -> tuple[str, ...]:
 
 def _invited(parts: Federation, fleet: Fleet, name: str, book: Journal, key: SigningKey) -> dict[int, str]:
     """Hand out invitations, where the fleet can: who does not take part, and why. Too few at the start are refused."""
-    if not isinstance(fleet, Inviting):
-        return {}
-    found = invitations(parts, name, key, book.receipts(), getattr(fleet, "groups", ()))
-    absent = {c: _plain(why) for c, why in fleet.invite(found).items()}
+    found = invitations(parts, name, key, book.receipts(), fleet.groups)
+    absent = {client: printable(why) for client, why in fleet.invite(found).items()}
     quorum = parts.recipe.rounds.quorum
     if book.last() is None and parts.clients - len(absent) < quorum:
         reasons = "; ".join(f"client {client}: {reason}" for client, reason in sorted(absent.items())[:5])
@@ -226,11 +205,6 @@ def _invited(parts: Federation, fleet: Fleet, name: str, book: Journal, key: Sig
             "Then start again"
         )
     return absent
-
-
-def _plain(reason: object) -> str:
-    """A client's own words, for the journal and for terminals: one line, cut short, of what can be printed."""
-    return "".join(letter if letter.isprintable() else " " for letter in str(reason)[:LONGEST_REASON])
 
 
 def invitations(
@@ -304,7 +278,8 @@ class _Served:
                 state = self._round(coordinator, state)
                 stopped = self._why_over(state)
         except NobodyLeft as end:
-            stopped = f"{end}. {self._first_reason()}"
+            reasons = list(end.attendance.reasons.values())
+            stopped = f"{end}. {f'The first of them says: {reasons[0]}' if reasons else 'They gave no reason'}"
         return state, stopped
 
     def _restored(self) -> State:
@@ -319,9 +294,6 @@ class _Served:
         metrics = self._folder.path / "metrics.jsonl"
         if whole_lines(metrics) != lines:
             write_whole(metrics, b"".join(line + b"\n" for line in lines))
-        receipts = getattr(self._fleet, "receipts", None)
-        if isinstance(receipts, MutableMapping):
-            receipts.update(self._book.receipts())
         start = self._method.init()
         if saved is None:
             return start
@@ -380,7 +352,6 @@ class _Served:
                 raise
             # They may have reported before: the round is lost, and whether nobody is left the next one shows.
             after, held = state.unchanged(), Held(plan.round, end.attendance, _DECLINED_AGAIN, 0.0, None, plan)
-        held.attendance.strays.update(getattr(self._fleet, "take_strays", dict)())
         self._course.held(held)
         record = self._course.add(self._record(held, sent - 1), self._course.grade(after))
         self._end(after, held.attendance, plan, held.why_lost, record)
@@ -393,8 +364,7 @@ class _Served:
         self._course.answered(spent)
         saved = Saved(state, {}, {"memory": asdict(self._course.memory)})
         line = None if record is None else to_line(record)
-        receipts = dict(getattr(self._fleet, "receipts", {}))
-        self._book.end(Ended(plan.round, attendance, why_lost, spent, line, saved, receipts))
+        self._book.end(Ended(plan.round, attendance, why_lost, spent, line, saved, attendance.receipts))
         self._spent.append(spent)
         if record is not None:
             self._folder.append_round(record)
@@ -407,22 +377,14 @@ class _Served:
         """
         releases = tuple(tuple(own) for own in self._releases(plan))
         once = self._book.sent(plan.round) == 1
-        spared = {*attendance.declined, *self._unreached(plan, attendance)} if once else set()
+        spared = set(attendance.declined) if once else set()
         by_class: list[list[int]] = [[] for _ in releases]
         for client in attendance.clients if once else attendance.chosen:
             if client not in spared and releases:
                 by_class[self._method.class_of(client)].append(client)
-        reasons = getattr(self._fleet, "reasons", {})
-        said = {client: _plain(reasons.get(client, "no reason was given")) for client in sorted(attendance.declined)}
+        reasons = attendance.reasons
+        said = {client: reasons.get(client, "no reason was given") for client in sorted(attendance.declined)}
         return Spent(plan.round, releases, tuple(by_class), said)
-
-    def _unreached(self, plan: Plan, attendance: Attendance) -> set[int]:
-        """To whom nothing was sent. Of an earlier step than the last, the fleet does not say; and whoever answered was
-        reached, whatever a gateway says.
-        """
-        if plan.round and len(getattr(self._channel, "steps", ())) != 1:
-            return set()
-        return set(getattr(self._fleet, "unreached", ())) - {*attendance.reported, *attendance.refused}
 
     def _record(self, held: Held, restarts: int) -> Round:
         attendance = held.attendance
@@ -462,14 +424,10 @@ class _Served:
             )
         return self._course.why_over(state)
 
-    def _first_reason(self) -> str:
-        reasons = [_plain(reason) for reason in dict(getattr(self._fleet, "reasons", {})).values() if reason]
-        return f"The first of them says: {reasons[0]}" if reasons else "They gave no reason"
-
     def _finish(self, state: State, stopped: str, expected: Sequence[str]) -> Outcome:
         budgets = client_budgets(self._parts, self._spent, None)
         outcome = self._course.finish(state, stopped, expected, self._spent, budgets, None)
         return written(self._folder, outcome, self._recipe.model.name)
 
 
-__all__ = ["Inviting", "Outcome", "TooFewClients", "begun", "invitations", "reached", "recorded", "remembered", "serve"]
+__all__ = ["Outcome", "TooFewClients", "begun", "invitations", "reached", "recorded", "remembered", "serve"]

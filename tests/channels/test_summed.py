@@ -14,6 +14,7 @@ from sordino.channels.secagg import STEPS, Client, Refused, Server, _message
 from sordino.channels.summed import Members, Rule, Summed, _with_plan, behind_sum
 from sordino.coordinator import Coordinator, NobodyLeft, Rules
 from sordino.errors import InvalidInput
+from sordino.fleets.interface import Fleet, Reply
 from sordino.fleets.simulated import SimulatedFleet
 from sordino.messages import Answer, Plan
 from sordino.methods.upload import Sum
@@ -45,7 +46,7 @@ def fleet(given, rule=Rule(), ledger=None, workers=1) -> SimulatedFleet:  # noqa
     return SimulatedFleet(given, ledger, workers=workers, report_bytes=4 * VALUES, members=members(given, rule))
 
 
-class Watched:
+class Watched(Fleet):
     """A fleet whose answers pass through a function, step by step."""
 
     def __init__(self, inner, change=lambda step, answers: answers):
@@ -53,7 +54,8 @@ class Watched:
 
     def exchange(self, step, messages, deadline):
         self.seen[step] = dict(messages)
-        yield from self.change(step, list(self.inner.exchange(step, messages, deadline)))
+        answers = [(r.client, r.message) for r in self.inner.exchange(step, messages, deadline)]
+        yield from (Reply(*answer) for answer in self.change(step, answers))
 
 
 def hold(given, change=lambda step, answers: answers, rule=Rule(), rules=Rules(), rounds=1, ledger=None):  # noqa: B008
@@ -227,7 +229,7 @@ def test_no_report_reaches_the_coordinator_in_the_clear():
     given = two_point(features=1000)
     plan = given.method.plan(given.method.init(), "test")
     plain = SimulatedFleet(given, None).exchange("report", dict.fromkeys(range(CLIENTS), plan.encode()), None)
-    bodies = [Answer.decode(answer).body for _, answer in plain]
+    bodies = [reply.answer.body for reply in plain]
     heard = []
 
     def listen(step, answers):

@@ -19,6 +19,7 @@ import numpy as np
 
 from sordino import channels
 from sordino.coordinator import Coordinator
+from sordino.fleets.interface import Reply
 from sordino.fleets.local_clients import SocketFleet
 from sordino.fleets.signed import SignedFleet
 from sordino.learning import datasets
@@ -32,9 +33,7 @@ class MortalFleet(SocketFleet):
 
     death: tuple[str, str] | None = None
 
-    def exchange(
-        self, step: str, messages: Mapping[int, bytes], deadline: float | None
-    ) -> Generator[tuple[int, bytes]]:
+    def exchange(self, step: str, messages: Mapping[int, bytes], deadline: float | None) -> Generator[Reply]:
         if self.death == (step, "before"):
             os.kill(os.getpid(), signal.SIGKILL)
         found = list(super().exchange(step, messages, deadline))

@@ -12,6 +12,7 @@ from sordino.client.core import Client
 from sordino.client.invitation import CommonTerms, Invitation
 from sordino.client.settings import Settings
 from sordino.coordinator import Coordinator, Rules
+from sordino.fleets.interface import Fleet, Reply
 from sordino.fleets.signed import SignedFleet
 from sordino.learning import datasets
 from sordino.learning.stacked import LOOP, Execution
@@ -105,19 +106,18 @@ def seeded(seed: int, number: int) -> Callable[[int], Any]:
     return lambda round: lambda clients: Keystream.simulation(seed, [number], round)
 
 
-class DirectFleet:
+class DirectFleet(Fleet):
     """Clients of this process, asked one after the other."""
 
     def __init__(self, clients: Mapping[int, Client]) -> None:
         self.clients, self.reasons = clients, dict[int, str]()
 
-    def exchange(self, step: str, messages: Mapping[int, bytes], deadline: Any) -> Generator[tuple[int, bytes]]:
+    def exchange(self, step: str, messages: Mapping[int, bytes], deadline: Any) -> Generator[Reply]:
         for number, message in messages.items():
             reply = self.clients[number].reply(step, message)
             if reply.reason:
                 self.reasons[number] = reply.reason
-            if reply.answer:
-                yield number, reply.answer
+            yield Reply(number, reply.answer or None, reply.reason, reply.receipt)
 
 
 def members(folder: Path, federation: Federation, injected: bool = False, **tables: Any) -> dict[int, Client]:

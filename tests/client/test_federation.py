@@ -22,8 +22,8 @@ from sordino.client.frames import Request, Response, What
 from sordino.client.refusal import Reason
 from sordino.client.service import Service, Unreachable
 from sordino.errors import InvalidInput
+from sordino.fleets.interface import Reply
 from sordino.fleets.local_clients import SocketFleet
-from sordino.messages import Answer
 from sordino.methods.interface import State
 from tests.client import people
 from tests.client.mortals import Mortals
@@ -44,11 +44,13 @@ class Recording(SocketFleet):
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
         self.came: dict[tuple[int, int], bytes] = {}
+        self.receipts: dict[int, bytes] = {}
 
     def exchange(self, step: str, messages: Any, deadline: Any) -> Any:
-        for client, answer in super().exchange(step, messages, deadline):
-            self.came[client, Answer.decode(answer).round] = body(answer)
-            yield client, answer
+        for reply in super().exchange(step, messages, deadline):
+            self.came[reply.client, reply.answer.round] = body(reply.message)
+            self.receipts[reply.client] = reply.receipt
+            yield reply
 
 
 def test_three_processes_run_a_federation_and_one_is_killed_between_recording_and_sending(place):
@@ -160,6 +162,6 @@ def test_a_second_service_at_the_same_socket_is_refused_and_a_dead_ones_place_is
 def test_a_client_that_is_not_there_is_not_waited_for_longer_than_said(place):
     fleet = SocketFleet({0: place / "nobody"}, patience=0.2)
     began = time.monotonic()
-    assert list(fleet.exchange("report", {0: plans()(1).encode()}, None)) == []
+    assert list(fleet.exchange("report", {0: plans()(1).encode()}, None)) == [Reply(0, reached=False)]
     assert "cannot be reached" in fleet.invite({0: invitation().encode()})[0]
     assert time.monotonic() - began < 30

@@ -21,6 +21,7 @@ from sordino.client.core import Client
 from sordino.client.refusal import Reason, Refused
 from sordino.coordinator import Coordinator
 from sordino.errors import InvalidInput
+from sordino.fleets.interface import Reply
 from sordino.fleets.local_clients import SocketFleet
 from sordino.learning import datasets
 from sordino.methods.interface import State
@@ -153,8 +154,9 @@ class InTheMiddle(people.DirectFleet):
     """Puts keys of its own in the place of client 1's."""
 
     def exchange(self, step: str, messages: Any, deadline: Any) -> Any:
-        for number, answer in super().exchange(step, messages, deadline):
-            yield number, self._forged(answer) if (step, number) == ("keys", 1) else answer
+        for reply in super().exchange(step, messages, deadline):
+            forged = (step, reply.client) == ("keys", 1)
+            yield Reply(reply.client, self._forged(reply.message)) if forged else reply
 
     @staticmethod
     def _forged(answer: bytes) -> bytes:

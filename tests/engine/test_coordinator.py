@@ -10,20 +10,22 @@ import pytest
 from sordino.channels.direct import Direct
 from sordino.coordinator import Coordinator, NobodyLeft, Rules
 from sordino.errors import InvalidInput
+from sordino.fleets.interface import Fleet, Reply
 from sordino.messages import Answer, Kind, Plan, answer_to
 from sordino.privacy.guarantee import Budget
 from sordino.privacy.ledger import Consents, MemoryLedger
 from tests.engine.federations import VALUES, fleet, work
 
 
-class Unruly:
+class Unruly(Fleet):
     """A fleet whose answers pass through a function on their way."""
 
     def __init__(self, inner, change):
         self.inner, self.change = inner, change
 
     def exchange(self, step, messages, deadline):
-        yield from self.change(list(self.inner.exchange(step, messages, deadline)), messages)
+        answers = [(r.client, r.message) for r in self.inner.exchange(step, messages, deadline)]
+        yield from (Reply(*answer) for answer in self.change(answers, messages))
 
 
 def hold(change=lambda answers, messages: answers, rules=Rules(), given=None, rounds=1):  # noqa: B008
@@ -43,7 +45,7 @@ def test_a_round_moves_the_model_to_the_mean_of_the_clients():
             "report", dict.fromkeys(range(6), given.method.plan(given.method.init(), "test").encode()), None
         )
     )
-    weights = [np.frombuffer(Answer.decode(message).body, "<f4") for _, message in own]
+    weights = [np.frombuffer(reply.answer.body, "<f4") for reply in own]
     state, (record,) = hold(given=given)
     assert np.allclose(state.parameters, np.mean(weights, axis=0), atol=1e-7)
     assert record.counted and sorted(record.attendance.reported) == list(range(6))
@@ -111,7 +113,7 @@ def test_a_bad_report_is_refused_with_a_reason_and_the_round_goes_on(spoil):
 def answers_first() -> int:
     given = work()
     plan = given.method.plan(given.method.init(), "test").encode()
-    return next(iter(fleet(given).exchange("report", dict.fromkeys(range(6), plan), None)))[0]
+    return next(iter(fleet(given).exchange("report", dict.fromkeys(range(6), plan), None))).client
 
 
 def test_a_client_that_sends_rubbish_first_may_still_report():
@@ -191,8 +193,8 @@ def test_training_that_fails_reports_no_change_and_nobody_else_notices():
     given = work(data=data)
     own = fleet(given)
     plan = given.method.plan(given.method.init(), "test")
-    answers = dict(own.exchange("report", dict.fromkeys(range(6), plan.encode()), None))
-    body = np.frombuffer(Answer.decode(answers[0]).body, "<f4")
+    answers = {r.client: r for r in own.exchange("report", dict.fromkeys(range(6), plan.encode()), None)}
+    body = np.frombuffer(answers[0].answer.body, "<f4")
     assert not body.any() and own.seen.failed == [0]
     state, (record,) = hold(given=given)
     assert np.isfinite(state.parameters).all() and len(record.attendance.reported) == 6
@@ -201,9 +203,9 @@ def test_training_that_fails_reports_no_change_and_nobody_else_notices():
 def test_a_client_without_records_reports_no_change():
     given = work(sizes=[8, 0, 8])
     plan = given.method.plan(given.method.init(), "test").encode()
-    answers = dict(fleet(given).exchange("report", dict.fromkeys(range(3), plan), None))
-    assert not np.frombuffer(Answer.decode(answers[1]).body, "<f4").any()
-    assert np.frombuffer(Answer.decode(answers[0]).body, "<f4").any()
+    answers = {r.client: r for r in fleet(given).exchange("report", dict.fromkeys(range(3), plan), None)}
+    assert not np.frombuffer(answers[1].answer.body, "<f4").any()
+    assert np.frombuffer(answers[0].answer.body, "<f4").any()
 
 
 def test_a_plan_that_was_written_down_is_sent_as_it_is_and_must_be_this_rounds():

@@ -21,6 +21,7 @@ from sordino.client.core import Client
 from sordino.client.invitation import Invitation
 from sordino.durable import NotWritten
 from sordino.errors import InvalidInput
+from sordino.fleets.interface import Reply
 from sordino.journal import Journal
 from sordino.learning.stacked import Execution
 from sordino.messages import Plan, answer_to
@@ -93,13 +94,13 @@ class Fleet(DirectFleet):
         super().__init__(clients)
         self._points = points
 
-    def exchange(self, step: str, messages: Mapping[int, bytes], deadline: Any) -> Generator[tuple[int, bytes]]:
+    def exchange(self, step: str, messages: Mapping[int, bytes], deadline: Any) -> Generator[Reply]:
         self._points.pass_by()
         for number, message in messages.items():
             with self._points.paused():  # what a client writes is another machine's
                 answer = self.clients[number].answer(step, message)
             self._points.pass_by()
-            yield number, answer
+            yield Reply(number, answer)
 
 
 @contextmanager
@@ -251,9 +252,9 @@ def test_a_sum_that_clients_do_not_begin_anew_costs_its_round_and_not_the_run(tm
         def exchange(self, step, messages, deadline):
             for number, message in messages.items():
                 if step == "keys" and plan_in(people.unsigned(message)).round == 1:
-                    yield number, answer_to(plan_in(people.unsigned(message)), None)
+                    yield Reply(number, answer_to(plan_in(people.unsigned(message)), None))
                 else:
-                    yield number, self.clients[number].answer(step, message)
+                    yield Reply(number, self.clients[number].answer(step, message))
 
     with awake(tmp_path, given) as there:
         outcome = serve(given, Wary(there), tmp_path / "run", resume=True)
@@ -273,9 +274,9 @@ def test_who_does_not_begin_a_sum_anew_may_have_sent_its_report_before_the_resta
         def exchange(self, step, messages, deadline):
             for number, message in messages.items():
                 if step == "keys" and number == 0 and plan_in(people.unsigned(message)).round == 1:
-                    yield number, answer_to(plan_in(people.unsigned(message)), None)
+                    yield Reply(number, answer_to(plan_in(people.unsigned(message)), None))
                 else:
-                    yield number, self.clients[number].answer(step, message)
+                    yield Reply(number, self.clients[number].answer(step, message))
 
     with awake(tmp_path, given) as there:
         outcome = serve(given, Wary(there), tmp_path / "run", resume=True)
@@ -287,7 +288,9 @@ def test_whoever_answered_was_reached_whatever_the_fleet_says(tmp_path, clients)
     given, place = people.recipe(CHANGES), copied(clients, tmp_path / "lying")
 
     class Lying(DirectFleet):
-        unreached = frozenset({0, 1})
+        def exchange(self, step, messages, deadline):
+            yield from (Reply(client, reached=False) for client in messages)
+            yield from super().exchange(step, messages, deadline)
 
     with awake(place, given) as there:
         outcome = serve(given, Lying(there), place / "run", federation=NAME)
@@ -301,13 +304,9 @@ def test_a_clients_own_words_are_kept_short_and_printable(tmp_path, clients):
     class Rude(DirectFleet):
         def exchange(self, step, messages, deadline):
             for number, message in messages.items():
-                self.reasons[number] = "\x1b[2J\n" + "no " * 20_000
-                yield (
-                    number,
-                    answer_to(Plan.decode(people.unsigned(message)), None)
-                    if number
-                    else self.clients[0].answer(step, message),
-                )
+                declined = answer_to(Plan.decode(people.unsigned(message)), None)
+                answer = declined if number else self.clients[0].answer(step, message)
+                yield Reply(number, answer, "\x1b[2J\n" + "no " * 20_000)
 
     with awake(place, given) as there:
         serve(given, Rude(there), place / "run", federation=NAME)
@@ -499,18 +498,17 @@ class Deaf(DirectFleet):
 
     def __init__(self, clients: Mapping[int, Client], silent: frozenset[int] = frozenset()) -> None:
         super().__init__(clients)
-        self.silent, self.invited, self.receipts = silent, dict[int, bytes](), dict[int, bytes]()
+        self.silent, self.invited = silent, dict[int, bytes]()
 
     def invite(self, invitations: Mapping[int, bytes]) -> dict[int, str]:
         self.invited = dict(invitations)
         return dict.fromkeys(self.silent, "its owner has not agreed")
 
-    def exchange(self, step: str, messages: Mapping[int, bytes], deadline: Any) -> Generator[tuple[int, bytes]]:
+    def exchange(self, step: str, messages: Mapping[int, bytes], deadline: Any) -> Generator[Reply]:
         for number, message in messages.items():
             if number not in self.silent:
                 reply = self.clients[number].reply(step, message)
-                self.receipts[number] = reply.receipt
-                yield number, reply.answer
+                yield Reply(number, reply.answer, receipt=reply.receipt)
 
 
 def test_too_few_at_the_start_are_refused_with_the_remedy_and_the_folder_stays_free(tmp_path, clients):
@@ -542,4 +540,5 @@ def test_too_few_for_some_rounds_pause_the_run_and_it_goes_on_when_they_are_back
     assert [released(place / str(k)) for k in range(2)] == [[1, 2, 3, 4, 5, 6], [4, 5, 6]]
     own = [Invitation.decode(message) for message in back.invited.values()]
     assert own[0].receipt != "" and own[1].receipt == ""  # what each gave before the restart
-    assert sorted(back.receipts) == [0, 1]
+    with closing(Journal(place / "run/checkpoint")) as journal:
+        assert sorted(journal.receipts()) == [0, 1]

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from sordino.channels.interface import Channel
 from sordino.client.core import Client
 from sordino.client.refusal import Reason, Refused
 from sordino.errors import InvalidInput
+from sordino.fleets.interface import Fleet, Reply
 from sordino.journal import journal
 from sordino.messages import Plan, answer_to
 from sordino.methods.upload import Lost
@@ -27,19 +29,19 @@ class Killed(BaseException):
     """The coordinator's process ends."""
 
 
-class Scripted:
+class Scripted(Fleet):
     """Clients that answer as a function says; the coordinator is killed when it waits for this one's answer."""
 
     def __init__(self, answering: Answering, killed_at: int | None = None) -> None:
         self._answering, self._killed_at, self.asked = answering, killed_at, list[str]()
 
-    def exchange(self, step: str, messages: Mapping[int, bytes], deadline: Any) -> Generator[tuple[int, bytes]]:
+    def exchange(self, step: str, messages: Mapping[int, bytes], deadline: Any) -> Generator[Reply]:
         self.asked.append(step)
         for client, message in messages.items():
             if client == self._killed_at:
                 raise Killed
             plan = Plan.decode(people.unsigned(message))
-            yield client, answer_to(plan, self._answering(client, plan))
+            yield Reply(client, answer_to(plan, self._answering(client, plan)))
 
 
 def reporting(client: int, plan: Plan) -> bytes:
@@ -112,10 +114,8 @@ def test_a_client_whose_report_is_in_its_ledger_does_not_decline_whatever_became
 # --- who was sent nothing
 
 
-class Choosy:
+class Choosy(Channel):
     """A channel that asks some of the clients only, or nobody."""
-
-    steps = ("report",)
 
     def __init__(self, *asks: int) -> None:
         self._asks = asks

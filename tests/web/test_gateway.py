@@ -18,6 +18,7 @@ from sordino.client.frames import Request, Response, What
 from sordino.client.refusal import Reason, Refused
 from sordino.errors import InvalidInput
 from sordino.fleets.gateways import STEP, Bundle, Gateways, Gather, slots
+from sordino.fleets.interface import Fleet, Reply
 from sordino.fleets.local_clients import SocketFleet
 from sordino.fleets.web import Stopped
 from sordino.messages import Plan, answer_to
@@ -63,36 +64,33 @@ def test_clients_are_shared_evenly():
             slots(clients, gateways)
 
 
-class _Answering:
+class _Answering(Fleet):
     """A fleet of gateways that answer what they were told to."""
 
-    reasons: dict[int, str] = {}  # noqa: RUF012
-
-    def __init__(self, bundles):
-        self._bundles = bundles
+    def __init__(self, bundles, unreached=()):
+        self._bundles, self._unreached = bundles, unreached
 
     def exchange(self, step, messages, deadline):
         assert {gateway: Gather.decode(message).clients for gateway, message in messages.items()} == {
             0: (0, 1),
             1: (2,),
         }
-        yield from self._bundles.items()
+        yield from (Reply(gateway, bundle) for gateway, bundle in self._bundles.items())
+        yield from (Reply(gateway, reached=False) for gateway in self._unreached)
 
 
 def test_a_gateway_cannot_answer_for_the_clients_of_another():
     forged = Bundle({0: b"a", 2: b"not its own"}, (1,)).encode()
     fleet = Gateways(_Answering({0: forged, 1: b"nonsense"}), 3, 2)
-    assert list(fleet.exchange("report", dict.fromkeys(range(3), b"plan"), None)) == [(0, b"a")]
-    assert fleet.unreached == {1}
-    assert "gateway" in fleet.reasons[2]
+    own, away, unread = fleet.exchange("report", dict.fromkeys(range(3), b"plan"), None)
+    assert (own, away) == (Reply(0, b"a"), Reply(1, reached=False))
+    assert unread.client == 2 and "gateway" in unread.reason and unread.message is None
 
 
 def test_nothing_was_sent_to_anybody_behind_a_gateway_that_was_not_reached():
-    found = _Answering({0: Bundle({0: b"a"}, (1,)).encode()})
-    found.unreached = {1}
-    fleet = Gateways(found, 3, 2)
-    assert list(fleet.exchange("report", dict.fromkeys(range(3), b"plan"), None)) == [(0, b"a")]
-    assert fleet.unreached == {1, 2}
+    fleet = Gateways(_Answering({0: Bundle({0: b"a"}, (1,)).encode()}, unreached=[1]), 3, 2)
+    replies = list(fleet.exchange("report", dict.fromkeys(range(3), b"plan"), None))
+    assert replies == [Reply(0, b"a"), Reply(1, reached=False), Reply(2, reached=False)]
 
 
 @pytest.fixture
@@ -249,8 +247,7 @@ def test_a_gateway_that_is_stopped_in_a_round_is_asked_again_when_it_is_back(gat
         fleet.deliver(client, Response(True, answer_to(plan, b"x")))
     asking.join(30)
     service.stop()
-    assert answers == [(client, answer_to(plan, b"x")) for client in range(2)]
-    assert outer.reasons == {}
+    assert answers == [Reply(client, answer_to(plan, b"x")) for client in range(2)]
 
 
 def test_a_gateway_hands_on_no_plan_that_its_coordinator_did_not_sign(gateway):

@@ -2,12 +2,12 @@
 
 import threading
 import time
-from collections import Counter
 
 import pytest
 
 from sordino.client.frames import Request, Response
 from sordino.errors import InvalidInput
+from sordino.fleets.interface import Reply
 from sordino.fleets.punctuality import Punctuality
 from sordino.fleets.web import Stopped, WebFleet
 from sordino.messages import Plan, answer_to
@@ -34,7 +34,7 @@ class Asking:
     """An exchange in a thread of its own."""
 
     def __init__(self, fleet, clients, deadline=None):
-        self.answers, self.error = [], None
+        self.replies, self.error = [], None
         messages = dict.fromkeys(clients, people.signed(PLAN))
         self.thread = threading.Thread(target=self._run, args=(fleet, messages, deadline), daemon=True)
         self.thread.start()
@@ -46,9 +46,22 @@ class Asking:
 
     def _run(self, fleet, messages, deadline):
         try:
-            self.answers += fleet.exchange("report", messages, deadline)
+            for reply in fleet.exchange("report", messages, deadline):
+                self.replies.append(reply)
         except Stopped as error:
             self.error = error
+
+    @property
+    def answers(self):
+        return [(reply.client, reply.message) for reply in self.replies if reply.message is not None]
+
+    @property
+    def reasons(self):
+        return {reply.client: reply.reason for reply in self.replies if reply.reason}
+
+    @property
+    def unreached(self):
+        return {reply.client for reply in self.replies if not reply.reached}
 
     def ended(self, seconds=30.0):
         self.thread.join(seconds)
@@ -68,8 +81,8 @@ def test_who_is_here_is_asked_and_the_exchange_ends_with_the_last_answer():
     fleet.deliver(1, response(body=None, reason="the owner's budget does not allow it"))
     assert asking.ended()
     assert [client for client, _ in asking.answers] == [0, 1]
-    assert fleet.reasons == {1: "the owner's budget does not allow it"}
-    assert fleet.unreached == {2}
+    assert asking.reasons == {1: "the owner's budget does not allow it"}
+    assert asking.unreached == {2}
 
 
 def test_who_comes_back_gets_the_same_bytes_unless_it_has_answered():
@@ -100,7 +113,7 @@ def test_who_is_away_is_waited_for_a_little_while_only():
     fleet.deliver(0, response())
     assert asking.ended()
     assert 0.15 < time.monotonic() - began < 20
-    assert fleet.unreached == {2}  # the one that went had the plan
+    assert asking.unreached == {2}  # the one that went had the plan
 
 
 def test_a_round_that_could_not_count_waits_for_somebody_to_come():
@@ -395,7 +408,7 @@ def test_who_comes_into_a_left_place_reports_for_itself_and_declines_for_nobody_
         fleet.come(0, other)
         assert fleet.deliver(0, answer).new
         assert asking.ended()
-        assert len(asking.answers) == heard and fleet.unreached == set()
+        assert len(asking.answers) == heard and asking.unreached == set()
 
 
 def test_who_comes_into_a_place_that_was_left_before_the_round_may_decline():
@@ -413,12 +426,13 @@ def test_strays_are_taken_once_each_while_others_come():
     fleet = WebFleet(1)
     coming = threading.Thread(target=lambda: [fleet.deliver(0, response(EARLIER)) for _ in range(2000)])
     coming.start()
-    taken: Counter[str] = Counter()
+    taken: list[Reply] = []
     while coming.is_alive():
-        taken += fleet.take_strays()
+        taken += fleet.exchange("report", {}, None)
         assert set(fleet.strays) <= {"late"}
     coming.join()
-    assert taken + fleet.take_strays() == {"late": 2000} and not fleet.strays
+    taken += fleet.exchange("report", {}, None)
+    assert taken == [Reply(0, stray="late")] * 2000 and not fleet.strays
 
 
 UNABLE = "this client cannot answer now"
@@ -435,7 +449,7 @@ def test_a_refusal_without_an_answer_is_not_waited_for_and_no_answer_at_all_is_a
     assert not asking.ended(0.05)
     fleet.refuse(0, PLAN.digest, UNABLE)
     assert asking.ended()
-    assert fleet.reasons == {0: UNABLE}
+    assert asking.reasons == {0: UNABLE}
 
 
 def test_who_gives_no_answer_is_not_counted_on_until_it_reports():
@@ -497,10 +511,10 @@ def test_a_refusal_of_an_earlier_plan_says_nothing_of_this_one():
     fleet.refuse(1, EARLIER.digest, UNABLE)
     fleet.deliver(0, response())
     assert not asking.ended(0.1)
-    assert (fleet.present, fleet.reasons, fleet.waiting_for) == (3, {}, (1, 2))
+    assert (fleet.present, asking.reasons, fleet.waiting_for) == (3, {}, (1, 2))
     assert fleet.deliver(1, response()).new
     fleet.refuse(1, PLAN.digest, UNABLE)  # over a connection that another one has replaced
-    assert (fleet.present, fleet.reasons) == (3, {})
+    assert (fleet.present, asking.reasons) == (3, {})
     fleet.deliver(2, response())
     assert asking.ended()
 

@@ -34,7 +34,8 @@ from sordino.audits.finished import Finished, View
 from sordino.audits.one_record import question as one_record
 from sordino.audits.patterns import Gradients, made_up
 from sordino.audits.uploads import curve
-from sordino.channels.direct import Direct, Exchange
+from sordino.channels.direct import Direct
+from sordino.channels.interface import Channel, Exchange
 from sordino.coordinator import Coordinator, NobodyLeft, Rules
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import Population, SimulatedFleet, Work
@@ -116,10 +117,8 @@ class PlantedPopulation(Population):
 # --- what is seen -----------------------------------------------------------------------------------------------------
 
 
-class Overheard:
+class Overheard(Channel):
     """The direct channel, with somebody listening."""
-
-    steps = Direct.steps
 
     def __init__(self) -> None:
         self.uploads: dict[int, bytes] = {}  #: of the last round

@@ -9,13 +9,14 @@ from sordino.errors import InvalidInput
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from sordino.channels.interface import Channel
     from sordino.channels.secagg import Identity
     from sordino.channels.summed import Members
     from sordino.methods.interface import Method
     from sordino.recipe import Recipe
 
 
-def build(recipe: Recipe, method: Method) -> Any:
+def build(recipe: Recipe, method: Method) -> Channel:
     """The channel that the recipe names.
 
     A shuffler service is stood in for by this process, as a simulation wants it; `sordino.shuffler.channel` has the

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-Exchange = Callable[[str, Mapping[int, bytes]], Iterator[tuple[int, bytes]]]
-#: step, {client: message} -> (client, body) as they arrive; the coordinator has checked envelope, round and sender
+from sordino.channels.interface import Channel, Exchange
 
 
-class Direct:
+class Direct(Channel):
     """One step, `report`: the plan out, the reports back, each with its client's name."""
-
-    steps = ("report",)
 
     def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         """The bodies of the reports on this plan, as they arrive."""
         yield from exchange("report", dict.fromkeys(clients, plan))
 
 
-__all__ = ["Direct", "Exchange"]
+__all__ = ["Direct"]

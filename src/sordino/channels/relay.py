@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.channels.direct import Exchange
+from sordino.channels.interface import Channel, Exchange
 from sordino.errors import InvalidInput
 from sordino.messages import Plan
 from sordino.randomness import Keystream, Purpose
@@ -28,10 +28,8 @@ RELAY = 1  #: the tensor number of the relay's draws; the server's own selection
 Lots = Callable[[int, Sequence[int]], NDArray[np.uint64]]  #: round, clients -> a random number for each of them
 
 
-class Relay:
+class Relay(Channel):
     """One step, `report`, and k of the reports: those whose clients drew the smallest lots among all that came."""
-
-    steps = ("report",)
 
     def __init__(self, k: int, class_of: Sequence[int], lots: Lots) -> None:
         if not 1 <= k <= len(class_of):

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sordino.channels.direct import Exchange
+from sordino.channels.interface import Channel, Exchange
 from sordino.errors import InvalidInput
 from sordino.messages import Plan
 
@@ -43,14 +43,12 @@ PIECE = 4096  #: bytes of each report mixed at a time: 32,768 parameters
 # --- the channel ------------------------------------------------------------------------------------------------------
 
 
-class Shuffled:
+class Shuffled(Channel):
     """One step, `report`: the plan out; the reports back without names, mixed within each class of clients.
 
     `class_of [N]` are the clients' classes, `crowds` how many reports of each class there must be: fewer hide less than
     was promised, and are withheld. `values` bits make a report.
     """
-
-    steps = ("report",)
 
     def __init__(
         self,
@@ -68,7 +66,6 @@ class Shuffled:
         self._granularity, self._delays = granularity, delays
         self._randomness = randomness or np.random.default_rng()  # from the operating system
         self.withheld = 0  #: reports of the last round whose class was too small
-        self.timing: Timing | None = None  #: of the last round, where delays are simulated
 
     @classmethod
     def of(cls, recipe: Recipe, method: Any) -> Shuffled:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from sordino.channels.direct import Exchange
+from sordino.channels.interface import Channel, Exchange
 from sordino.channels.secagg import STEPS, Client, Identity, Refused, Server, Session, SumLost, invitation
 from sordino.errors import InvalidInput
 from sordino.messages import Plan
@@ -114,10 +114,9 @@ def plan_in(message: bytes) -> Plan:
 # --- at the server ----------------------------------------------------------------------------------------------------
 
 
-class Summed:
+class Summed(Channel):
     """The coordinator's side: five steps, then one sum (or the reason why there is none) for each class."""
 
-    steps = STEPS
     leaving = "masked"
 
     def __init__(self, method: Method, rule: Rule) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
-    from sordino.coordinator import Channel
+    from sordino.channels.interface import Channel
     from sordino.recipe import Recipe
     from sordino.report.compare import Comparison, Group
     from sordino.report.records import Round

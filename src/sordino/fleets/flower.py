@@ -20,6 +20,7 @@ from sordino.client.invitation import Invitation
 from sordino.client.settings import NAME
 from sordino.durable import write_whole
 from sordino.errors import InvalidInput, SordinoError
+from sordino.fleets.interface import Fleet, Reply
 from sordino.flower import bundles
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ class _Asked:
     expires: float
 
 
-class FlowerFleet:
+class FlowerFleet(Fleet):
     """Clients behind the nodes of a `Grid`.
 
     To be invited, all clients have `wait` seconds, in which their owners may still agree; whoever comes later is
@@ -169,18 +170,16 @@ class FlowerFleet:
         self._refreshed = -REFRESH
         self._said: dict[int, str] = {}  # node -> what was said of it last
         self._spoke: dict[int, int] = {}  # node -> the client for which it spoke first, and for no other
-        #: the last receipt of each client: what the server keeps, and hands back when it invites again
-        self.receipts: dict[int, bytes] = {}
+        self._receipts: dict[int, bytes] = {}  # the last one of each client
         self._returned: dict[int, bytes] = {}  # those that went back already
-        self.reasons: dict[int, str] = {}  #: why clients refused or were not heard, in the last exchange
-        self.unreached: set[int] = set()  #: clients to whose nodes nothing of the last exchange was sent
+        self._unreached: set[int] = set()  # clients to whose nodes nothing of this exchange was sent
 
     # --- who is there
 
     def invite(self, invitations: Mapping[int, bytes]) -> dict[int, str]:
         """Hand every client that comes its invitation; those that have not joined in time, with the reason."""
         self._invitations = {client: Invitation.decode(message) for client, message in invitations.items()}
-        self.receipts |= {c: bytes.fromhex(i.receipt) for c, i in self._invitations.items() if i.receipt}
+        self._receipts |= {c: bytes.fromhex(i.receipt) for c, i in self._invitations.items() if i.receipt}
         until, pause = time.monotonic() + self._wait, SOONEST
         while True:
             self._turn({}, None)
@@ -225,42 +224,39 @@ class FlowerFleet:
                 self._push([(node, self._joining(node.client), ())], ANSWERING)
 
     def _joining(self, client: int) -> Request:
-        self._returned[client] = self.receipts.get(client, b"")
+        self._returned[client] = self._receipts.get(client, b"")
         invitation = replace(self._invitations[client], receipt=self._returned[client].hex())
         return Request(What.JOIN, "", invitation.encode())
 
     # --- asking
 
-    def exchange(
-        self, step: str, messages: Mapping[int, bytes], deadline: float | None
-    ) -> Generator[tuple[int, bytes]]:
-        """The clients' answers as they come; whoever cannot be reached in time does not answer."""
-        self.reasons, self.unreached = {}, set(messages)
+    def exchange(self, step: str, messages: Mapping[int, bytes], deadline: float | None) -> Generator[Reply]:
+        """The clients' replies as they come; whoever cannot be reached in time does not answer."""
+        self._unreached = set(messages)
         self._exchange += 1
         waiting = {client: Request(What.STEP, step, message) for client, message in messages.items()}
         reached = dict.fromkeys(waiting, time.monotonic())
         pause = SOONEST
         while waiting and (deadline is None or time.monotonic() <= deadline):
             found = self._turn(waiting, deadline)
-            for asked, payload in found:
-                assert asked.client is not None
-                if asked.exchange == self._exchange:
-                    waiting.pop(asked.client, None)
-                elif step not in BEGINNING:
-                    continue  # of an earlier step of the same sum: it means nothing any more
-                if payload:
-                    yield asked.client, payload
-            self._give_up(waiting, reached)
+            for exchange, reply in found:
+                if exchange == self._exchange:
+                    waiting.pop(reply.client, None)
+                    yield reply
+                elif step in BEGINNING:  # one of an earlier step of the same sum means nothing any more
+                    yield replace(reply, reason="")
+            yield from self._give_up(waiting, reached)
             pause = SOONEST if found else min(SLOWEST, 1.5 * pause)
             if waiting:
                 time.sleep(pause)
+        yield from (Reply(client, reached=False) for client in sorted(self._unreached))
 
-    def _turn(self, work: Mapping[int, Request], deadline: float | None) -> list[tuple[_Asked, bytes]]:
-        """Look who is there, take what came, send what is due; the answers to steps."""
+    def _turn(self, work: Mapping[int, Request], deadline: float | None) -> list[tuple[int, Reply]]:
+        """Look who is there, take what came, send what is due; the replies to steps, each with its exchange."""
         self._refresh()
         found = [answer for reply in self._pull() for answer in self._taken(reply)]
         self._greet()
-        heard = {asked.client for asked, _ in found if asked.exchange == self._exchange}
+        heard = {reply.client for exchange, reply in found if exchange == self._exchange}
         self._send({client: request for client, request in work.items() if client not in heard}, deadline)
         return found
 
@@ -272,13 +268,13 @@ class FlowerFleet:
             if node is None or time.monotonic() < node.again or self._under_way(node):
                 continue
             due.append((node, request, self._receipt_due(client)))
-            self.unreached.discard(client)  # before it is tried: a failure does not say how far the message came
+            self._unreached.discard(client)  # before it is tried: a failure does not say how far the message came
         seconds = LONGEST if deadline is None else max(1.0, deadline - time.monotonic()) + GRACE
         self._push(due, seconds)
 
     def _receipt_due(self, client: int) -> tuple[Request, ...]:
         """The receipt that a client has not had back: it travels with what is sent next, which costs no message."""
-        receipt = self.receipts.get(client, b"")
+        receipt = self._receipts.get(client, b"")
         if receipt == self._returned.get(client, b""):
             return ()
         self._returned[client] = receipt
@@ -291,7 +287,7 @@ class FlowerFleet:
             for asked in self._asked.values()
         )
 
-    def _give_up(self, waiting: dict[int, Request], reached: dict[int, float]) -> None:
+    def _give_up(self, waiting: dict[int, Request], reached: dict[int, float]) -> Iterator[Reply]:
         """Wait no more for clients that refused to join, or were out of reach for too long."""
         now = time.monotonic()
         for client in list(waiting):
@@ -299,11 +295,11 @@ class FlowerFleet:
             if node is not None and self._under_way(node):
                 reached[client] = now
             elif node is None and (why := self._refusal(client)):
-                self.reasons[client] = why
                 del waiting[client]
+                yield Reply(client, reason=why)
             elif now - reached[client] > self._patience:
-                self.reasons[client] = f"could not be reached for {self._patience:g} seconds"
                 del waiting[client]
+                yield Reply(client, reason=f"could not be reached for {self._patience:g} seconds")
 
     def _refusal(self, client: int) -> str:
         own = [node for node in self._nodes.values() if node.client == client]
@@ -346,8 +342,8 @@ class FlowerFleet:
         self._asked = {id: asked for id, asked in self._asked.items() if asked.expires > now}
         return self._grid.pull_messages(list(self._asked)) if self._asked else ()
 
-    def _taken(self, reply: Message) -> Iterator[tuple[_Asked, bytes]]:
-        """Take a reply in; where it answers a step, the answer."""
+    def _taken(self, reply: Message) -> Iterator[tuple[int, Reply]]:
+        """Take a message in; where it answers a step, the client's reply and its exchange."""
         asked = self._asked.pop(reply.metadata.reply_to_message_id, None)
         if asked is None:
             return
@@ -363,16 +359,10 @@ class FlowerFleet:
         elif asked.what is What.JOIN:
             self._joined(asked.node, response)
         else:
-            yield asked, self._answer(asked, response)
-
-    def _answer(self, asked: _Asked, response: Response) -> bytes:
-        """A client's answer to a step, empty where it gives none; what came with it is kept."""
-        assert asked.client is not None
-        if response.reason and asked.exchange == self._exchange:
-            self.reasons[asked.client] = response.reason
-        if response.receipt:
-            self.receipts[asked.client] = response.receipt
-        return response.payload
+            assert asked.client is not None
+            if response.receipt:
+                self._receipts[asked.client] = response.receipt
+            yield asked.exchange, Reply(asked.client, response.payload or None, response.reason, response.receipt)
 
     def _responses(self, asked: _Asked, reply: Message) -> list[Response]:
         """What came; nothing where the relay failed or could not reach its client."""

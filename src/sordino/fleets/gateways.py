@@ -15,10 +15,10 @@ import struct
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from sordino.errors import InvalidInput
+from sordino.fleets.interface import Fleet, Reply
 
 VERSION = 1
 STEP = "gather"
@@ -114,42 +114,30 @@ def slots(clients: int, gateways: int) -> list[range]:
     return found
 
 
-class Gateways:
+class Gateways(Fleet):
     """The clients of a recipe, reached through the gateways of another fleet.
 
     A gateway's answers for clients that are not its own are dropped: it cannot speak for those of another.
     """
 
-    def __init__(self, fleet: Any, clients: int, gateways: int) -> None:
+    def __init__(self, fleet: Fleet, clients: int, gateways: int) -> None:
         self._fleet, self._slots = fleet, slots(clients, gateways)
-        self.groups = self._slots  #: clients whose invitations are handed on together
+        self.groups = self._slots  # the invitation of a gateway is signed for all of its clients
         self._of = {client: gateway for gateway, own in enumerate(self._slots) for client in own}
-        self.receipts: dict[int, bytes] = {}  #: gateways keep those of their own clients
-        self.reasons: dict[int, str] = {}  #: why clients were not heard, in the last exchange
-        self.unreached: set[int] = set()  #: clients to whom nothing of the last exchange was sent
 
     def invite(self, invitations: Mapping[int, bytes]) -> dict[int, str]:
         """Hand each gateway the invitation of its first client: it is signed for all of them."""
-        if not hasattr(self._fleet, "invite"):
-            return {}
         absent = self._fleet.invite({gateway: invitations[own[0]] for gateway, own in enumerate(self._slots)})
         return {client: why for gateway, why in absent.items() for client in self._slots[gateway]}
 
-    def exchange(
-        self, step: str, messages: Mapping[int, bytes], deadline: float | None
-    ) -> Generator[tuple[int, bytes]]:
-        """The answers of all clients, gateway by gateway."""
-        self.reasons, self.unreached = {}, set()
+    def exchange(self, step: str, messages: Mapping[int, bytes], deadline: float | None) -> Generator[Reply]:
+        """The replies of all clients, gateway by gateway."""
         if step != "report":
             raise InvalidInput(f"gateways hand on reports, and not the step {step!r}: take the direct channel")
         asked = self._asked(messages, deadline)
         with closing(self._fleet.exchange(STEP, asked, deadline)) as bundles:
-            for gateway, message in bundles:
-                yield from self._taken(gateway, message, messages)
-        away = set(getattr(self._fleet, "unreached", ()))
-        self.unreached |= {client for client in messages if self._of[client] in away}
-        why = {gateway: str(reason) for gateway, reason in dict(getattr(self._fleet, "reasons", {})).items()}
-        self.reasons |= {client: why[gateway] for client in messages if (gateway := self._of[client]) in why}
+            for reply in bundles:
+                yield from self._replies(reply, [client for client in self._slots[reply.client] if client in messages])
 
     def _asked(self, messages: Mapping[int, bytes], deadline: float | None) -> dict[int, bytes]:
         left = None if deadline is None else SHARE * max(1.0, deadline - time.monotonic())
@@ -164,15 +152,19 @@ class Gateways:
             found[gateway] = Gather(tuple(clients), plans[0], left).encode()
         return found
 
-    def _taken(self, gateway: int, message: bytes, asked: Mapping[int, bytes]) -> Generator[tuple[int, bytes]]:
-        try:
-            bundle = Bundle.decode(message)
-        except InvalidInput as error:
-            self.reasons |= {client: str(error) for client in self._slots[gateway] if client in asked}
+    def _replies(self, reply: Reply, clients: Sequence[int]) -> Generator[Reply]:
+        """What a gateway's reply means for its clients that were asked."""
+        if reply.message is None:
+            yield from (replace(reply, client=client) for client in clients)
             return
-        own = self._slots[gateway]
-        self.unreached |= {client for client in bundle.unreached if client in own and client in asked}
-        yield from ((client, answer) for client, answer in bundle.answers.items() if client in own)
+        try:
+            bundle = Bundle.decode(reply.message)
+        except InvalidInput as error:
+            yield from (Reply(client, reason=str(error)) for client in clients)
+            return
+        own = self._slots[reply.client]
+        yield from (Reply(client, answer) for client, answer in bundle.answers.items() if client in own)
+        yield from (Reply(client, reached=False) for client in bundle.unreached if client in clients)
 
 
 __all__ = ["STEP", "Bundle", "Gateways", "Gather", "slots"]

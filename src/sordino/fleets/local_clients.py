@@ -14,12 +14,13 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sordino.client import frames
 from sordino.client.frames import Request, Response, What
 from sordino.errors import InvalidInput, SordinoError
+from sordino.fleets.interface import Fleet, Reply
 from sordino.signing import Envelope
 
 AGAIN = 0.1  #: seconds until a client that cannot be reached is tried again
@@ -36,18 +37,12 @@ class NoAnswer(SordinoError):
     """A client could not be reached, or did not answer in time."""
 
 
-class SocketFleet:
+class SocketFleet(Fleet):
     """Clients by their sockets. A client that cannot be reached is tried again for `patience` seconds."""
 
-    def __init__(
-        self, sockets: Mapping[int, str | Path], *, receipts: Mapping[int, bytes] | None = None, patience: float = 20.0
-    ) -> None:
+    def __init__(self, sockets: Mapping[int, str | Path], *, patience: float = 20.0) -> None:
         self._sockets = {client: Path(path) for client, path in sockets.items()}
         self._patience = patience
-        #: the last receipt of each client: what the server keeps, and hands back when it invites again
-        self.receipts: dict[int, bytes] = dict(receipts or {})
-        self.reasons: dict[int, str] = {}  #: why clients refused, in the last exchange
-        self.unreached: set[int] = set()  #: clients to whom nothing of the last exchange was sent
         self._arrived: queue.SimpleQueue[_Came] = queue.SimpleQueue()  # of all exchanges: late answers wait here
         self._open: dict[int, deque[socket.socket]] = {}
         self._turn = threading.Lock()
@@ -73,14 +68,11 @@ class SocketFleet:
             thread.join()
         return dict(sorted(refused.items()))
 
-    def exchange(
-        self, step: str, messages: Mapping[int, bytes], deadline: float | None
-    ) -> Generator[tuple[int, bytes]]:
-        """The clients' answers as they come; whoever cannot be reached in time does not answer.
+    def exchange(self, step: str, messages: Mapping[int, bytes], deadline: float | None) -> Generator[Reply]:
+        """The clients' replies as they come; whoever cannot be reached in time does not answer.
 
         Answers to earlier rounds that have come since are handed on as well.
         """
-        self.reasons, self.unreached = {}, set(messages)
         asking = _Asking(step, deadline)
         for client, message in messages.items():
             threading.Thread(target=self._fetch, args=(asking, client, message), daemon=True).start()
@@ -91,37 +83,33 @@ class SocketFleet:
                 try:
                     came = self._arrived.get(timeout=left)
                 except queue.Empty:
-                    return
+                    break
                 waiting -= came.asking is asking and came.last
-                if came.asking is asking or came.asking.step in ONE_STEP:
-                    yield from self._handed_on(came, now=came.asking is asking)
+                if came.reply is None:
+                    continue
+                if came.asking is asking:
+                    yield came.reply
+                elif came.asking.step in ONE_STEP:
+                    yield replace(came.reply, reason="")  # of an earlier round
         finally:
-            asking.over.set()
-
-    def _handed_on(self, came: _Came, *, now: bool) -> Iterator[tuple[int, bytes]]:
-        response = came.response
-        if response is None:
-            return
-        if response.reason and now:
-            self.reasons[came.client] = response.reason
-        if response.receipt:
-            self.receipts[came.client] = response.receipt
-        if response.payload:
-            yield came.client, response.payload
+            reached = asking.end()
+        yield from (Reply(client, reached=False) for client in messages if client not in reached)
 
     def _fetch(self, asking: _Asking, client: int, message: bytes) -> None:
         """One client's answer, or that there is none; and what else it says unasked."""
         request = Request(What.STEP, asking.step, message)
         until = time.monotonic() + LONGEST_WAIT if asking.deadline is None else asking.deadline
         lost = time.monotonic()  # since when it cannot be reached
+        why = ""
         while not asking.over.is_set():
             began = time.monotonic()
             try:
                 with self._connected(client, until + LATE) as connection:
-                    self.unreached.discard(client)
+                    if not asking.reach(client):
+                        break
                     frames.send(connection, request.encode())
                     response = Response.decode(frames.receive(connection))
-                    self._arrived.put(_Came(asking, client, response))
+                    self._arrived.put(_Came(asking, _reply(client, response)))
                     self._return_receipt(client, request, response.receipt)
                     self._listen_on(asking, client, connection)
                     return
@@ -132,16 +120,17 @@ class SocketFleet:
                     break
                 time.sleep(AGAIN)
             except InvalidInput as error:
-                self.reasons[client] = str(error)
+                why = str(error)
                 break
-        self._arrived.put(_Came(asking, client, None))
+        self._arrived.put(_Came(asking, Reply(client, reason=why) if why else None))
 
     def _listen_on(self, asking: _Asking, client: int, connection: socket.socket) -> None:
         """What a client sends after its answer, which an honest one never does."""
         connection.settimeout(LINGER)
         with suppress(OSError, frames.Closed, InvalidInput):
             for _ in range(UNSOLICITED):
-                self._arrived.put(_Came(asking, client, Response.decode(frames.receive(connection)), last=False))
+                more = _reply(client, Response.decode(frames.receive(connection)))
+                self._arrived.put(_Came(asking, more, last=False))
 
     def _return_receipt(self, client: int, asked: Request, receipt: bytes) -> None:
         """Tell a client that its answer was seen; one that has gone by now hears it at the next join."""
@@ -188,22 +177,40 @@ class SocketFleet:
                     mine.remove(connection)
 
 
+def _reply(client: int, response: Response) -> Reply:
+    return Reply(client, response.payload or None, response.reason, response.receipt)
+
+
 @dataclass(frozen=True, eq=False)
 class _Asking:
-    """One exchange."""
+    """One exchange, and whom its messages may have reached."""
 
     step: str
     deadline: float | None
     over: threading.Event = field(default_factory=threading.Event)
+    reached: set[int] = field(default_factory=set)
+    turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def reach(self, client: int) -> bool:
+        """Note that a client is sent its message now; False where the exchange is over, and nothing may be sent."""
+        with self.turn:
+            if not self.over.is_set():
+                self.reached.add(client)
+            return client in self.reached
+
+    def end(self) -> set[int]:
+        """End the exchange; whom it reached."""
+        with self.turn:
+            self.over.set()
+            return self.reached
 
 
 @dataclass(frozen=True)
 class _Came:
-    """What a client said, or (None) that it says nothing; `last` where nothing else is waited for."""
+    """A client's reply, or (None) that there is none; `last` where nothing else is waited for."""
 
     asking: _Asking
-    client: int
-    response: Response | None
+    reply: Reply | None
     last: bool = True
 
 

@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from typing import Protocol
 
 from sordino.channels.summed import plan_in
 from sordino.errors import InvalidInput
+from sordino.fleets.interface import Fleet, Reply
 from sordino.messages import Plan
 from sordino.signing import SigningKey
 
 PLAIN = ("prepare", "report", "post")  #: steps that carry the plan, and nothing else
 
 
-class _Fleet(Protocol):
-    def exchange(
-        self, step: str, messages: Mapping[int, bytes], deadline: float | None
-    ) -> Generator[tuple[int, bytes]]: ...
-
-
-class SignedFleet:
+class SignedFleet(Fleet):
     """Another fleet, to which every message goes with the coordinator's signature.
 
     The later steps of a secure sum carry no plan: they are signed as steps of the one that its first step brought.
     """
 
-    def __init__(self, fleet: _Fleet, key: SigningKey, terms: bytes) -> None:
+    def __init__(self, fleet: Fleet, key: SigningKey, terms: bytes) -> None:
         """`terms` is the digest of what all clients agreed to (`CommonTerms.digest`)."""
         self._fleet, self._key, self._terms = fleet, key, terms
         self._plan: Plan | None = None
 
-    def exchange(
-        self, step: str, messages: Mapping[int, bytes], deadline: float | None
-    ) -> Generator[tuple[int, bytes]]:
-        """The clients' answers to the same messages, signed."""
+    def exchange(self, step: str, messages: Mapping[int, bytes], deadline: float | None) -> Generator[Reply]:
+        """The clients' replies to the same messages, signed."""
         shared: dict[bytes, list[int]] = {}  # one envelope for all that are sent the same
         for client, message in messages.items():
             shared.setdefault(message, []).append(client)

@@ -33,11 +33,12 @@ from torch import nn
 
 from sordino.channels.summed import Members
 from sordino.errors import InvalidInput, SordinoError
+from sordino.fleets.interface import Fleet, Reply
 from sordino.learning.cohort import ClientData
 from sordino.learning.evaluation import Exam, Scores, in_pieces, score
 from sordino.learning.examples import Examples, Normalisation
 from sordino.learning.models import Loss
-from sordino.messages import Answer, Plan, answer_to
+from sordino.messages import Plan, answer_to
 from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, View
 from sordino.privacy.history import Spent
 from sordino.privacy.ledger import MemoryLedger
@@ -306,6 +307,8 @@ class Workers:
                     busy.append(pipe)
                 while busy:
                     left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                    if left == 0.0:
+                        waiting.clear()
                     ready = connection.wait(busy, left)
                     if not ready:
                         return
@@ -433,7 +436,7 @@ class Seen:
         return math.fsum(values) / len(values) if values else None
 
 
-class SimulatedFleet:
+class SimulatedFleet(Fleet):
     """Simulated clients with their data, ledgers and states."""
 
     def __init__(
@@ -473,10 +476,8 @@ class SimulatedFleet:
         """What models are examined on, mapped in the same way."""
         return self._work.exams
 
-    def exchange(
-        self, step: str, messages: Mapping[int, bytes], deadline: float | None
-    ) -> Generator[tuple[int, bytes]]:
-        """The clients' answers to a plan, as they are computed; declines come first."""
+    def exchange(self, step: str, messages: Mapping[int, bytes], deadline: float | None) -> Generator[Reply]:
+        """The clients' replies to a plan, as they are computed; declines come first."""
         if self._members is not None and step in self._members.steps:
             yield from self._sum(self._members, step, messages, deadline)
             return
@@ -492,22 +493,23 @@ class SimulatedFleet:
             else:
                 yield from self._reports(plan, willing, deadline)
 
-    def _willing(self, plan: Plan, clients: Sequence[int]) -> Generator[tuple[int, bytes], None, list[int]]:
+    def _willing(self, plan: Plan, clients: Sequence[int]) -> Generator[Reply, None, list[int]]:
         """Those whose ledgers let them take part; the others decline."""
         willing = self.charge(plan, clients)
+        declined, answer = self.spent[-1].declined, answer_to(plan, None)
         for client in clients:
-            if client in self.spent[-1].declined:
-                yield client, answer_to(plan, None)
+            if client in declined:
+                yield Reply(client, answer, declined[client])
         return willing
 
-    def _preparations(self, plan: Plan, willing: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    def _preparations(self, plan: Plan, willing: Sequence[int]) -> Iterator[Reply]:
         """Clients say that they are ready, those first that were so before a restart: nothing is drawn twice."""
-        yield from ((client, answer_to(plan, b"")) for client in willing if client in self.prepared)
+        yield from (Reply(client, answer_to(plan, b"")) for client in willing if client in self.prepared)
         jobs = [Preparation(piece) for piece in self._pieces([k for k in willing if k not in self.prepared])]
         for clients, made in self._hands.run(plan, jobs):
             for client, kept in zip(clients, made, strict=True):
                 self.prepared[client] = kept
-                yield client, answer_to(plan, b"")
+                yield Reply(client, answer_to(plan, b""))
 
     @property
     def kept(self) -> dict[int, ClientState]:
@@ -517,36 +519,37 @@ class SimulatedFleet:
 
     def _sum(
         self, members: Members, step: str, messages: Mapping[int, bytes], deadline: float | None
-    ) -> Iterator[tuple[int, bytes]]:
-        """The clients' answers to a step of a secure sum; a client that refuses to go on is not heard of again."""
+    ) -> Iterator[Reply]:
+        """The clients' replies to a step of a secure sum; a client that refuses to go on is not heard of again."""
         if step == "keys":
             self.seen = Seen()
             plan = members.begin(next(iter(messages.values())))
             willing = yield from self._willing(plan, list(messages))
         else:
             plan, willing = members.plan, list(messages)
-        reports: Iterable[tuple[int, bytes | None]] = ((client, None) for client in willing)
+        reports: Iterable[Reply] = map(Reply, willing)
         if step == "masked":
             reports = self._reports(plan, willing, deadline)
-        for client, report in reports:
+        for report in reports:
+            client = report.client
             if deadline is not None and time.monotonic() > deadline:
                 return
-            body = None if report is None else Answer.decode(report).body
+            body = None if report.message is None else report.answer.body
             try:
                 answer = members.answer(step, client, messages[client], body)
             except SordinoError as error:
                 self.seen.dropped[client] = str(error)
             else:
-                yield client, answer_to(plan, answer)
+                yield Reply(client, answer_to(plan, answer))
 
-    def _reports(self, plan: Plan, willing: Sequence[int], deadline: float | None) -> Iterator[tuple[int, bytes]]:
+    def _reports(self, plan: Plan, willing: Sequence[int], deadline: float | None) -> Iterator[Reply]:
         """What clients send on a plan, as it is computed."""
         for done in self._hands.run(plan, self._tasks(willing), deadline):
             for client, kept in zip(done.clients, done.states, strict=True):
                 if kept:
                     self.states[client] = kept
             self.seen.add(done)
-            yield from zip(done.clients, done.answers, strict=True)
+            yield from map(Reply, done.clients, done.answers)
 
     def charge(self, plan: Plan, clients: Sequence[int]) -> list[int]:
         """Ask the clients' ledgers; those with budget left are charged and come back, the others decline."""

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from sordino.client.frames import Request, Response, What
 from sordino.errors import InvalidInput, SordinoError
+from sordino.fleets.interface import Fleet, Reply
 from sordino.fleets.punctuality import Punctuality
 from sordino.messages import Answer, Kind
 from sordino.signing import Envelope
@@ -66,7 +67,7 @@ class _Open:
     done: set[int] = field(default_factory=set)  #: answered, or refused without an answer
     reported: set[int] = field(default_factory=set)  #: those of them who sent a report
     left: set[int] = field(default_factory=set)  #: places left by somebody whose report may be on its way
-    arrived: deque[tuple[int, bytes]] = field(default_factory=deque)
+    arrived: deque[Reply] = field(default_factory=deque)
     size: int = 0
     began: float = field(default_factory=time.monotonic)
     departures: Counter[int] = field(default_factory=Counter)  #: times that a client left without an answer
@@ -89,7 +90,7 @@ class _Past:
     missing: set[int]
 
 
-class WebFleet:
+class WebFleet(Fleet):
     """Participants by their numbers; `exchange` is the coordinator's side, everything else the server's."""
 
     def __init__(self, clients: int, quorum: int = 1, *, patience: float = PATIENCE, silence: float = SILENCE) -> None:
@@ -106,26 +107,26 @@ class WebFleet:
         self._changed = threading.Condition()
         self._open: _Open | None = None
         self._stopped = False
-        self.reasons: dict[int, str] = {}  #: why clients declined or refused, in the last exchange
-        self.unreached: set[int] = set()  #: clients to whom nothing of the last exchange was sent
-        self._strays: Counter[str] = Counter()  # answers that came when no round was open
+        self._strays: Counter[tuple[int, str]] = Counter()  # answers that came when no round was open
         self.last_message: bytes = b""  #: what was sent last, to somebody at least, in its envelope
         self._last_digest = b""
 
     # --- the coordinator's side
 
-    def exchange(
-        self, step: str, messages: Mapping[int, bytes], deadline: float | None
-    ) -> Generator[tuple[int, bytes]]:
-        """The answers as they come, until all who are here have answered, or the deadline passed."""
+    def exchange(self, step: str, messages: Mapping[int, bytes], deadline: float | None) -> Generator[Reply]:
+        """The replies as they come, until all who are here have answered, or the deadline passed.
+
+        What came when no round was open comes first, as strays.
+        """
         opened = self._begin(step, messages)
         try:
+            yield from (Reply(client, stray=kind) for client, kind in self._take_strays().elements())
             while (found := self._next(opened, deadline)) is not None:
                 yield from found
         finally:
             with self._changed:
                 self._open = None
-                self.unreached = set(messages) - opened.handed
+        yield from (Reply(client, reached=False) for client in messages if client not in opened.handed)
 
     def _begin(self, step: str, messages: Mapping[int, bytes]) -> _Open:
         first = next(iter(messages.values()), b"")
@@ -138,7 +139,7 @@ class WebFleet:
             {client: named[message] for client, message in messages.items()},
         )
         with self._changed:
-            self.reasons, self.last_message, self._last_digest, self._open = {}, first, named.get(first, b""), opened
+            self.last_message, self._last_digest, self._open = first, named.get(first, b""), opened
             for client in messages:
                 self._hand(opened, client)
         return opened
@@ -150,8 +151,8 @@ class WebFleet:
             opened.handed.add(client)
             line.post(opened.frames[client], opened.digests[client])
 
-    def _next(self, opened: _Open, deadline: float | None) -> list[tuple[int, bytes]] | None:
-        """All answers that have arrived; None when there is nothing more to wait for."""
+    def _next(self, opened: _Open, deadline: float | None) -> list[Reply] | None:
+        """All replies that have arrived; None when there is nothing more to wait for."""
         with self._changed:
             while not opened.closed:
                 if self._stopped:
@@ -245,8 +246,7 @@ class WebFleet:
                     return
                 self._changed.wait(1.0 if until is None else max(0.01, until - now))
 
-    def take_strays(self) -> Counter[str]:
-        """What was wrong with answers that came when no round was open; here they are forgotten."""
+    def _take_strays(self) -> Counter[tuple[int, str]]:
         with self._changed:
             taken, self._strays = self._strays, Counter()
             return taken
@@ -282,9 +282,12 @@ class WebFleet:
 
     @property
     def strays(self) -> Counter[str]:
-        """What was wrong with answers that came when no round was open, since the coordinator took them."""
+        """What was wrong with answers that came since the last round, while none is open."""
+        found: Counter[str] = Counter()
         with self._changed:
-            return self._strays.copy()
+            for (_, kind), times in self._strays.items():
+                found[kind] += times
+        return found
 
     @property
     def connected(self) -> frozenset[int]:
@@ -354,12 +357,13 @@ class WebFleet:
 
     def deliver(self, client: int, response: Response) -> Taken:
         """Take a participant's answer to a step; `InvalidInput` where it is none."""
-        answer = Answer.decode(response.payload)
+        reply = Reply(client, response.payload, response.reason[:300])
+        answer = reply.answer
         with self._changed:
             opened = self._open
             self._note_late(client, answer.digest)
             if opened is None or client not in opened.messages:
-                self._strays["duplicate" if answer.digest == self._last_digest else "late"] += 1
+                self._strays[client, "duplicate" if answer.digest == self._last_digest else "late"] += 1
                 return Taken(answer, False)
             new = answer.digest == opened.digests[client] and client not in opened.done
             if new:
@@ -371,10 +375,8 @@ class WebFleet:
                 else:
                     self._declined.discard(client)
                     opened.reported.add(client)
-                if response.reason:
-                    self.reasons[client] = response.reason[:300]
             if answer.kind is not Kind.DECLINED or client not in opened.left:  # for itself alone
-                opened.arrived.append((client, response.payload))
+                opened.arrived.append(reply)
                 opened.size += len(response.payload)
             self._changed.notify_all()
             return Taken(answer, new)
@@ -397,7 +399,7 @@ class WebFleet:
             opened = self._open
             if opened is None or client in opened.done or opened.digests.get(client) != plan:
                 return
-            self.reasons[client] = reason[:300]
+            opened.arrived.append(Reply(client, reason=reason[:300]))
             opened.done.add(client)
             self._unable.add(client)
             self._changed.notify_all()

@@ -26,7 +26,7 @@ from flwr.app import Context  # noqa: E402 (after what says that it is missing)
 from flwr.serverapp import Grid, ServerApp  # noqa: E402
 
 if TYPE_CHECKING:
-    from sordino.coordinator import Channel
+    from sordino.channels.interface import Channel
     from sordino.course import Outcome
     from sordino.recipe import Recipe
     from sordino.report.records import Round

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sordino import channels
-from sordino.channels.direct import Exchange
+from sordino.channels.interface import Channel, Exchange
 from sordino.errors import InvalidInput
 from sordino.messages import Plan
 from sordino.methods.upload import Lost, Sum, Tally
@@ -68,10 +68,8 @@ def channel_of(recipe: Any, method: Any, access: Access | None = None) -> Any:
     return Posted(method, given, access)
 
 
-class Posted:
+class Posted(Channel):
     """One step, `post`; then for each class the sum of what the shuffler let go, or why there is none."""
-
-    steps = ("post",)
 
     def __init__(self, method: Any, given: Any, access: Access, *, workers: int | None = None) -> None:
         """`given` is the recipe's `method.channel`; `workers` are processes to open envelopes (default: all cores)."""

@@ -26,7 +26,7 @@ from sordino.durable import NotWritten, write_whole
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.gateways import STEP, Bundle, Gather
 from sordino.fleets.web import Stopped
-from sordino.messages import Answer, Plan
+from sordino.messages import Plan
 from sordino.recipe import Recipe
 from sordino.signing import Author, Envelope
 from sordino.web.hosting import Hosted, State
@@ -123,11 +123,14 @@ class GatewayHosted(Hosted):
         deadline = None if asked.seconds is None else time.monotonic() + asked.seconds
         answers: dict[int, bytes] = {}
         self._change("training")
+        unreached: set[int] = set()
         with closing(self.fleet.exchange("report", dict.fromkeys(asked.clients, asked.plan), deadline)) as found:
-            for client, answer in found:
-                if Answer.decode(answer).digest == plan.digest:
-                    answers.setdefault(client, answer)
-        bundle = Bundle(answers, () if before else tuple(sorted(self.fleet.unreached)))
+            for reply in found:
+                if not reply.reached:
+                    unreached.add(reply.client)
+                elif reply.message is not None and reply.answer.digest == plan.digest:
+                    answers.setdefault(reply.client, reply.message)
+        bundle = Bundle(answers, () if before else tuple(sorted(unreached)))
         try:
             self.receipts.settle()
             self._gathered.end(asked, bundle)

@@ -1,0 +1,51 @@
+"""What the coordinator knows of a fleet: how to ask its clients, and what comes back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from sordino.errors import InvalidInput
+from sordino.messages import Answer
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What became of one client's message."""
+
+    client: int
+    message: bytes | None = None  #: the client's answer, as it came; None where it gave none
+    reason: str = ""  #: why it declined or gave no answer, in its own words
+    receipt: bytes = b""  #: the receipt that came with the answer
+    reached: bool = True  #: False where nothing of this exchange was sent to the client
+    stray: str = ""  #: what is wrong with an answer that the fleet itself turned away, such as "late"
+
+    @cached_property
+    def answer(self) -> Answer:
+        """The answer in the message, decoded once; `InvalidInput` where there is none."""
+        if self.message is None:
+            raise InvalidInput(f"client {self.client} gave no answer")
+        return Answer.decode(self.message)
+
+
+class Fleet(ABC):
+    """Where clients live. `exchange` is the only network primitive."""
+
+    groups: Sequence[range] = ()  #: clients that share one signed invitation; every other client gets its own
+
+    @abstractmethod
+    def exchange(self, step: str, messages: Mapping[int, bytes], deadline: float | None) -> Generator[Reply]:
+        """Send each client its message and yield replies as they arrive, until all have come or the deadline passed.
+
+        The deadline is a time of `time.monotonic`. Clients that were sent nothing come last, as replies that are not
+        `reached`. A generator that is closed early abandons what is under way, and everybody counts as reached.
+        """
+
+    def invite(self, invitations: Mapping[int, bytes]) -> Mapping[int, str]:
+        """Hand every client its invitation, before the first round and after every restart; who is absent, and why."""
+        return {}
+
+
+__all__ = ["Fleet", "Reply"]
