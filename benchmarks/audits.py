@@ -23,7 +23,7 @@ from sordino.audits.whole import Audit, audit
 from sordino.privacy.audit import REFUTED, Row
 from sordino.privacy.statement import figure
 from sordino.recipe import Recipe
-from sordino.runs import run
+from sordino.runs.simulation import run
 
 PAGE = Path(__file__).parent.parent / "docs" / "audit.md"
 TABLE = "audits of runs"

@@ -155,7 +155,7 @@ def _nurse() -> None:
     import sordino.cli
     import sordino.client.service
     import sordino.fleets.local_clients
-    import sordino.serving
+    import sordino.runs.serving
     import sordino.shuffler.channel
     import sordino.shuffler.service
     from sordino.learning import datasets

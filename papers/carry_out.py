@@ -17,7 +17,8 @@ from sordino.errors import InvalidInput
 from sordino.learning.datasets import DataUnavailable
 from sordino.observer import Observer
 from sordino.recipe import Recipe
-from sordino.runs import Outcome, run
+from sordino.runs.outcome import Outcome
+from sordino.runs.simulation import run
 
 What = Literal["running", "done", "recorded before", "skipped"]
 

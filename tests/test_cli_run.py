@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from sordino import runs
 from sordino.durable import NotWritten
 from sordino.fleets import simulated
 from sordino.recipe import Recipe, shipped
 from sordino.report.compare import compare
 from sordino.report.folder import RunFolder
+from sordino.runs import simulation
 from tests.engine.tiny import TINY, TWO_POINT, left, recipe
 
 with warnings.catch_warnings():  # typer imports names that click has deprecated
@@ -215,7 +215,7 @@ def test_ctrl_c_before_the_first_round_leaves_nothing_behind(tiny, tmp_path, mon
 
     monkeypatch.chdir(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "wire", interrupted)
+        patch.setattr(simulation, "wire", interrupted)
         result = sordino("run", tiny, exit_code=130)
     assert "Nothing was begun" in result.stderr and list((tmp_path / "runs").iterdir()) == []
     with monkeypatch.context() as patch:

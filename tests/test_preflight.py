@@ -339,7 +339,7 @@ def test_layers_that_take_turns_are_summed_up_over_their_own_rounds():
 
 
 def test_what_is_foreseen_of_rounds_that_differ_is_what_is_stated_after_them():
-    from sordino.runs import run
+    from sordino.runs.simulation import run
 
     federation = ldp_fed(6.1e-8)
     found = of_federation(federation)
@@ -420,7 +420,7 @@ def test_behind_a_secure_sum_a_report_is_weighed_as_it_is_masked(monkeypatch):
     """A sum of nine bits has four bits, which travel as a byte: 650 bytes, where the bits alone would be 82."""
     pytest.importorskip("torch")
     from sordino.channels import secagg
-    from sordino.runs import run
+    from sordino.runs.simulation import run
     from tests.engine.tiny import TWO_POINT, recipe
 
     given = recipe(TWO_POINT, **{"method.channel": {"kind": "summed"}, "split.clients": 9, "rounds.count": 1})

@@ -20,7 +20,7 @@ from papers.records import Records, essence
 from sordino.learning import datasets
 from sordino.learning.examples import Dataset, Examples
 from sordino.recipe import Recipe
-from sordino.runs import run
+from sordino.runs.simulation import run
 
 RECORDS = Path(__file__).parent.parent / "docs" / "papers" / "records"
 LAST_ROUND_ONLY = "evaluation.every=1000"

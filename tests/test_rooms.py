@@ -8,8 +8,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "sordino"
 RUNNING = {
-    "coordinator", "wiring", "course", "journal", "serving", "runs", "checks", "audits", "flower", "web", "deploy",
-    "cli",
+    "coordinator", "wiring", "runs", "checks", "audits", "flower", "web", "deploy", "cli",
 }  # fmt: skip
 ABOVE_LEARNING = {"methods", "channels", "shuffler", "client", "fleets", "report", "recipe", *RUNNING}
 FORBIDDEN = {

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from sordino.privacy.statement import Statement
     from sordino.randomness import Keystream
     from sordino.recipe import Recipe
-    from sordino.runs import run
+    from sordino.runs.simulation import run
 
 __version__ = "0.1.0"
 
@@ -85,7 +85,7 @@ _HOMES = {
     "sordino.privacy.statement": ("Statement",),
     "sordino.randomness": ("Keystream",),
     "sordino.recipe": ("Recipe",),
-    "sordino.runs": ("run",),
+    "sordino.runs.simulation": ("run",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

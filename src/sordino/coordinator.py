@@ -85,15 +85,15 @@ class Attendance:
 
 
 @dataclass(frozen=True)
-class Round:
-    """The record of one round."""
+class RoundOutcome:
+    """What became of one round; the preparation is round 0."""
 
     number: int
     attendance: Attendance
     why_lost: str  #: empty where the round counted, so that the state changed
-    seconds: float
-    noise: float | None  #: predicted L2 norm of the noise in the mean
     plan: Plan
+    seconds: float = 0.0
+    noise: float | None = None  #: predicted L2 norm of the noise in the mean
 
     @property
     def counted(self) -> bool:
@@ -127,10 +127,10 @@ class Coordinator:
             raise NobodyLeft(f"all {len(messages)} clients declined to prepare: {_WHY_DECLINED}", attendance)
         return attendance
 
-    def round(self, state: State, plan: Plan | None = None) -> tuple[State, Round]:
+    def round(self, state: State, plan: Plan | None = None) -> tuple[State, RoundOutcome]:
         """One round. A round without a quorum leaves the model as it is; one that all clients decline ends the run.
 
-        The plan is this state's; who wrote it down before it is sent hands in what was written.
+        Pass `plan` if it was stored before sending; otherwise it is computed from `state`.
         """
         began = time.monotonic()
         clients = list(self._method.select(state))
@@ -147,7 +147,7 @@ class Coordinator:
         if not after.finite:
             after, why_lost = state.unchanged(), "the model would not be finite any more: lower method.server_lr"
         noise = None if why_lost else tally.noise()
-        return after, Round(plan.round, attendance, why_lost, time.monotonic() - began, noise, plan)
+        return after, RoundOutcome(plan.round, attendance, why_lost, plan, time.monotonic() - began, noise)
 
     def _why_lost(self, attendance: Attendance, tally: Tally) -> str:
         """Why this round does not count; empty where it does."""
@@ -294,4 +294,4 @@ def printable(reason: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in reason[:LONGEST_REASON])
 
 
-__all__ = ["Attendance", "Coordinator", "NobodyLeft", "Round", "Rules", "printable"]
+__all__ = ["Attendance", "Coordinator", "NobodyLeft", "RoundOutcome", "Rules", "printable"]

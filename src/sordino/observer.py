@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sordino.coordinator import Attendance
     from sordino.report.records import Round
     from sordino.wiring import Federation
 
@@ -20,10 +21,13 @@ class Observer:
         """After `started`, where clients of a network did not take their invitations: who, and why."""
 
     def preparing(self, clients: int) -> None:
-        """Before the first round, where so many clients have something to prepare, which may take long."""
+        """Before the preparation, which may take long, where so many clients have something to prepare."""
 
-    def round(self, record: Round) -> None:
-        """After each round."""
+    def prepared(self, attendance: Attendance) -> None:
+        """After the preparation, with who answered what."""
+
+    def round(self, record: Round, attendance: Attendance) -> None:
+        """After each round, with who answered what, the reasons of those who did not, and receipts."""
 
 
 __all__ = ["Observer"]

@@ -12,7 +12,6 @@ from pathlib import Path
 from sordino.errors import InvalidInput
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
-from sordino.runs import came_to
 
 LONGEST_NAME = 80
 
@@ -70,7 +69,7 @@ class Point:
             raise InvalidInput(
                 f"{self.folder} holds a run of another recipe: choose another --out, or move that folder away"
             )
-        return came_to(self.folder) is not None
+        return found.final_result() is not None
 
     @property
     def begun(self) -> bool:

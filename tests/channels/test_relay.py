@@ -12,7 +12,7 @@ from sordino.channels.relay import Relay
 from sordino.errors import InvalidInput
 from sordino.messages import Plan
 from sordino.recipe import Recipe
-from sordino.runs import run
+from sordino.runs.simulation import run
 from tests.engine.tiny import TINY
 
 

@@ -211,7 +211,7 @@ def test_an_interrupted_run_goes_on_to_the_same_result(tmp_path):
     sordino.run(given, workers=1, folder=tmp_path / "whole")
 
     class Stop(Observer):
-        def round(self, record):
+        def round(self, record, attendance):
             if record.round == 2:
                 raise KeyboardInterrupt
 

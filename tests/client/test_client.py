@@ -239,7 +239,7 @@ def test_only_federations_that_the_settings_allow_are_joined(tmp_path):
 @pytest.mark.parametrize("name", [name for name in people.METHODS if name != "silo-dp"])
 def test_every_method_answers_as_its_simulation_does(tmp_path, name):
     """Integer sums, and so models, are equal to the last bit under injected randomness."""
-    from sordino.runs import run
+    from sordino.runs.simulation import run
 
     given = people.method_recipe(name)
     federation = people.wire(given)

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import sordino
-from sordino import runs
 from sordino.durable import NotWritten
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets import simulated
 from sordino.fleets.simulated import NoRoom
 from sordino.recipe import Recipe, RecipeInvalid
+from sordino.runs import store
 from tests.engine.tiny import BATCH_NORM, TWO_POINT, VALUES, left, recipe
 
 # --- clients and their records ----------------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ class FullDisk:
 
 def test_a_disk_that_fills_up_costs_nothing_that_was_written(tmp_path, monkeypatch):
     """After any number of writes: the error names the remedy, and what is there still resumes to the same end."""
-    monkeypatch.setattr(runs, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(store, "CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr(os, "fsync", lambda _: None)
     given = recipe({"rounds.count": 2})
     whole = left(sordino.run(given, folder=tmp_path / "whole").folder or Path())

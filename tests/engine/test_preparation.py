@@ -8,7 +8,6 @@ import pytest
 
 from sordino import run
 from sordino.channels.direct import Direct
-from sordino.checkpoint import Belongings, Checkpoint
 from sordino.coordinator import Coordinator
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import SimulatedFleet, Task
@@ -18,7 +17,10 @@ from sordino.observer import Observer
 from sordino.privacy.guarantee import Budget
 from sordino.privacy.history import Spent
 from sordino.privacy.ledger import Consents, MemoryLedger
-from sordino.runs import _work
+from sordino.report.folder import RunFolder
+from sordino.runs.checkpoint import Belongings
+from sordino.runs.simulation import work_of
+from sordino.runs.store import FileStore
 from sordino.wiring import wire
 from tests.engine.federations import fleet, work
 from tests.engine.tiny import left, recipe
@@ -37,7 +39,7 @@ def prepared_recipe(**more: Any) -> Any:
 
 def own_fleet(ledger: MemoryLedger | None = None) -> tuple[Any, SimulatedFleet]:
     federation = wire(prepared_recipe())
-    return federation.method, SimulatedFleet(_work(federation, Bench()), ledger)
+    return federation.method, SimulatedFleet(work_of(federation, Bench()), ledger)
 
 
 class StopsAfter(Observer):
@@ -46,7 +48,7 @@ class StopsAfter(Observer):
     def __init__(self, round: int) -> None:
         self._round = round
 
-    def round(self, record: Any) -> None:
+    def round(self, record: Any, attendance: Any) -> None:
         if record.round == self._round:
             raise KeyboardInterrupt
 
@@ -66,7 +68,7 @@ def test_all_clients_prepare_once_and_are_charged_then():
     method, own = own_fleet(MemoryLedger([claimed] * 4, Consents(claimed=True)))
     attendance = Coordinator(method, own, Direct(), "tiny").prepare()
     assert sorted(attendance.reported) == [0, 1, 2, 3]
-    assert [spent.round for spent in own.spent] == [0] and len(own.prepared) == 4
+    assert list(map(len, own.spent_in(0).clients)) == [4] and len(own.prepared) == 4
     assert own._ledger.standing(0).spent == 0.5
     _, record = Coordinator(method, own, Direct(), "tiny").round(method.init())
     assert len(record.attendance.reported) == 4 and own._ledger.standing(0).spent == 0.5
@@ -86,7 +88,6 @@ def test_whoever_prepared_before_does_not_do_so_again(monkeypatch):
     Coordinator(method, own, Direct(), "tiny").prepare()
     before = {client: dict(made) for client, made in own.prepared.items()}
     monkeypatch.setattr(Ldpfl, "prepare", lambda *_: pytest.fail("drawn again"))
-    own.spent.clear()
     attendance = Coordinator(method, own, Direct(), "tiny").prepare()
     assert sorted(attendance.reported) == [0, 1, 2, 3]
     assert all(np.array_equal(own.prepared[k]["records"], before[k]["records"]) for k in range(4))
@@ -178,8 +179,9 @@ def test_damaged_belongings_are_refused(tmp_path: Path):
 
 
 def test_history_keeps_what_came_before_the_first_round(tmp_path: Path):
-    checkpoint = Checkpoint(tmp_path)
-    for number in range(3):
-        checkpoint.add(Spent(number, (), ()))
-    assert [spent.round for spent in checkpoint.history(1)] == [0, 1]
-    assert [spent.round for spent in checkpoint.history(0)] == [0]
+    store = FileStore(RunFolder(tmp_path))
+    (tmp_path / "checkpoint").mkdir()
+    lines = [Spent(number, (), ()).to_line() + "\n" for number in range(3)]
+    (tmp_path / "checkpoint/releases.jsonl").write_text("".join(lines))
+    assert [spent.round for spent in store.read_releases(1)] == [0, 1]
+    assert [spent.round for spent in store.read_releases(0)] == [0]

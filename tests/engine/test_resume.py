@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 import sordino
-from sordino import runs
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets import simulated
 from sordino.fleets.simulated import WorkerLost
 from sordino.observer import Observer
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
+from sordino.runs import store
 from tests.engine.tiny import BATCH_NORM, TWO_POINT, left, recipe
 
 #: Two-point, epsilon 1 or 0.5 a value: an upload is claimed to cost 650 or 325, so that two clients decline in the end.
@@ -57,7 +57,7 @@ class Stop(Observer):
     def __init__(self, after: int, error: type[BaseException] = KeyboardInterrupt) -> None:
         self.after, self.error = after, error
 
-    def round(self, record):
+    def round(self, record, attendance):
         if record.round == self.after:
             raise self.error
 
@@ -134,7 +134,7 @@ def prepared() -> Recipe:
     ids=["checkpoint every round", "checkpoint at the end", "with a preparation"],
 )
 def test_a_crash_in_the_middle_of_any_write_costs_nothing(made, seconds, last, tmp_path, monkeypatch):
-    monkeypatch.setattr(runs, "CHECKPOINT_SECONDS", seconds)
+    monkeypatch.setattr(store, "CHECKPOINT_SECONDS", seconds)
     given = made()
     with monkeypatch.context() as patch:
         writes = crashing(patch, at=0)
@@ -264,7 +264,7 @@ def test_a_killed_worker_ends_the_run_with_the_remedy_and_it_goes_on(tmp_path, m
         assert (shared[0] / "clients-x.npy").exists()
 
     class Killer(Observer):
-        def round(self, record):
+        def round(self, record, attendance):
             assert not shared[0].exists()  # whatever happens from now on, no copy of the data is left behind
             if record.round == 3:
                 workers[0].kill()

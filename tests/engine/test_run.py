@@ -35,7 +35,7 @@ from sordino.privacy.accountant import compose
 from sordino.privacy.accountant import epsilon as epsilon_of
 from sordino.privacy.guarantee import Adjacency
 from sordino.recipe import Recipe
-from sordino.runs import Outcome
+from sordino.runs.outcome import Outcome
 from sordino.wiring import wire
 from tests.engine.tiny import BATCH_NORM, TWO_POINT, VALUES, left, recipe
 
@@ -545,7 +545,7 @@ def test_an_observer_is_told_everything_in_order():
         def started(self, federation, preflight, first):
             told.append((federation.clients, len(preflight) > 0, first))
 
-        def round(self, record):
+        def round(self, record, attendance):
             told.append(record)
 
     outcome = sordino.run(recipe(), observer=Listening())

@@ -35,8 +35,9 @@ from sordino.methods.interface import Bench
 from sordino.privacy.history import ranges
 from sordino.privacy.ledger import Released
 from sordino.recipe import Recipe
-from sordino.runs import run
-from sordino.serving import TooFewClients, invitations, serve
+from sordino.runs.serving import invitations, serve
+from sordino.runs.simulation import run
+from sordino.runs.stopping import TooFewClients
 from sordino.shuffler import keys
 from sordino.signing import key_file
 from sordino.wiring import wire

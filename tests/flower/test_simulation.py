@@ -16,7 +16,7 @@ from sordino.flower.server_app import RunConfig, coordinate
 from sordino.learning import datasets
 from sordino.privacy.ledger import Ledger
 from sordino.recipe import Recipe
-from sordino.runs import run
+from sordino.runs.simulation import run
 from tests.client import people
 from tests.flower.nodes import ONE_AT_A_TIME, LocalGrid
 
@@ -97,7 +97,7 @@ def test_ray_computes_a_recipe_to_the_last_bit(tmp_path):
         "import sys, numpy as np\n"
         "from sordino.flower import simulate\n"
         "from sordino.recipe import Recipe\n"
-        "from sordino.runs import run\n"
+        "from sordino.runs.simulation import run\n"
         "if __name__ == '__main__':\n"
         "    recipe = Recipe.load(sys.argv[1])\n"
         "    outcome = simulate(recipe, sys.argv[2], cpus=2)\n"

@@ -27,7 +27,7 @@ from sordino.methods.upload import Upload
 from sordino.privacy.guarantee import SERVER, Adjacency
 from sordino.privacy.statement import Statement
 from sordino.recipe import Recipe, RecipeInvalid
-from sordino.runs import _work, run
+from sordino.runs.simulation import run, work_of
 from sordino.wiring import wire
 from tests.engine.tiny import TINY
 
@@ -232,7 +232,7 @@ def test_sample_counts_are_releases_of_their_own() -> None:
 
 def test_a_round_moves_the_scheduled_layer_alone() -> None:
     federation = wire(settings())
-    fleet = SimulatedFleet(_work(federation, Bench()), None)
+    fleet = SimulatedFleet(work_of(federation, Bench()), None)
     coordinator = Coordinator(federation.method, fleet, channels.build(federation.recipe, federation.method), "test")
     state, moved = federation.method.init(), []
     for _ in range(4):

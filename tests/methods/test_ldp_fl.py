@@ -24,7 +24,8 @@ from sordino.privacy.accountant import bit_epsilon
 from sordino.privacy.guarantee import SERVER, Adjacency, Release, shuffled
 from sordino.privacy.statement import Row, Statement
 from sordino.recipe import Recipe, RecipeInvalid, shipped
-from sordino.runs import Outcome, _work, run
+from sordino.runs.outcome import Outcome
+from sordino.runs.simulation import run, work_of
 from sordino.wiring import Federation, wire
 from tests.engine.tiny import BATCH_NORM, TINY, VALUES
 
@@ -53,7 +54,7 @@ def ldp_fl(federation: Federation) -> LdpFl:
 def rounds(recipe: Recipe, count: int, channel: Any = None) -> list[State]:
     """The states after each of some rounds, the initial one first."""
     federation = wire(recipe)
-    fleet = SimulatedFleet(_work(federation, Bench()), None)
+    fleet = SimulatedFleet(work_of(federation, Bench()), None)
     with_channel = channel or channels.build(recipe, federation.method)
     coordinator = Coordinator(federation.method, fleet, with_channel, "test")
     states = [federation.method.init()]
@@ -220,7 +221,7 @@ def test_an_interrupted_run_goes_on_with_its_ranges(tmp_path: Any) -> None:
     from sordino.observer import Observer
 
     class Impatient(Observer):
-        def round(self, record: Any) -> None:
+        def round(self, record: Any, attendance: Any) -> None:
             if record.round == 2:
                 raise KeyboardInterrupt
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import SGDClassifier  # type: ignore[import-untyped]
 
 from sordino.channels.direct import Direct
-from sordino.coordinator import Coordinator, Round
+from sordino.coordinator import Coordinator, RoundOutcome
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import SimulatedFleet
 from sordino.learning.cohort import ClientData
@@ -26,7 +26,7 @@ from sordino.privacy.guarantee import SERVER, Adjacency, Pure, Release
 from sordino.privacy.statement import Statement
 from sordino.randomness import Keystream
 from sordino.recipe import Recipe, RecipeInvalid, shipped
-from sordino.runs import _work, run
+from sordino.runs.simulation import run, work_of
 from sordino.wiring import wire
 from tests.engine.tiny import TINY, VALUES
 
@@ -66,10 +66,10 @@ def personalised(recipe: Recipe) -> PersonalizedLdpFl:
     return method
 
 
-def rounds(recipe: Recipe, count: int) -> list[tuple[State, Round]]:
+def rounds(recipe: Recipe, count: int) -> list[tuple[State, RoundOutcome]]:
     """Some rounds, each with the state after it."""
     federation = wire(recipe)
-    coordinator = Coordinator(federation.method, SimulatedFleet(_work(federation, Bench()), None), Direct(), "test")
+    coordinator = Coordinator(federation.method, SimulatedFleet(work_of(federation, Bench()), None), Direct(), "test")
     state, held = federation.method.init(), []
     for _ in range(count):
         state, record = coordinator.round(state)
@@ -230,7 +230,7 @@ def test_without_noise_the_signs_of_unclipped_weights_are_sent_and_their_majorit
 def cohort_of(recipe: Recipe, states: tuple[ClientState, ...] | None = None) -> Cohort:
     """All clients of a federation, with their data."""
     federation = wire(recipe)
-    population = _work(federation, Bench()).population
+    population = work_of(federation, Bench()).population
     data = tuple(population.data(k, torch.device("cpu")) for k in range(federation.clients))
     sizes = tuple(len(part) for part in federation.parts)
     return Cohort(tuple(range(len(data))), data, states or ({},) * len(data), sizes)

@@ -15,7 +15,7 @@ from sordino.observer import Observer
 from sordino.preflight import of_federation
 from sordino.randomness import Keystream
 from sordino.recipe import Recipe
-from sordino.runs import run
+from sordino.runs.simulation import run
 from sordino.wiring import setting_of, wire
 from tests.engine.tiny import TWO_POINT, recipe
 
@@ -223,7 +223,7 @@ class Interrupted(Exception):
 
 
 class Stop(Observer):
-    def round(self, record):
+    def round(self, record, attendance):
         if record.round == 2:
             raise Interrupted
 

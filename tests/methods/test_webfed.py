@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sordino.channels.direct import Direct
-from sordino.coordinator import Coordinator, Round
+from sordino.coordinator import Coordinator, RoundOutcome
 from sordino.fleets.simulated import SimulatedFleet
 from sordino.mechanisms import Laplace
 from sordino.methods.interface import Bench, ClientState, Cohort, State
@@ -18,7 +18,7 @@ from sordino.privacy.accountant import compose
 from sordino.privacy.guarantee import Adjacency, Infinite, Pure, Release
 from sordino.randomness import Keystream
 from sordino.recipe import Recipe, RecipeInvalid
-from sordino.runs import _work, run
+from sordino.runs.simulation import run, work_of
 from sordino.wiring import wire
 from tests.engine.tiny import TINY, VALUES
 
@@ -49,16 +49,16 @@ def drawing(recipe: Recipe, round: int = 1) -> Draw:
 def cohort_of(recipe: Recipe, states: tuple[ClientState, ...] = ()) -> Cohort:
     """All clients of a federation, with their data."""
     federation = wire(recipe)
-    population = _work(federation, Bench()).population
+    population = work_of(federation, Bench()).population
     data = tuple(population.data(k, torch.device("cpu")) for k in range(federation.clients))
     sizes = tuple(len(part) for part in federation.parts)
     return Cohort(tuple(range(len(data))), data, states or ({},) * len(data), sizes)
 
 
-def rounds(recipe: Recipe, count: int) -> list[tuple[State, Round]]:
+def rounds(recipe: Recipe, count: int) -> list[tuple[State, RoundOutcome]]:
     """Some rounds, each with the state after it."""
     federation = wire(recipe)
-    coordinator = Coordinator(federation.method, SimulatedFleet(_work(federation, Bench()), None), Direct(), "test")
+    coordinator = Coordinator(federation.method, SimulatedFleet(work_of(federation, Bench()), None), Direct(), "test")
     state, held = federation.method.init(), []
     for _ in range(count):
         state, record = coordinator.round(state)

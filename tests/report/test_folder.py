@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,9 +20,9 @@ import sordino
 from sordino import durable
 from sordino.durable import InUse, NotWritten, held, last_line, whole_lines, write_whole
 from sordino.errors import InvalidInput
-from sordino.journal import journal
 from sordino.report.folder import RunFolder, environment, unused_folder
 from sordino.report.records import ClientBudget, Result, Round, Simulation, from_json, plain, to_line, to_page
+from sordino.runs.journal import JournalStore
 from tests.power_cut import watched
 from tests.report.runs import a_result, a_round, ordinary, stated, unprotected
 
@@ -104,8 +105,8 @@ def test_unused_folders_are_numbered_and_claimed_at_once(tmp_path):
 def test_new_folders_are_durable_and_so_are_those_above_them(tmp_path, monkeypatch):
     lost = watched(monkeypatch)
     RunFolder.create(unused_folder(tmp_path / "all/runs", "digits"), "")
-    with journal(RunFolder.create(tmp_path / "other/run", "").checkpoint) as book:
-        book.begin({"federation": "ward"})
+    with closing(JournalStore(RunFolder.create(tmp_path / "other/run", ""))) as store:
+        store.begin({"federation": "ward"})
         write_whole(tmp_path / "other/run/checkpoint/plan", b"")
     assert lost(tmp_path) == set()
 

@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from sordino.cli import app
-from sordino.course import REAL
 from sordino.fleets.local_clients import SocketFleet
 from sordino.report.folder import RunFolder
-from sordino.serving import remembered
+from sordino.runs.serving import read_notes
+from sordino.runs.store import REAL
 from tests.client import people
 from tests.client.people import NAME
 from tests.survival.unruly import clients
@@ -72,7 +72,7 @@ def test_an_interrupted_run_finds_its_clients_again():
             arguments = ("--out", place / "run", *sockets(place), "--federation", NAME, "--patience", 7)
             code, out, err = sordino("run", given, *arguments)
         assert (code, out) == (130, "") and f"sordino run --resume {place / 'run'}" in err
-        notes = remembered(place / "run")
+        notes = read_notes(place / "run")
         assert notes is not None and (notes["federation"], notes["patience"]) == (NAME, 7)
         code, out, err = sordino("run", "--resume", place / "run", "--json")
         assert code == 0 and json.loads(out)["rounds"] == 4
@@ -119,5 +119,5 @@ def test_an_impatient_start_is_taken_up_where_it_was(tmp_path):
         arguments = ("--out", tmp_path / "run", *sockets(tmp_path), "--federation", NAME)
         code, _, err = sordino("run", recipe_in(tmp_path), *arguments)
     assert code == 130 and "--resume" in err
-    notes = remembered(tmp_path / "run")
+    notes = read_notes(tmp_path / "run")
     assert notes is not None and notes["sockets"] == [str(tmp_path / f"{number}.sock") for number in range(3)]

@@ -15,20 +15,23 @@ import numpy as np
 import pytest
 
 import sordino
-from sordino import journal as journals
 from sordino.channels.summed import plan_in
 from sordino.client.core import Client
 from sordino.client.invitation import Invitation
 from sordino.durable import NotWritten
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Reply
-from sordino.journal import Journal
 from sordino.learning.stacked import Execution
 from sordino.messages import Plan, answer_to
 from sordino.observer import Observer
 from sordino.privacy.ledger import Ledger, Released
 from sordino.recipe import Recipe
-from sordino.serving import Outcome, TooFewClients, begun, remembered, serve
+from sordino.report.folder import RunFolder
+from sordino.runs.journal import JournalStore, read_past
+from sordino.runs.outcome import Outcome
+from sordino.runs.serving import has_run, read_notes, serve
+from sordino.runs.stopping import TooFewClients
+from sordino.runs.store import RoundEntry
 from sordino.wiring import wire
 from tests.client import people
 from tests.client.people import NAME, DirectFleet
@@ -63,7 +66,7 @@ class Points:
 @contextmanager
 def stopping(points: Points) -> Iterator[None]:
     """Stop in the middle of a write, before a transaction is committed, and after it."""
-    write, transaction = os.write, Journal._transaction
+    write, transaction = os.write, JournalStore._transaction
 
     def torn(descriptor: int, data: Any) -> int:
         try:
@@ -74,7 +77,7 @@ def stopping(points: Points) -> Iterator[None]:
         return write(descriptor, data)
 
     @contextmanager
-    def watched(own: Journal) -> Iterator[None]:
+    def watched(own: JournalStore) -> Iterator[None]:
         with transaction(own):
             yield
             points.pass_by()
@@ -83,7 +86,7 @@ def stopping(points: Points) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "write", torn)
         patch.setattr(os, "fsync", lambda _: None)  # a killed process loses nothing that it wrote
-        patch.setattr(Journal, "_transaction", watched)
+        patch.setattr(JournalStore, "_transaction", watched)
         yield
 
 
@@ -154,7 +157,7 @@ def released(folder: Path) -> list[int]:
 
 def attempt(place: Path, recipe: Recipe, points: Points) -> Outcome:
     with awake(place, recipe) as clients, stopping(points):
-        return serve(recipe, Fleet(clients, points), place / "run", federation=NAME, resume=begun(place / "run"))
+        return serve(recipe, Fleet(clients, points), place / "run", federation=NAME, resume=has_run(place / "run"))
 
 
 def test_a_coordinator_that_stops_anywhere_goes_on_to_the_same_bits(tmp_path, clients):
@@ -310,8 +313,7 @@ def test_a_clients_own_words_are_kept_short_and_printable(tmp_path, clients):
 
     with awake(place, given) as there:
         serve(given, Rude(there), place / "run", federation=NAME)
-    with closing(Journal(place / "run/checkpoint")) as journal:
-        (said,) = journal.spent()[0].declined.values()
+    (said,) = read_past(RunFolder(place / "run")).spent[0].declined.values()
     assert said.isprintable() and said.startswith(" [2J no no") and len(said) == 500
 
 
@@ -354,16 +356,16 @@ def test_a_full_disk_in_the_middle_of_a_transaction_loses_nothing_either(tmp_pat
     given = people.recipe(CHANGES)
     attempt(copied(clients, tmp_path / "peace"), given, Points())
     place = copied(clients, tmp_path / "full")
-    end = Journal.end
+    end = JournalStore.end
 
-    def no_room(own: Journal, ended: journals.Ended) -> None:
-        if ended.round == round:
+    def no_room(own: JournalStore, entry: RoundEntry) -> None:
+        if entry.round == round:
             own._db.execute("PRAGMA max_page_count = 1")  # no more pages than there are
-            ended = replace(ended, why_lost="x" * 20_000)  # which would need some
-        end(own, ended)
+            entry = replace(entry, why_lost="x" * 20_000)  # which would need some
+        end(own, entry)
 
     with awake(place, given) as there, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Journal, "end", no_room)
+        patch.setattr(JournalStore, "end", no_room)
         with pytest.raises(
             NotWritten, match=r"state\.sqlite could not be written \(database or disk is full\).*--resume"
         ):
@@ -382,7 +384,7 @@ class Stop(Observer):
     def __init__(self, after: int) -> None:
         self.after = after
 
-    def round(self, record):
+    def round(self, record, attendance):
         if record.round == self.after:
             raise KeyboardInterrupt
 
@@ -398,10 +400,10 @@ def halted(tmp_path: Path, clients: Path) -> Path:
 
 
 def test_a_run_remembers_its_name_and_its_callers_notes(halted, tmp_path):
-    assert begun(halted / "run") and not begun(halted)
-    assert remembered(halted / "run") == {"sockets": ["a"], "federation": NAME}
+    assert has_run(halted / "run") and not has_run(halted)
+    assert read_notes(halted / "run") == {"sockets": ["a"], "federation": NAME}
     sordino.run(people.recipe(CHANGES), folder=tmp_path / "simulated")
-    assert remembered(tmp_path / "simulated") is None
+    assert read_notes(tmp_path / "simulated") is None
 
 
 def test_another_name_another_recipe_and_a_simulation_are_refused(halted, tmp_path):
@@ -518,7 +520,7 @@ def test_too_few_at_the_start_are_refused_with_the_remedy_and_the_folder_stays_f
     with awake(place, given) as there:
         with pytest.raises(TooFewClients, match=r"1 of 2 clients.*quorum is 2.*client 1: its owner.*client join"):
             serve(given, Deaf(there, frozenset({1})), place / "run", federation=NAME)
-        assert not begun(place / "run")
+        assert not has_run(place / "run")
         assert serve(given, Deaf(there), place / "run", federation=NAME).result.rounds == 2
 
 
@@ -540,5 +542,4 @@ def test_too_few_for_some_rounds_pause_the_run_and_it_goes_on_when_they_are_back
     assert [released(place / str(k)) for k in range(2)] == [[1, 2, 3, 4, 5, 6], [4, 5, 6]]
     own = [Invitation.decode(message) for message in back.invited.values()]
     assert own[0].receipt != "" and own[1].receipt == ""  # what each gave before the restart
-    with closing(Journal(place / "run/checkpoint")) as journal:
-        assert sorted(journal.receipts()) == [0, 1]
+    assert sorted(read_past(RunFolder(place / "run")).receipts) == [0, 1]

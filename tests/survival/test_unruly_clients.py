@@ -14,7 +14,8 @@ from sordino.client.frames import Request, Response
 from sordino.fleets import local_clients
 from sordino.fleets.local_clients import SocketFleet
 from sordino.messages import Answer
-from sordino.serving import Outcome, serve
+from sordino.runs.outcome import Outcome
+from sordino.runs.serving import serve
 from tests.client import people
 from tests.client.people import NAME
 from tests.survival.unruly import Behaviour, Unruly, clients, honest

@@ -12,11 +12,14 @@ from sordino.client.core import Client
 from sordino.client.refusal import Reason, Refused
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet, Reply
-from sordino.journal import journal
 from sordino.messages import Plan, answer_to
 from sordino.methods.upload import Lost
 from sordino.recipe import Recipe
-from sordino.serving import Outcome, TooFewClients, serve
+from sordino.report.folder import RunFolder
+from sordino.runs.journal import read_past
+from sordino.runs.outcome import Outcome
+from sordino.runs.serving import serve
+from sordino.runs.stopping import TooFewClients
 from tests.client import people
 from tests.client.people import NAME, signed
 
@@ -136,8 +139,8 @@ def test_a_round_in_which_nobody_can_be_asked_is_lost_and_costs_nobody_anything(
     given = people.recipe({"rounds.count": 9})
     with pytest.raises(TooFewClients, match="nobody could be asked"):
         serve(given, Scripted(reporting), tmp_path / "run", channel=Choosy())
-    with journal(tmp_path / "run/checkpoint") as book:
-        assert [list(map(list, spent.clients)) for spent in book.spent()] == [[[]]] * 3
+    spent = read_past(RunFolder(tmp_path / "run")).spent
+    assert [list(map(list, one.clients)) for one in spent] == [[[]]] * 3
 
 
 def test_who_is_sent_nothing_after_a_restart_may_have_been_sent_the_plan_before(tmp_path):

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sordino import serving
 from sordino.client.frames import Request, Response, What
 from sordino.client.refusal import Reason, Refused
 from sordino.errors import InvalidInput
@@ -22,6 +21,7 @@ from sordino.fleets.interface import Fleet, Reply
 from sordino.fleets.local_clients import SocketFleet
 from sordino.fleets.web import Stopped
 from sordino.messages import Plan, answer_to
+from sordino.runs import serving
 from sordino.signing import SigningKey
 from sordino.web.gateway import GatewayHosted, GatewayService
 from sordino.wiring import wire

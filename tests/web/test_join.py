@@ -25,7 +25,7 @@ from sordino.client.frames import Request, What
 from sordino.client.refusal import Reason
 from sordino.learning.stacked import Execution
 from sordino.privacy.history import ranges
-from sordino.runs import run
+from sordino.runs.simulation import run
 from sordino.signing import SigningKey
 from sordino.web.app import Hall
 from sordino.web.joining import Link, NotJoined, Participant, located, readable, trusting

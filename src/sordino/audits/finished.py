@@ -9,7 +9,6 @@ from pathlib import Path
 from shlex import quote
 
 import sordino
-from sordino.course import came_to, stated
 from sordino.durable import whole_lines
 from sordino.errors import InvalidInput
 from sordino.privacy import history
@@ -18,6 +17,7 @@ from sordino.privacy.history import Group, Spent
 from sordino.privacy.statement import Clients, Counted, Row, Statement
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
+from sordino.runs.outcome import statement_of
 from sordino.wiring import Federation, wire
 
 View = tuple[Adversary, Adjacency]
@@ -38,7 +38,7 @@ class Finished:
         """The run in a folder; one that is not over, damaged or of another version is refused with the remedy."""
         folder = RunFolder.open(path)
         recipe = _recipe(folder)
-        result = came_to(folder.path)
+        result = folder.final_result()
         if result is None:
             raise InvalidInput(
                 f"the run in {folder.path} is not over: finish it with 'sordino run --resume {quote(str(folder.path))}'"
@@ -78,7 +78,7 @@ class Finished:
     @cached_property
     def statement(self) -> Statement:
         """What the run's statement says without any audit."""
-        return stated(self.federation, self.spent, self.rounds, simulated=self.simulated)
+        return statement_of(self.federation, self.spent, self.rounds, simulated=self.simulated)
 
     def who(self, group: Group) -> Clients:
         """How the statement names a group."""

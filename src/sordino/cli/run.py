@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from sordino.channels.interface import Channel
+    from sordino.coordinator import Attendance
     from sordino.recipe import Recipe
     from sordino.report.compare import Comparison, Group
     from sordino.report.records import Round
-    from sordino.runs import Outcome
+    from sordino.runs.outcome import Outcome
     from sordino.sweep import Point
     from sordino.wiring import Federation
 
@@ -143,7 +144,7 @@ def check_place(workers: int | None, device: str | None) -> None:
 
 
 def _carried_out(recipe: Recipe, folder: Path, resume: bool, workers: int | None, device: str) -> Outcome:
-    from sordino.runs import run as carry_out
+    from sordino.runs.simulation import run as carry_out
 
     with Display(recipe) as display:
         return carry_out(recipe, folder=folder, resume=resume, workers=workers, device=device, observer=display)
@@ -177,9 +178,9 @@ def _network(
     """The clients given, else those that the resumed run had; None for a simulation."""
     had: dict[str, Any] = {}
     if resumed is not None:
-        from sordino.serving import remembered
+        from sordino.runs.serving import read_notes
 
-        had = remembered(resumed) or {}
+        had = read_notes(resumed) or {}
     found = sockets or [Path(path) for path in had.get("sockets", ())]
     if not found:
         if had:
@@ -203,7 +204,7 @@ def _network(
 
 def _served(recipe: Recipe, folder: Path, resume: bool, network: _Network) -> Outcome:
     from sordino.fleets.local_clients import SocketFleet
-    from sordino.serving import serve
+    from sordino.runs.serving import serve
 
     count, named = recipe.number_of_clients, len(network.sockets)
     if named != count:
@@ -296,14 +297,15 @@ def _chosen(
 def _is_over(folder: Path, as_json: bool) -> bool:
     """Whether there is nothing left to do for a run, which is then said."""
     from sordino.report.folder import RunFolder
-    from sordino.runs import came_to, figures
+    from sordino.runs.outcome import figures
 
-    result = came_to(folder)
+    run_folder = RunFolder.open(folder)
+    result = run_folder.final_result()
     if result is None:
         return False
     typer.echo(f"{folder} is over already: {result.stopped}", err=True)
     if as_json:
-        print_json(figures(result, RunFolder.open(folder).statement(), folder))
+        print_json(figures(result, run_folder.statement(), folder))
     return True
 
 
@@ -374,7 +376,7 @@ class Display(Observer):
         """Say what takes so long before the first round."""
         self._console.print(f"  {clients:,} clients prepare ...", highlight=False)
 
-    def round(self, record: Round) -> None:
+    def round(self, record: Round, attendance: Attendance) -> None:
         """Show one round."""
         figures = _figures(record)
         if record.spent_max is not None:
@@ -477,7 +479,7 @@ def _carry_out(todo: Sequence[Point], done: int, workers: int | None, device: st
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from sordino.runs import run as carry_out
+    from sordino.runs.simulation import run as carry_out
 
     console = Console(stderr=True)
     columns = (
@@ -493,7 +495,7 @@ def _carry_out(todo: Sequence[Point], done: int, workers: int | None, device: st
         class Watcher(Observer):
             name = ""
 
-            def round(self, record: Round) -> None:
+            def round(self, record: Round, attendance: Attendance) -> None:
                 progress.update(task, now=f"{self.name}: round {record.round}, {_figures(record)}")
 
         watcher = Watcher()

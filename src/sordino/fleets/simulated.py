@@ -459,7 +459,7 @@ class SimulatedFleet(Fleet):
         self.prepared: MutableMapping[int, ClientState] = {} if prepared is None else prepared
         self._looks: dict[tuple[str, int], NDArray[Any]] = {}
         self.seen = Seen()
-        self.spent: list[Spent] = []
+        self._spent: Spent | None = None  # of the last round
 
     @property
     def workers(self) -> int:
@@ -495,12 +495,9 @@ class SimulatedFleet(Fleet):
 
     def _willing(self, plan: Plan, clients: Sequence[int]) -> Generator[Reply, None, list[int]]:
         """Those whose ledgers let them take part; the others decline."""
-        willing = self.charge(plan, clients)
-        declined, answer = self.spent[-1].declined, answer_to(plan, None)
-        for client in clients:
-            if client in declined:
-                yield Reply(client, answer, declined[client])
-        return willing
+        declined, answer = self._charge(plan, clients), answer_to(plan, None)
+        yield from (Reply(client, answer, declined[client]) for client in clients if client in declined)
+        return [client for client in clients if client not in declined]
 
     def _preparations(self, plan: Plan, willing: Sequence[int]) -> Iterator[Reply]:
         """Clients say that they are ready, those first that were so before a restart: nothing is drawn twice."""
@@ -551,8 +548,8 @@ class SimulatedFleet(Fleet):
             self.seen.add(done)
             yield from map(Reply, done.clients, done.answers)
 
-    def charge(self, plan: Plan, clients: Sequence[int]) -> list[int]:
-        """Ask the clients' ledgers; those with budget left are charged and come back, the others decline."""
+    def _charge(self, plan: Plan, clients: Sequence[int]) -> Mapping[int, str]:
+        """Charge the clients' ledgers; those without enough budget decline, each with the reason."""
         source = self._work.method if self._members is None else self._members
         releases = tuple(tuple(own) for own in source.releases(plan))
         classes = [self._work.method.class_of(client) for client in clients]
@@ -563,14 +560,12 @@ class SimulatedFleet(Fleet):
             if client not in refused:
                 by_class[c].append(client)
         declined = {client: str(reason) for client, reason in refused.items()}
-        self.spent.append(Spent(plan.round, releases, tuple(map(tuple, by_class)), declined))
-        return [client for client in clients if client not in refused]
+        self._spent = Spent(plan.round, releases, tuple(map(tuple, by_class)), declined)
+        return declined
 
     def spent_in(self, round: int) -> Spent:
         """What was released in the last round, which may be nothing: then nobody was asked."""
-        if not self.spent or self.spent[-1].round != round:
-            self.spent.append(Spent(round, (), ()))
-        return self.spent[-1]
+        return self._spent if self._spent is not None and self._spent.round == round else Spent(round, (), ())
 
     def replay(self, spent: Spent) -> None:
         """Charge an earlier round again, after a restart: the same releases of the same clients."""
@@ -578,7 +573,6 @@ class SimulatedFleet(Fleet):
             asked = {c: own for own, who in zip(spent.releases, spent.clients, strict=True) for c in who}
             if self._ledger.record(asked):
                 raise InvalidInput("the record of earlier rounds does not fit the budgets: start the run anew")
-        self.spent.append(spent)
 
     def _tasks(self, clients: Sequence[int]) -> list[Task]:
         """What clients have to do in a round."""

@@ -27,9 +27,10 @@ from flwr.serverapp import Grid, ServerApp  # noqa: E402
 
 if TYPE_CHECKING:
     from sordino.channels.interface import Channel
-    from sordino.course import Outcome
+    from sordino.coordinator import Attendance
     from sordino.recipe import Recipe
     from sordino.report.records import Round
+    from sordino.runs.outcome import Outcome
     from sordino.wiring import Federation
 
 log = logging.getLogger("sordino.flower")
@@ -92,14 +93,14 @@ def coordinate(recipe: Recipe, grid: Grid, config: RunConfig) -> Outcome:
     """Run a recipe over a grid, from the start or from where its folder says that it stopped."""
     from sordino.fleets.flower import FlowerFleet, Roster
     from sordino.fleets.gateways import Gateways
-    from sordino.serving import begun, serve
+    from sordino.runs.serving import has_run, serve
 
     folder = config.runs / config.federation
     nodes = config.gateways or recipe.number_of_clients
     roster = Roster(nodes, members_file(folder), config.members)
     fleet = FlowerFleet(grid, roster, wait=config.wait, patience=config.patience)
     people = Gateways(fleet, recipe.number_of_clients, nodes) if config.gateways else fleet
-    again = begun(folder)
+    again = has_run(folder)
     log.info(
         f"{config.federation}: {'going on with' if again else 'beginning'} the run in {folder}; waiting up to "
         f"{config.wait:g} seconds for {nodes} {'gateways' if config.gateways else 'clients'}"
@@ -150,7 +151,7 @@ class _Saying(Observer):
     def preparing(self, clients: int) -> None:
         log.info(f"{clients} clients prepare")
 
-    def round(self, record: Round) -> None:
+    def round(self, record: Round, attendance: Attendance) -> None:
         counts = {"declined": record.declined, "refused": record.refused, "late": record.late}
         others = "".join(f", {count} {what}" for what, count in counts.items() if count)
         lost = "" if record.counted else ", and it does not count"

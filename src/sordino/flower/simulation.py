@@ -32,9 +32,9 @@ from sordino.flower.server_app import RunConfig, coordinate, said_aloud  # noqa:
 if TYPE_CHECKING:
     from sordino.client.core import Client
     from sordino.client.settings import Settings
-    from sordino.course import Outcome
     from sordino.learning.examples import Examples
     from sordino.recipe import Recipe
+    from sordino.runs.outcome import Outcome
     from sordino.wiring import Federation
 
 UNLIMITED = 1e300  #: the budget of a client where the recipe sets none

@@ -224,6 +224,10 @@ class RunFolder:
         except InvalidInput as error:
             raise InvalidInput(f"{self._file('result.json')}: {error}") from None
 
+    def final_result(self) -> Result | None:
+        """The result of a run that is over and has its page, the last of its files; none while it has not."""
+        return self.result() if self._file("report.html").exists() else None
+
     def write_statement(self, statement: Statement) -> None:
         """Write the privacy statement down, exactly and in plain text."""
         self._write("statement.json", to_page(statement.to_json()).encode())

@@ -1,6 +1,6 @@
 """One federation that a server hosts: its task, its participants, its run in a thread, and what is shown of it.
 
-The run is `sordino.serving.serve` over a web fleet: the coordinator, methods and folder of every other run. It waits
+The run is `sordino.runs.serving.serve` over a web fleet: the loop, methods and folder of every other run. It waits
 while fewer participants are here than a round needs, and goes on after a restart where it was.
 """
 
@@ -22,20 +22,22 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino import serving
 from sordino.client.invitation import CommonTerms, Invitation
-from sordino.course import came_to
+from sordino.coordinator import Attendance
 from sordino.durable import NotWritten, held, make_folder, write_whole
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.web import PATIENCE, Stopped, WebFleet
-from sordino.journal import exists, journal
 from sordino.learning import datasets
 from sordino.learning.examples import Examples
 from sordino.messages import ANSWER_BYTES, Plan
+from sordino.methods.interface import State as ModelState
 from sordino.observer import Observer
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
 from sordino.report.records import Round
+from sordino.runs.journal import read_past
+from sordino.runs.serving import has_run, serve
+from sordino.runs.stopping import TooFewClients
 from sordino.signing import Author, Envelope, SigningKey, key_file
 from sordino.web.bounds import check_bounds
 from sordino.web.limits import Limits
@@ -72,7 +74,6 @@ class _Seen:
     history: list[Round] = field(default_factory=list)
     refused: deque[Json] = field(default_factory=lambda: deque(maxlen=KEPT_REFUSALS))
     strays: Counter[str] = field(default_factory=Counter)
-    noted: int = -1  #: the last round of the journal that was read
 
 
 class Hosted(Observer):
@@ -122,6 +123,7 @@ class Hosted(Observer):
         self.receipts = Receipts(folder / "receipts.json")
         self._presences = {m.client: Presence(m.client, m.kind) for m in self.roster.members.values()}
         self._seen = _Seen()
+        self._last_state: ModelState | None = None  # as a restart found it
         self._state: State = "waiting"
         self._why = ""
         self._began = time.time()
@@ -166,14 +168,14 @@ class Hosted(Observer):
         try:
             while True:
                 try:
-                    resume = serving.begun(self.run_folder)
-                    serving.serve(
+                    resume = has_run(self.run_folder)
+                    outcome = serve(
                         self.recipe, self.fleet, self.run_folder, federation=self.federation, resume=resume,
                         observer=self,
                     )  # fmt: skip
-                    self._end("finished", self._stopped_because())
+                    self._end("finished", outcome.result.stopped)
                     return
-                except serving.TooFewClients as error:
+                except TooFewClients as error:
                     self._why = str(error)
                     self._change("waiting")
                     time.sleep(AGAIN)
@@ -184,10 +186,6 @@ class Hosted(Observer):
         except Exception as error:  # the server goes on, and its operator must see what broke
             traceback.print_exc()
             self._end("failed", f"{type(error).__name__}: {error}")
-
-    def _stopped_because(self) -> str:
-        result = came_to(self.run_folder)
-        return result.stopped if result is not None else ""
 
     def _end(self, state: State, why: str) -> None:
         self._why = why
@@ -205,11 +203,15 @@ class Hosted(Observer):
         if first <= self.recipe.rounds.count:
             self._await(self._gather if first == 1 else 0.0)
 
-    def round(self, record: Round) -> None:
+    def prepared(self, attendance: Attendance) -> None:
+        """Show who prepared."""
+        self._note_answers(0, attendance)
+
+    def round(self, record: Round, attendance: Attendance) -> None:
         """Show a round that is over, and wait where too few are left for the next."""
         self.receipts.settle()
         self._seen.history.append(record)
-        self._note_answers()
+        self._note_answers(record.round, attendance)
         self._change()
         self._say(f"{self.name}: {_said(record, self.recipe.rounds.count)}")
         if record.round < self.recipe.rounds.count:
@@ -221,23 +223,16 @@ class Hosted(Observer):
             self.fleet.await_quorum(gather)
         self._change("training")
 
-    def _note_answers(self) -> None:
-        """Read from the run's journal who answered what in the rounds since the last time."""
-        checkpoint = self.run_folder / "checkpoint"
-        if not exists(checkpoint):
-            return
-        with journal(checkpoint) as book:
-            found = book.answers(self._seen.noted)
-        for answers in found:
-            self._seen.noted = answers.round
-            self._seen.strays = self._seen.strays + Counter(answers.strays)  # another one: the server's loop reads it
-            for client in answers.reported:
-                self._presence(client).reports += 1
-                self._presence(client).last_round = answers.round
-            for client in answers.declined:
-                self._presence(client).declined += 1
-            for client, reason in answers.refused.items():
-                self.refuse(client, answers.round, reason)
+    def _note_answers(self, round: int, attendance: Attendance) -> None:
+        """Show who answered what in a round."""
+        self._seen.strays = self._seen.strays + attendance.strays  # another one: the server's loop reads it
+        for client in attendance.reported:
+            self._presence(client).reports += 1
+            self._presence(client).last_round = round
+        for client in attendance.declined:
+            self._presence(client).declined += 1
+        for client, reason in attendance.refused.items():
+            self.refuse(client, round, reason)
 
     def refuse(self, client: int, round: int, reason: str) -> None:
         """Show that a participant's message was refused."""
@@ -248,18 +243,21 @@ class Hosted(Observer):
 
     def _restore(self) -> None:
         """What is known from before a restart."""
-        if not serving.begun(self.run_folder):
+        if not has_run(self.run_folder):
             return
-        lies = Recipe.from_toml(RunFolder.open(self.run_folder).recipe)
-        if lies.fingerprint != self.recipe.fingerprint:
+        found = RunFolder.open(self.run_folder)
+        if Recipe.from_toml(found.recipe).fingerprint != self.recipe.fingerprint:
             raise InvalidInput(
                 f"{self.folder} holds a federation with another recipe of this name: give another --folder, or leave "
                 "the changes out"
             )
-        self._seen.history = serving.recorded(self.run_folder)
-        self._note_answers()
+        past = read_past(found)
+        self._seen.history = list(past.records)
+        self._last_state = None if past.checkpoint is None else past.checkpoint.state
+        for round, attendance in past.attendances.items():
+            self._note_answers(round, attendance)
         self.rejected.clear()
-        result = came_to(self.run_folder)
+        result = found.final_result()
         if result is not None:
             self._end("finished", result.stopped)
 
@@ -435,8 +433,7 @@ class Hosted(Observer):
         if self.fleet.last_message:
             plan = Plan.decode(Envelope.decode(self.fleet.last_message).message)
             return plan.round - 1, plan.arrays["parameters"].astype("<f4")
-        before = serving.reached(self.run_folder) if serving.begun(self.run_folder) else None
-        state = before or self.parts.method.init()
+        state = self._last_state or self.parts.method.init()
         return state.round, state.parameters.astype("<f4")
 
     @property

@@ -1,4 +1,4 @@
-"""What a coordinator over a network writes down: the plan before it is sent, and the round when it is over.
+"""The store of a run with real clients: the plan before it is sent, and the round when it is over.
 
     checkpoint/state.sqlite              which plans went out, and each round that is over with who answered what
     checkpoint/plan-000007.bin           the bytes of the plan that is out
@@ -9,8 +9,8 @@ the transaction that adds its row to `rounds`. The files it names are whole and 
 behind beyond it is as if it had never been. A plan has such a moment too, before anyone sees it: after a restart the
 same bytes go out, and clients give the same bytes back.
 
-A simulation needs neither, and keeps no journal (`sordino.checkpoint`): a round that was lost is computed again, to the
-same bits. Both keep arrays in the same files.
+A simulation needs neither (`runs.store.FileStore`): a round that was lost is computed again, to the same bits. Both
+keep arrays in the same files.
 """
 
 from __future__ import annotations
@@ -19,19 +19,22 @@ import hashlib
 import json
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sordino.checkpoint import Saved, packed, unpacked
 from sordino.coordinator import Attendance
-from sordino.durable import NotWritten, make_folder, write_whole
+from sordino.durable import NotWritten, make_folder, whole_lines, write_whole
 from sordino.errors import InvalidInput, SordinoError
 from sordino.messages import Plan
 from sordino.privacy.history import Spent, members, ranges
+from sordino.report.folder import RunFolder
+from sordino.report.records import Round, from_json, to_line
+from sordino.runs.checkpoint import Checkpoint
+from sordino.runs.store import Past, RoundEntry, Store
 
 VERSION = 1
 NAME = "state.sqlite"
@@ -64,37 +67,14 @@ CREATE TABLE receipts (client INTEGER PRIMARY KEY, receipt BLOB NOT NULL) STRICT
 """
 
 
-@dataclass(frozen=True)
-class Ended:
-    """A round that is over, ready to be written down; the preparation is round 0 and has no record."""
+class JournalStore(Store):
+    """The folder `checkpoint` of a run with real clients; close it."""
 
-    round: int
-    attendance: Attendance
-    why_lost: str
-    spent: Spent
-    record: str | None
-    saved: Saved
-    receipts: Mapping[int, bytes]
-
-
-@dataclass(frozen=True)
-class Answers:
-    """Who answered what in a round that is over."""
-
-    round: int
-    reported: tuple[int, ...]
-    declined: tuple[int, ...]
-    refused: Mapping[int, str]  #: client -> what was wrong with its report
-    strays: Mapping[str, int]
-
-
-class Journal:
-    """The journal of one run; close it, or use `journal`."""
-
-    def __init__(self, folder: Path) -> None:
-        """Open the one in a folder, or begin it."""
-        self._folder, self._path = folder, folder / NAME
-        make_folder(folder)
+    def __init__(self, folder: RunFolder) -> None:
+        """Open the journal of a run, or begin it."""
+        super().__init__(folder)
+        self._run, self._place, self._path = folder, folder.checkpoint, folder.checkpoint / NAME
+        make_folder(self._place)
         with _translated(self._path):
             self._db = sqlite3.connect(self._path, isolation_level=None)
             try:
@@ -143,43 +123,30 @@ class Journal:
 
     # --- what the run is
 
-    def about(self) -> dict[str, str]:
-        """What was written down when the run began; empty if nothing was."""
-        return dict(self._rows("SELECT key, value FROM about"))
-
     def begin(self, about: Mapping[str, str]) -> None:
         """Write down what the run is, once."""
         with self._transaction():
             self._db.executemany("INSERT INTO about VALUES (?, ?)", about.items())
 
-    def start(self) -> None:
+    def start(self, checkpoint: Checkpoint) -> None:
         """Write down that a coordinator takes over."""
         with self._transaction():
             self._db.execute("INSERT INTO starts (time, process) VALUES (?, ?)", (_now(), os.getpid()))
 
     # --- plans
 
-    def planned(self, round: int) -> Plan | None:
-        """The plan of a round that may have been sent: the bytes that were, or none."""
-        found = self._rows("SELECT sha256 FROM plans WHERE round = ?", round)
-        if not found:
-            return None
-        path = self._plan_file(round)
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise _damaged(path, str(error.strerror or error)) from None
-        if hashlib.sha256(content).hexdigest() != found[0][0]:
-            raise _damaged(path, "its bytes are not those of the plan that was sent")
-        return Plan.decode(content)
-
-    def plan(self, plan: Plan) -> None:
-        """Write a plan down, durably, before anyone sees it."""
+    def plan(self, plan: Plan) -> Plan:
+        """Write a plan down, durably, before anyone sees it; one that may have been sent before a restart stays."""
+        path = self._place / f"plan-{plan.round:06d}.bin"
+        found = self._rows("SELECT sha256 FROM plans WHERE round = ?", plan.round)
+        if found:
+            return Plan.decode(_read(path, found[0][0], "its bytes are not those of the plan that was sent"))
         content, now = plan.encode(), _now()
-        write_whole(self._plan_file(plan.round), content)
+        write_whole(path, content)
         with self._transaction():
             row = (plan.round, hashlib.sha256(content).hexdigest(), now, now)
             self._db.execute("INSERT INTO plans VALUES (?, ?, 0, ?, ?)", row)
+        return plan
 
     def send(self, round: int) -> int:
         """Count that a plan goes out now; how often it has, with this time."""
@@ -187,100 +154,104 @@ class Journal:
             self._db.execute("UPDATE plans SET sent = sent + 1, last_sent = ? WHERE round = ?", (_now(), round))
         return int(self._rows("SELECT sent FROM plans WHERE round = ?", round)[0][0])
 
-    def sent(self, round: int) -> int:
-        """How often a plan went out so far."""
-        return sum(int(sent) for (sent,) in self._rows("SELECT sent FROM plans WHERE round = ?", round))
-
     # --- rounds
 
-    def end(self, ended: Ended) -> None:
-        """Make a round part of the run, once: its state first, then everything else at once."""
-        attendance, content = ended.attendance, packed(ended.saved)
-        path = self._folder / f"state-{ended.round:06d}.safetensors"
+    def end(self, entry: RoundEntry) -> None:
+        """Make a round part of the run, once: its state first, then everything else at once; metrics.jsonl follows."""
+        attendance, content = entry.attendance, entry.checkpoint.encode()
+        path = self._place / f"state-{entry.round:06d}.safetensors"
         write_whole(path, content)
         row = (
-            ended.round, _now(), ended.why_lost, ranges(attendance.chosen), ranges(attendance.reported),
-            ranges(attendance.declined), _json(attendance.refused), _json(attendance.strays), ended.spent.to_line(),
-            ended.record, path.name, hashlib.sha256(content).hexdigest(),
+            entry.round, _now(), entry.why_lost, ranges(attendance.chosen), ranges(attendance.reported),
+            ranges(attendance.declined), _json(attendance.refused), _json(attendance.strays), entry.spent.to_line(),
+            None if entry.record is None else to_line(entry.record), path.name, hashlib.sha256(content).hexdigest(),
         )  # fmt: skip
         with self._transaction():
             self._db.execute(f"INSERT INTO rounds VALUES ({', '.join('?' * len(row))})", row)
-            self._db.executemany("INSERT OR REPLACE INTO receipts VALUES (?, ?)", ended.receipts.items())
+            self._db.executemany("INSERT OR REPLACE INTO receipts VALUES (?, ?)", attendance.receipts.items())
         self._forget({path.name})
+        if entry.record is not None:
+            self._run.append_round(entry.record)
 
     def _forget(self, kept: set[str]) -> None:
         """Remove the files of rounds that are over; one that stays behind does no harm."""
-        for path in [*self._folder.glob("state-*.safetensors"), *self._folder.glob("plan-*.bin")]:
+        for path in [*self._place.glob("state-*.safetensors"), *self._place.glob("plan-*.bin")]:
             if path.name not in kept:
                 with suppress(OSError):
                     path.unlink()
 
-    def last(self) -> int | None:
-        """The last round that is over; None before the first."""
-        found = self._rows("SELECT max(round) FROM rounds")[0][0]
-        return None if found is None else int(found)
+    # --- what it knows
 
-    def saved(self) -> Saved | None:
+    def load(self) -> Past:
+        """All rounds that are over; metrics.jsonl is made to say what the journal says."""
+        past = self.past()
+        metrics = self._run.path / "metrics.jsonl"
+        lines = [to_line(record).encode() for record in past.records]
+        if whole_lines(metrics) != lines:
+            write_whole(metrics, b"".join(line + b"\n" for line in lines))
+        return past
+
+    def past(self) -> Past:
+        """All rounds that are over."""
+        query = "SELECT round, asked, reported, declined, refused, strays, spent, record FROM rounds ORDER BY round"
+        rows = self._rows(query)
+        numbers = [int(row[0]) for row in rows]
+        if numbers and numbers != list(range(numbers[0], numbers[-1] + 1)):
+            raise _damaged(self._path, "it lacks some rounds")
+        checkpoint, result = self._checkpoint(), self._run.result()
+        return Past(
+            checkpoint,
+            [Spent.from_line(row[6]) for row in rows],
+            [from_json(Round, json.loads(row[7])) for row in rows if row[7] is not None],
+            {} if checkpoint is None else checkpoint.memory,
+            None if result is None else result.stopped,
+            {int(client): bytes(receipt) for client, receipt in self._rows("SELECT client, receipt FROM receipts")},
+            {int(row[0]): _attendance(*row[1:6]) for row in rows},
+            dict(self._rows("SELECT key, value FROM about")),
+        )
+
+    def _checkpoint(self) -> Checkpoint | None:
         """The state after the last round that is over; None before the first."""
         found = self._rows("SELECT round, state_file, state_sha256 FROM rounds ORDER BY round DESC LIMIT 1")
         if not found:
             return None
         round, name, digest = found[0]
-        path = self._folder / name
-        try:
-            right = hashlib.sha256(path.read_bytes()).hexdigest() == digest
-        except OSError as error:
-            raise _damaged(path, str(error.strerror or error)) from None
-        saved = unpacked(path)
-        if not right or saved.state.round != round:
-            raise _damaged(path, f"it is not the state after round {round}")
-        return saved
-
-    def spent(self) -> list[Spent]:
-        """What was released in each round that is over."""
-        found = [Spent.from_line(line) for (line,) in self._rows("SELECT spent FROM rounds ORDER BY round")]
-        numbers = [spent.round for spent in found]
-        if numbers and numbers != list(range(numbers[0], numbers[-1] + 1)):
-            raise _damaged(self._path, "it lacks some rounds")
-        return found
-
-    def records(self) -> list[str]:
-        """The lines of metrics.jsonl, of all rounds that are over."""
-        query = "SELECT record FROM rounds WHERE record IS NOT NULL ORDER BY round"
-        return [str(record) for (record,) in self._rows(query)]
-
-    def answers(self, after: int = -1) -> list[Answers]:
-        """Who answered what in the rounds after this one."""
-        query = "SELECT round, reported, declined, refused, strays FROM rounds WHERE round > ? ORDER BY round"
-        return [
-            Answers(
-                int(round),
-                tuple(members(reported)),
-                tuple(members(declined)),
-                {int(client): str(reason) for client, reason in json.loads(refused).items()},
-                {str(kind): int(count) for kind, count in json.loads(strays).items()},
-            )
-            for round, reported, declined, refused, strays in self._rows(query, after)
-        ]
-
-    def receipts(self) -> dict[int, bytes]:
-        """The last receipt of each client."""
-        return {int(client): bytes(receipt) for client, receipt in self._rows("SELECT client, receipt FROM receipts")}
-
-    def _plan_file(self, round: int) -> Path:
-        return self._folder / f"plan-{round:06d}.bin"
+        path, why = self._place / name, f"it is not the state after round {round}"
+        _read(path, digest, why)
+        checkpoint = Checkpoint.read(path)
+        if checkpoint.state.round != round:
+            raise _damaged(path, why)
+        return checkpoint
 
 
-@contextmanager
-def journal(folder: Path) -> Iterator[Journal]:
-    """The journal in a folder, for as long as it is needed."""
-    with closing(Journal(folder)) as found:
-        yield found
+def read_past(folder: RunFolder) -> Past:
+    """What the journal in a run's folder knows; nothing where the run was killed before it had any."""
+    if not (folder.checkpoint / NAME).is_file():
+        return Past()
+    with closing(JournalStore(folder)) as store:
+        return store.past()
 
 
-def exists(folder: Path) -> bool:
-    """Whether there is a journal in a folder."""
-    return (folder / NAME).is_file()
+def _attendance(asked: str, reported: str, declined: str, refused: str, strays: str) -> Attendance:
+    """Who answered what, as it was written down; reasons and receipts are kept elsewhere."""
+    return Attendance(
+        tuple(members(asked)),
+        reported=list(members(reported)),
+        declined=list(members(declined)),
+        refused={int(client): str(reason) for client, reason in json.loads(refused).items()},
+        strays=Counter(json.loads(strays)),
+    )
+
+
+def _read(path: Path, digest: str, otherwise: str) -> bytes:
+    """The bytes of a file, which have this SHA-256; `otherwise` says what is wrong where they have not."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise _damaged(path, str(error.strerror or error)) from None
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise _damaged(path, otherwise)
+    return content
 
 
 @contextmanager
@@ -317,4 +288,4 @@ def _json(value: Mapping[Any, Any] | Sequence[Any]) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-__all__ = ["NAME", "Answers", "Ended", "Journal", "exists", "journal"]
+__all__ = ["NAME", "JournalStore", "read_past"]

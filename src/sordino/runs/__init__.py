@@ -1,0 +1,1 @@
+"""Runs: one loop over a coordinator, a fleet and a store, for simulated and real clients alike."""

@@ -1,0 +1,323 @@
+"""The one loop of a run: preparation, rounds, the reason to stop, and the outcome.
+
+It knows methods, channels, fleets and stores by their interfaces. What only a simulation can see of its clients (losses,
+ledgers, records), or only real clients need (plans that are stored before they are sent), is in the `ClientSide` and
+the `Store` that it is given.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sordino.channels.interface import Channel
+from sordino.coordinator import Attendance, Coordinator, NobodyLeft, RoundOutcome, Rules
+from sordino.errors import InvalidInput
+from sordino.fleets.interface import Fleet
+from sordino.learning.evaluation import Scores
+from sordino.messages import Plan
+from sordino.methods.interface import ClientState, State, View
+from sordino.observer import Observer
+from sordino.privacy.history import Spent
+from sordino.privacy.ledger import terms
+from sordino.report.records import Result, Round
+from sordino.runs.checkpoint import Checkpoint
+from sordino.runs.outcome import Outcome, client_budgets, statement_of
+from sordino.runs.stopping import LOST_ROUNDS, Progress, Stopping, TooFewClients
+from sordino.runs.store import Past, RoundEntry, Store
+from sordino.wiring import Federation
+
+_DECLINED_AGAIN = "its plan went out again after a restart, and all clients declined: what came before does not count"
+
+
+class ClientSide(ABC):
+    """What a run sees of its clients: everything in a simulation, very little over a network."""
+
+    may_return: bool  #: whether missing clients may come back: a run that lacks them pauses and does not end
+
+    @property
+    @abstractmethod
+    def fleet(self) -> Fleet:
+        """Where the clients are."""
+
+    @abstractmethod
+    def restore(self, past: Past) -> None:
+        """Put the clients back to where they were after the last stored round, as far as they are here."""
+
+    @abstractmethod
+    def spent(self, plan: Plan, attendance: Attendance, sent: int) -> Spent:
+        """What left clients in a round; `sent` is how often its plan went out."""
+
+    @abstractmethod
+    def score(self, state: State, exam: str) -> Scores:
+        """The scores on an exam of all models that count."""
+
+    def describe(self, record: Round, outcome: RoundOutcome) -> Round:
+        """The record of a round, with what only this side can see."""
+        return record
+
+    @property
+    def states(self) -> Mapping[int, ClientState]:
+        """What clients keep between rounds and the run stores for them."""
+        return {}
+
+    @property
+    def memory(self) -> Mapping[str, Any]:
+        """What else must be stored with a checkpoint, ready for `json.dumps`."""
+        return {}
+
+    @property
+    def spending(self) -> Sequence[float] | None:
+        """What each client's ledger has counted; None where nobody knows."""
+        return None
+
+    @property
+    def label_counts(self) -> NDArray[np.int64] | None:
+        """How many examples of each class each client holds; None where nobody knows."""
+        return None
+
+
+class Run:
+    """One run, from the start or from what its store knows. `name` is the federation's, which plans carry."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        side: ClientSide,
+        channel: Channel,
+        store: Store,
+        observer: Observer | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        self._federation, self._side, self._channel, self._store = federation, side, channel, store
+        self._recipe, self._method = federation.recipe, federation.method
+        self._observer, self._name = observer or Observer(), name or federation.recipe.name
+        self._stopping = Stopping(self._recipe, federation.clients)
+        self._progress = Progress()
+        self._state = self._method.init()
+        self._records: list[Round] = []
+        self._spent: list[Spent] = []
+        self._scores: Scores | None = None  # of the last evaluation on the test set
+        self._stopped: str | None = None
+        self._lap = time.monotonic()
+
+    def restore(self, past: Past) -> None:
+        """Go on from what a store knows."""
+        self._records, self._spent, self._stopped = list(past.records), list(past.spent), past.stopped
+        for spent in self._spent:
+            self._stopping.note_answers(spent)
+        if past.checkpoint is not None:
+            self._check_fit(past.checkpoint.state)
+            self._progress = Progress(**past.memory["memory"])
+            if self._side.may_return:
+                self._progress.lost = 0  # a restart is another try
+            self._state = past.checkpoint.state
+        self._side.restore(past)
+
+    def _check_fit(self, state: State) -> None:
+        """The model may be the user's own code, which can have changed since."""
+        shapes = [{n: a.shape for n, a in (("", s.parameters), *s.arrays.items())} for s in (state, self._state)]
+        if shapes[0] != shapes[1]:
+            raise InvalidInput(
+                f"the checkpoint holds {state.parameters.size:,} parameters and the model "
+                f"{self._state.parameters.size:,}: the model has changed since. Put the old one back, or start the run "
+                "anew in another folder"
+            )
+
+    def go(self, expected: Sequence[str], absent: Mapping[int, str] | None = None) -> Outcome:
+        """All rounds that are left, then the outcome; `expected` is the pre-flight, `absent` who is missing, and why.
+
+        Ctrl-C leaves everything stored up to the last whole round.
+        """
+        stopped = self._stopped or self._stopping.reason(self._progress, self._state.round)
+        if stopped is None:
+            self._observer.started(self._federation, expected, self._state.round + 1)
+            if absent:
+                self._observer.absent(absent)
+            try:
+                stopped = self._rounds()
+            except KeyboardInterrupt:
+                self._store.flush()
+                raise
+        self._store.flush()
+        return self._store.finish(self._outcome(stopped, expected), self._recipe.model.name)
+
+    def _rounds(self) -> str:
+        """Hold all rounds that are left; why there are no more."""
+        rules = Rules(self._recipe.rounds.quorum, self._recipe.rounds.deadline or None)
+        coordinator = Coordinator(self._method, self._side.fleet, self._channel, self._name, rules)
+        self._lap = time.monotonic()
+        self._store.start(self._checkpoint(self._state))
+        stopped = None
+        try:
+            self._prepare(coordinator)
+            while stopped is None:
+                self._round(coordinator)
+                stopped = self._reason_to_stop()
+        except NobodyLeft as end:
+            reason = next(iter(end.attendance.reasons.values()), "")
+            said = f"The first of them says: {reason.partition('. ')[0]}" if reason else "They gave no reason"
+            return f"{end}. {said}"
+        return stopped
+
+    def _reason_to_stop(self) -> str | None:
+        progress = self._progress
+        if self._side.may_return and progress.lost >= LOST_ROUNDS:
+            raise TooFewClients(
+                f"{progress.lost} rounds in a row did not count, the last of them because {progress.why_lost}. Nothing "
+                "that was recorded is lost: go on with --resume when enough clients are back"
+            )
+        return self._stopping.reason(progress, self._state.round)
+
+    # --- the preparation and the rounds
+
+    def _prepare(self, coordinator: Coordinator) -> None:
+        """What comes before the first round, unless it is over."""
+        made = self._method.preparation(self._name)
+        if made is None or any(spent.round == 0 for spent in self._spent):
+            return
+        self._observer.preparing(self._federation.clients)
+        plan, sent = self._store.plan(made), self._store.send(0)
+        try:
+            attendance = coordinator.prepare(plan)
+        except NobodyLeft as end:
+            if sent > 1:  # they may have been prepared before
+                self._end(RoundOutcome(0, end.attendance, _DECLINED_AGAIN, plan), self._state, sent, None)
+            raise
+        quorum = self._recipe.rounds.quorum
+        if self._side.may_return and len(attendance.reported) < quorum:
+            raise TooFewClients(
+                f"{len(attendance.reported)} of {attendance.asked} clients are prepared, and the quorum is {quorum}. "
+                "Nothing is lost: go on with --resume when more of them are back"
+            )
+        self._progress.note_traffic(attendance, self._seconds())
+        self._end(RoundOutcome(0, attendance, "", plan), self._state, sent, None)
+        self._observer.prepared(attendance)
+
+    def _round(self, coordinator: Coordinator) -> None:
+        """One round, stored before anybody hears of it."""
+        plan = self._store.plan(self._method.plan(self._state, self._name))
+        sent = self._store.send(plan.round)
+        try:
+            after, outcome = coordinator.round(self._state, plan)
+        except NobodyLeft as end:
+            if sent == 1:
+                raise
+            # They may have reported before: the round is lost, and whether nobody is left the next one shows.
+            after, outcome = self._state.unchanged(), RoundOutcome(plan.round, end.attendance, _DECLINED_AGAIN, plan)
+        self._progress.note_round(outcome.attendance, outcome.why_lost, self._recipe.rounds.quorum)
+        figures = self._grade(after)
+        record = self._side.describe(_record(outcome, sent - 1), outcome)
+        record = replace(record, **figures, seconds=self._seconds())
+        self._progress.note_traffic(outcome.attendance, record.seconds)
+        self._end(outcome, after, sent, record)
+        self._observer.round(record, outcome.attendance)
+
+    def _end(self, outcome: RoundOutcome, state: State, sent: int, record: Round | None) -> None:
+        """Make a round part of the run."""
+        spent = self._side.spent(outcome.plan, outcome.attendance, sent)
+        self._store.end(
+            RoundEntry(outcome.number, outcome.attendance, outcome.why_lost, spent, record, self._checkpoint(state))
+        )
+        self._state = state
+        self._spent.append(spent)
+        self._stopping.note_answers(spent)
+        if record is not None:
+            self._records.append(record)
+
+    def _checkpoint(self, state: State) -> Checkpoint:
+        """What the run goes on from; a round that breaks off later leaves it untouched."""
+        memory = {**self._side.memory, "memory": asdict(self._progress)}
+        return Checkpoint(state, dict(self._side.states), memory)
+
+    def _seconds(self) -> float:
+        """Seconds since the last time."""
+        before, self._lap = self._lap, time.monotonic()
+        return self._lap - before
+
+    def _grade(self, state: State) -> dict[str, Any]:
+        """Figures on the test set (for reporting) and the validation set (for stopping), where they are due."""
+        rounds = self._recipe.rounds
+        if state.round % self._recipe.evaluation.every and state.round < rounds.count:
+            return {}
+        self._scores = self._side.score(state, "test")
+        if not self._scores.examples:
+            return {}
+        found: dict[str, Any] = {"accuracy": self._scores.accuracy, "loss": _finite(self._scores.loss)}
+        if "validation" in self._federation.exams:
+            found["validation_accuracy"] = self._side.score(state, "validation").accuracy
+        self._progress.note_accuracy(
+            found["accuracy"] if rounds.stop_on == "test" else found.get("validation_accuracy", 0.0)
+        )
+        return found
+
+    # --- the outcome
+
+    def _outcome(self, stopped: str, expected: Sequence[str]) -> Outcome:
+        federation, recipe, progress, state = self._federation, self._recipe, self._progress, self._state
+        view = self._method.view(state)
+        scores = self._scores
+        if scores is None or not self._records or self._records[-1].accuracy is None:
+            scores = self._side.score(state, "test")
+        counts = self._side.label_counts
+        budgets = client_budgets(federation, self._spent, self._side.spending)
+        result = Result(
+            recipe.name,
+            recipe.seed,
+            stopped=stopped,
+            rounds=len(self._records),
+            accuracy=scores.accuracy if scores.examples else None,
+            loss=_finite(scores.loss) if scores.examples else None,
+            confusion=tuple(map(tuple, scores.confusion.tolist())),
+            classes=federation.dataset.classes,
+            label_counts=None if counts is None else tuple(map(tuple, counts.tolist())),
+            budgets=budgets,
+            budget_terms=terms(federation.budgets[0]) if federation.budgets and budgets[0].limit is not None else None,
+            parameters=federation.layout.size,
+            clients=federation.clients,
+            seconds=progress.seconds,
+            bytes_up=progress.bytes_up,
+            bytes_down=progress.bytes_down,
+            preflight=tuple(expected),
+            recipe_fingerprint=recipe.fingerprint,
+            settings=recipe.settings(),
+        )
+        statement = statement_of(federation, self._spent, state.round, simulated=counts is not None)
+        return Outcome(result, tuple(self._records), statement, view.parameters, self._tensors(view))
+
+    def _tensors(self, view: View) -> dict[str, NDArray[np.float32]]:
+        named = self._federation.layout.unflatten(torch.from_numpy(view.parameters))
+        return {name: tensor.numpy() for name, tensor in named.items()} | dict(view.buffers or {})
+
+
+def _record(outcome: RoundOutcome, restarts: int) -> Round:
+    """A round as every coordinator sees it."""
+    attendance = outcome.attendance
+    return Round(
+        outcome.number,
+        asked=attendance.asked,
+        reported=len(attendance.reported),
+        declined=len(attendance.declined),
+        refused=len(attendance.refused),
+        late=attendance.strays["late"],
+        strays=attendance.others,
+        restarts=restarts,
+        counted=outcome.counted,
+        bytes_up=attendance.bytes_up,
+        bytes_down=attendance.bytes_down,
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+__all__ = ["ClientSide", "Run"]

@@ -1,0 +1,124 @@
+"""The outcome of a run: its result, its privacy statement and its model, and the files that hold them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.privacy import history
+from sordino.privacy.history import Spent
+from sordino.privacy.statement import Statement
+from sordino.recipe import Recipe
+from sordino.report.folder import RunFolder
+from sordino.report.records import ClientBudget, Result, Round
+from sordino.wiring import Federation
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """The result of a run, its rounds, its statement and its model."""
+
+    result: Result
+    rounds: tuple[Round, ...]
+    statement: Statement
+    parameters: NDArray[np.float32]
+    tensors: Mapping[str, NDArray[np.float32]]
+    folder: Path | None = None
+
+    @property
+    def accuracy(self) -> float | None:
+        """On the test set, after the last round."""
+        return self.result.accuracy
+
+    def to_json(self) -> dict[str, Any]:
+        """The final figures, the statement and the paths written, ready for `json.dumps`."""
+        return figures(self.result, self.statement.to_json(), self.folder)
+
+
+def figures(result: Result, statement: Mapping[str, Any] | None, folder: Path | None) -> dict[str, Any]:
+    """The final figures of a run, its statement and the paths written, ready for `json.dumps`."""
+    files = () if folder is None else sorted(p for p in folder.iterdir() if p.is_file() and p.name[0] != ".")
+    return {
+        "name": result.name,
+        "seed": result.seed,
+        "accuracy": result.accuracy,
+        "loss": result.loss,
+        "rounds": result.rounds,
+        "clients": result.clients,
+        "parameters": result.parameters,
+        "seconds": result.seconds,
+        "stopped": result.stopped,
+        "statement": statement,
+        "folder": None if folder is None else str(folder),
+        "files": [str(path) for path in files],
+    }
+
+
+def write_outcome(folder: RunFolder, outcome: Outcome, model: str) -> Outcome:
+    """Write the outcome of a run of this model; the page comes last."""
+    from sordino.report.page import report_page
+
+    about = {"recipe": outcome.result.name, "model": model, "seed": outcome.result.seed}
+    # One text: the file's format keeps several in no fixed order, and the same run gives the same bytes.
+    folder.write_model(outcome.tensors, {"sordino": json.dumps(about)})
+    folder.write_statement(outcome.statement)
+    folder.write_result(outcome.result)
+    folder.write_report(report_page(folder))
+    return replace(outcome, folder=folder.path)
+
+
+def statement_of(federation: Federation, spent: Sequence[Spent], rounds: int, *, simulated: bool) -> Statement:
+    """The privacy statement of a run of so many rounds, without any audit; `simulated` where noise follows a seed."""
+    title = f"Privacy statement of {federation.recipe.name}"
+    found = history.statement(spent, federation.clients, delta=federation.delta, title=title)
+    return replace(found, caveats=_caveats(federation.recipe, rounds), simulated=simulated)
+
+
+def _caveats(recipe: Recipe, finished: int) -> tuple[str, ...]:
+    """What a statement must say of a number of rounds that was not fixed in advance."""
+    rounds = recipe.rounds
+    if not rounds.may_stop_early:
+        return ()
+    fixed = f"The figures are those of {finished} {'round' if finished == 1 else 'rounds'} fixed in advance"
+    if rounds.stop_on == "validation":
+        return (
+            "When to stop was decided by examples that clients set aside, which is a release of its own, without noise "
+            f"and in none of these figures: of what it tells, nothing is proven. {fixed}.",
+        )
+    if finished >= rounds.count:
+        return ()
+    every = f"proven, whatever ends the run, is what all {rounds.count} rounds come to, which the pre-flight has"
+    return (f"When to stop was decided by what the model scored. {fixed}; {every}.",)
+
+
+def client_budgets(
+    federation: Federation, spent: Sequence[Spent], spending: Sequence[float] | None
+) -> tuple[ClientBudget, ...]:
+    """Each client's share in the releases; `spending` is what their ledgers have counted, None where nobody knows."""
+    clients, epsilons = federation.clients, federation.recipe.epsilons()
+    limits = None if spending is None else federation.budgets  # real owners set their own, and tell nobody
+    reports, declined = np.zeros(clients, np.int64), np.zeros(clients, np.int64)
+    for one in spent:
+        for who in one.clients if one.round else ():  # before the first round nothing is reported
+            reports[list(who)] += 1
+        declined[list(one.declined)] += 1
+    return tuple(
+        ClientBudget(
+            k,
+            epsilon=None if epsilons is None else epsilons[k],
+            limit=None if limits is None else limits[k].limit,
+            spent=spending[k] if spending else None,
+            reports=int(reports[k]),
+            declined=int(declined[k]),
+        )
+        for k in range(clients)
+    )
+
+
+__all__ = ["Outcome", "client_budgets", "figures", "statement_of", "write_outcome"]

@@ -1,0 +1,217 @@
+"""A recipe carried out with real clients, over whatever network a fleet stands for: `serve(recipe, fleet, folder)`.
+
+It is the same loop and the same folder as a simulation's. What only a simulation can see (losses, clipping, what ledgers
+hold, whose labels are whose) is not there. Every round is durable when it is over, and a plan before it is sent:
+whatever is killed when, the run goes on with the same plan, clients give the answers that they recorded, and a round
+counts once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sordino import channels, preflight
+from sordino.channels.interface import Channel
+from sordino.client.invitation import CommonTerms, check_real
+from sordino.coordinator import Attendance, printable
+from sordino.errors import InvalidInput
+from sordino.fleets.interface import Fleet
+from sordino.fleets.signed import SignedFleet
+from sordino.learning import models
+from sordino.learning.evaluation import Scores, score
+from sordino.messages import Plan
+from sordino.methods.interface import State
+from sordino.observer import Observer
+from sordino.pace import one_thread
+from sordino.privacy.history import Spent
+from sordino.recipe import Recipe
+from sordino.report.folder import RunFolder
+from sordino.runs.journal import JournalStore, read_past
+from sordino.runs.loop import ClientSide, Run
+from sordino.runs.outcome import Outcome
+from sordino.runs.stopping import TooFewClients
+from sordino.runs.store import REAL, Past, free_if_refused, run_folder
+from sordino.signing import SigningKey, key_file
+from sordino.wiring import Federation, wire
+
+
+def serve(
+    recipe: Recipe,
+    fleet: Fleet,
+    folder: str | Path,
+    *,
+    federation: str | None = None,
+    resume: bool = False,
+    channel: Channel | None = None,
+    observer: Observer | None = None,
+    notes: Mapping[str, Any] | None = None,
+    key: Path | None = None,
+) -> Outcome:
+    """Carry a recipe out with a fleet's clients and leave a run's folder: recipe, metrics, statement, model, page.
+
+    `federation` is the name that plans and invitations carry (the recipe's if left out); a client agrees to a name
+    once, so that another run needs another one. `channel` is how reports travel, if not as `sordino.channels.build` has
+    it. `key` is the file with the key that signs everything that clients are sent, made where there is none. If left
+    out it lies beside the folder; clients answer to this key alone, as long as the federation lasts. `notes` (JSON) are
+    kept for the caller, who gets them back from `read_notes`. A run that was stopped or killed goes on with `resume`,
+    from the folder and with the recipe that lies in it; `has_run` says whether there is one.
+
+    `TooFewClients` is raised where too few have agreed at the start, or too few answer in a few rounds running: the
+    run is not over, and goes on with `resume`.
+    """
+    check_real(recipe)
+    if channel is None and recipe.method.channel.kind == "shuffler":
+        raise InvalidInput(
+            "reports of this recipe go through a shuffler, which the server cannot be itself: give the channel that "
+            "goes through it (sordino.shuffler.channel.channel_of)"
+        )
+    with one_thread():
+        parts = wire(recipe)
+        way = channels.build(recipe, parts.method) if channel is None else channel
+        with run_folder(recipe, folder, resume=resume, device=REAL) as target, closing(JournalStore(target)) as store:
+            with free_if_refused(target, resume=resume):
+                past = store.load()
+                name = _name(store, past, recipe, federation, notes or {})
+                expected = _expected(parts, name)
+                signing = SigningKey.at(key or key_file(Path(folder)))
+                absent = {} if past.stopped is not None else _invite(parts, fleet, name, past, signing)
+            own = Run(parts, RealClients(parts, fleet, signing, name), way, store, observer, name=name)
+            own.restore(past)
+            return own.go(expected, absent)
+
+
+def has_run(folder: str | Path) -> bool:
+    """Whether a folder holds a run, so that it is to be resumed; one that was killed before it began does not."""
+    return (Path(folder) / "recipe.toml").is_file()
+
+
+def read_notes(folder: str | Path) -> dict[str, Any] | None:
+    """The notes of the run in a folder, and under "federation" its name; None where it is a simulation's.
+
+    There is no name and no note in one that was killed before it could write them down.
+    """
+    found = RunFolder.open(folder)
+    if found.environment.get("device") != REAL:
+        return None
+    about = read_past(found).about
+    return {**json.loads(about.get("notes", "{}")), "federation": about.get("federation")}
+
+
+# --- before the first round -------------------------------------------------------------------------------------------
+
+
+def _name(store: JournalStore, past: Past, recipe: Recipe, wanted: str | None, notes: Mapping[str, Any]) -> str:
+    """The federation's name: what it began with, which nobody changes later."""
+    about = past.about
+    if not about:
+        about = {"federation": wanted or recipe.name, "recipe": recipe.fingerprint, "notes": json.dumps(dict(notes))}
+        store.begin(about)
+    had = about["federation"]
+    if wanted is not None and had != wanted:
+        raise InvalidInput(
+            f"this is a run of the federation {had!r} and was asked to go on as {wanted!r}: leave the name out"
+        )
+    return had
+
+
+def _expected(parts: Federation, name: str) -> tuple[str, ...]:
+    """What to expect; nobody rehearses, so that the size of an update is not known."""
+    preparation = parts.method.preparation(name)
+    if preparation is not None:
+        return preflight.of_preparation(parts, preparation)
+    if not any(parts.method.releases(parts.method.plan(parts.method.init(), name))):
+        return ("Clients send nothing.",)
+    own = ("Budgets are those of the recipe: each owner's own limit (client.toml) decides, and may be smaller.",)
+    return (*preflight.of_federation(parts).sentences, *(own if parts.budgets else ()))
+
+
+def _invite(parts: Federation, fleet: Fleet, name: str, past: Past, key: SigningKey) -> dict[int, str]:
+    """Hand out invitations: who does not take part, and why. Too few at the start are refused."""
+    found = invitations(parts, name, key, past.receipts, fleet.groups)
+    absent = {client: printable(why) for client, why in fleet.invite(found).items()}
+    quorum = parts.recipe.rounds.quorum
+    if past.checkpoint is None and parts.clients - len(absent) < quorum:
+        reasons = "; ".join(f"client {client}: {reason}" for client, reason in sorted(absent.items())[:5])
+        raise TooFewClients(
+            f"{parts.clients - len(absent)} of {parts.clients} clients take part in {name}, and the quorum is {quorum} "
+            f"({reasons}). An owner who has not agreed yet finds the invitation in the client's folder: sordino client "
+            "join FOLDER FOLDER/invitations/NAME.invitation. Who agreed to other terms under this name needs another "
+            "(--federation NAME); a limit or a consent that is in the way is its owner's to change, in client.toml. "
+            "Then start again"
+        )
+    return absent
+
+
+def invitations(
+    parts: Federation,
+    name: str,
+    key: SigningKey,
+    receipts: Mapping[int, bytes] | None = None,
+    groups: Sequence[range] = (),
+) -> dict[int, bytes]:
+    """The invitation of each client to a federation of this name, with the receipt that it gave last, if any.
+
+    Each is signed for its client alone, or for all clients of its group.
+    """
+    terms = CommonTerms.of(parts.recipe, name, parts.dataset, key.author)
+    group_of = {client: group for group in groups for client in group}
+    found = {}
+    for client in range(parts.clients):
+        own = terms.invitation(client, key, group_of.get(client))
+        found[client] = replace(own, receipt=(receipts or {}).get(client, b"").hex()).encode()
+    return found
+
+
+class RealClients(ClientSide):
+    """Clients of their owners', of whom nothing is known but their answers."""
+
+    may_return = True
+
+    def __init__(self, parts: Federation, fleet: Fleet, key: SigningKey, name: str) -> None:
+        self._parts, self._method = parts, parts.method
+        terms = CommonTerms.of(parts.recipe, name, parts.dataset, key.author)
+        self._fleet = SignedFleet(fleet, key, terms.digest)
+        members = channels.members(parts.recipe, parts.method)
+        self._releases = self._method.releases if members is None else members.releases
+
+    @property
+    def fleet(self) -> Fleet:
+        return self._fleet
+
+    def restore(self, past: Past) -> None:
+        """Nothing: owners keep their clients."""
+
+    def spent(self, plan: Plan, attendance: Attendance, sent: int) -> Spent:
+        """What left in a round: of everybody who was asked and did not decline at once.
+
+        An answer that was late, refused or lost on its way left its client all the same, and a server cannot show that
+        it never saw it. Nor does it know what came before a restart: a client that declines then may have reported.
+        """
+        releases = tuple(tuple(own) for own in self._releases(plan))
+        spared = set(attendance.declined) if sent == 1 else set()
+        by_class: list[list[int]] = [[] for _ in releases]
+        for client in attendance.clients if sent == 1 else attendance.chosen:
+            if client not in spared and releases:
+                by_class[self._method.class_of(client)].append(client)
+        reasons = attendance.reasons
+        declined = {client: reasons.get(client, "no reason was given") for client in sorted(attendance.declined)}
+        return Spent(plan.round, releases, tuple(by_class), declined)
+
+    def score(self, state: State, exam: str) -> Scores:
+        """The common model on an exam; of models that only clients can see through, nothing."""
+        parts, exam_ = self._parts, self._parts.exams[exam]
+        loss = models.loss_for(parts.recipe.model.name)
+        model = parts.built.graded or parts.model
+        found = [Scores.none(len(parts.dataset.classes))]
+        for view in self._method.views(state, {}):
+            buffers = view.buffers or None
+            found += [score(model, view.parameters, buffers, loss, exam_, piece) for piece in exam_.pieces()]
+        return Scores.together(found)
+
+
+__all__ = ["RealClients", "has_run", "invitations", "read_notes", "serve"]

@@ -1,0 +1,224 @@
+"""A recipe simulated from its first round to its report: `sordino.run(recipe)`."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sordino import channels, preflight
+from sordino.channels.interface import Channel
+from sordino.coordinator import Attendance, RoundOutcome
+from sordino.errors import InvalidInput
+from sordino.fleets.simulated import Population, SimulatedFleet, Work
+from sordino.learning import models
+from sordino.learning.evaluation import Scores
+from sordino.learning.stacked import Execution
+from sordino.messages import Plan
+from sordino.methods.interface import Bench, ClientState, LocalView, State
+from sordino.observer import Observer
+from sordino.pace import device_for, execution_for, one_thread, workers_for
+from sordino.privacy.history import Spent
+from sordino.privacy.ledger import MemoryLedger
+from sordino.recipe import Recipe
+from sordino.report.folder import RunFolder
+from sordino.report.records import Round, Simulation
+from sordino.runs.loop import ClientSide, Run
+from sordino.runs.outcome import Outcome
+from sordino.runs.store import FileStore, Past, Store, free_if_refused, run_folder
+from sordino.wiring import Federation, wire
+
+REHEARSING = 4  #: clients that rehearse the first round for the pre-flight
+
+
+def run(
+    recipe: Recipe,
+    *,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    workers: int | None = None,
+    device: str = "cpu",
+    observer: Observer | None = None,
+) -> Outcome:
+    """Run a recipe; with a folder, everything is written there and an interrupted run goes on with `resume`.
+
+    `workers` are processes (default: one per core where that pays, one on a GPU); results do not depend on their
+    number, on a GPU but for rounding. A folder that another process is running is refused (`sordino.durable.InUse`).
+    """
+    place = device_for(device)
+    if resume and folder is None:
+        raise InvalidInput("resume needs the folder of the run that is to go on")
+    with one_thread():
+        federation = wire(recipe)
+        count = workers_for(workers, place, federation.effort, federation.clients)
+        ledger = federation.ledger()
+        channel = channels.build(recipe, federation.method)
+        members = channels.members(recipe, federation.method)
+        with _folder(recipe, folder, resume, device) as target:  # after all that may be refused
+            store = Store() if target is None else FileStore(target)
+            past = store.load() if resume else Past()
+            execution = _execution(federation, place, past)
+            fleet = SimulatedFleet(
+                work_of(federation, Bench(execution, place)), ledger, workers=count,
+                report_bytes=4 * federation.upload.values, members=members, prepared=store.belongings(),
+            )  # fmt: skip
+            federation = federation.holding(fleet.examples, fleet.exams)  # one copy of the records is enough
+            try:
+                own = Run(federation, SimulatedClients(federation, fleet, channel, ledger, execution), channel, store,
+                          observer)  # fmt: skip
+                own.restore(past)
+                with free_if_refused(target, resume=resume):
+                    expected = _expected(federation, fleet)
+                return own.go(expected)
+            finally:
+                fleet.close()
+
+
+@contextmanager
+def _folder(recipe: Recipe, folder: str | Path | None, resume: bool, device: str) -> Iterator[RunFolder | None]:
+    if folder is None:
+        yield None
+        return
+    with run_folder(recipe, folder, resume=resume, device=device) as found:
+        yield found
+
+
+def _execution(federation: Federation, device: torch.device, past: Past) -> Execution:
+    """The choice that the run began with, else a new one."""
+    if "execution" in past.memory:
+        return Execution(**past.memory["execution"])
+    shape = (federation.built.batch, *federation.record_shape)
+    return execution_for(federation.model, shape, federation.effort, device)
+
+
+def work_of(federation: Federation, bench: Bench) -> Work:
+    """What simulated clients compute, and on which records."""
+    population = Population(federation.dataset.train, federation.parts, federation.dataset.normalisation)
+    loss = models.loss_for(federation.recipe.model.name)
+    recipe = federation.recipe
+    model = federation.built.graded or federation.model
+    return Work(federation.method, model, loss, population, federation.exams, recipe.seed, bench)
+
+
+class SimulatedClients(ClientSide):
+    """Clients of this process, of whom everything is known."""
+
+    may_return = False
+
+    def __init__(
+        self,
+        federation: Federation,
+        fleet: SimulatedFleet,
+        channel: Channel,
+        ledger: MemoryLedger | None,
+        execution: Execution,
+    ) -> None:
+        self._federation, self._fleet, self._channel = federation, fleet, channel
+        self._ledger, self._execution = ledger, execution
+
+    @property
+    def fleet(self) -> SimulatedFleet:
+        return self._fleet
+
+    def restore(self, past: Past) -> None:
+        for spent in past.spent:
+            self._fleet.replay(spent)
+        if past.checkpoint is not None:
+            self._check_prepared(past.spent)
+            self._fleet.states.update(past.checkpoint.clients)
+
+    def _check_prepared(self, past: Sequence[Spent]) -> None:
+        """Rounds are computed from what clients prepared: without it, or without its account, there is no going on."""
+        before = next((spent for spent in past if spent.round == 0), None)
+        needed = self._federation.method.preparation(self._federation.recipe.name) is not None
+        ready = {client for who in before.clients for client in who} if before is not None else set()
+        if (needed and before is None) or not ready <= set(self._fleet.prepared):
+            raise InvalidInput(
+                "files of the run's checkpoint are missing that hold what clients prepared before the first round, and "
+                "it is not to be made again. Start the run anew in another folder"
+            )
+
+    def spent(self, plan: Plan, attendance: Attendance, sent: int) -> Spent:
+        return self._fleet.spent_in(plan.round)
+
+    def score(self, state: State, exam: str) -> Scores:
+        """All models that count, on the same examples: together their accuracy is the mean of theirs."""
+        views = self._federation.method.views(state, self._fleet.kept)
+        none = Scores.none(len(self._federation.dataset.classes))
+        return Scores.together([none, *(self._fleet.grade(view, exam) for view in views)])
+
+    def describe(self, record: Round, outcome: RoundOutcome) -> Round:
+        seen, spending, timing = self._fleet.seen, self.spending, self._channel.timing
+        return replace(
+            record,
+            spent_max=max(spending) if spending else None,
+            spent_median=statistics.median(spending) if spending else None,
+            simulation=Simulation(
+                train_loss=seen.mean(seen.losses),
+                failed=len(seen.failed),
+                clipped=seen.mean(seen.clipped),
+                update_norm=seen.mean(seen.updates),
+                noise_norm=outcome.noise,
+                delivery=None if timing is None else timing.finished,
+            ),
+        )
+
+    @property
+    def states(self) -> Mapping[int, ClientState]:
+        return self._fleet.states
+
+    @property
+    def memory(self) -> Mapping[str, Any]:
+        return {"execution": asdict(self._execution)}
+
+    @property
+    def spending(self) -> list[float]:
+        """What each client has spent; clients who stand alike share the arithmetic."""
+        if self._ledger is None:
+            return []
+        standings = [self._ledger.standing(client) for client in range(self._federation.clients)]
+        found = {id(standing): standing for standing in standings}
+        spent = {key: standing.spent for key, standing in found.items()}
+        return [spent[id(standing)] for standing in standings]
+
+    @property
+    def label_counts(self) -> NDArray[np.int64]:
+        return self._federation.label_counts
+
+
+# --- before the first round -------------------------------------------------------------------------------------------
+
+
+def _expected(federation: Federation, fleet: SimulatedFleet) -> tuple[str, ...]:
+    """What to expect; a few clients rehearse the first round, so that the size of an update is known."""
+    name = federation.recipe.name
+    if (preparation := federation.method.preparation(name)) is not None:
+        return preflight.of_preparation(federation, preparation)
+    some = [client for client, part in enumerate(federation.parts) if len(part)][:REHEARSING]
+    plan = federation.method.plan(federation.method.init(), name)
+    local = fleet.rehearse(plan, some)
+    if not any(federation.method.releases(plan)):
+        return (*_failures(local, len(some)), "Clients send nothing.")
+    norm, largest = float(np.mean(local.update)), float(np.max(local.largest))
+    expected = preflight.of_federation(federation, update_norm=norm or None, largest_value=largest or None)
+    return (*_failures(local, len(some)), *expected.sentences)
+
+
+def _failures(local: LocalView, rehearsed: int) -> tuple[str, ...]:
+    failed = int(local.failed.sum())
+    if not failed:
+        return ()
+    return (
+        f"The training of {failed} of {rehearsed} clients that rehearsed a round stopped being finite, so that they "
+        "would report no change: lower training.optimizer.lr, or look at their data.",
+    )
+
+
+__all__ = ["SimulatedClients", "run", "work_of"]

@@ -1,0 +1,198 @@
+"""What a run keeps so that it can go on exactly. Files are for simulations; `runs.journal` is for real clients.
+
+A simulation writes a line a round, and now and then its state, one file that is replaced whole. Whatever a crash leaves
+behind, the last state is readable; later lines are cut off and computed again, to the same bits.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sordino.coordinator import Attendance
+from sordino.durable import append_line, keep_lines, make_folder, whole_lines, write_whole
+from sordino.errors import InvalidInput, SordinoError
+from sordino.messages import Plan
+from sordino.privacy.history import Spent
+from sordino.recipe import Recipe
+from sordino.report.folder import RunFolder, alone
+from sordino.report.records import Round
+from sordino.runs.checkpoint import Belongings, Checkpoint
+from sordino.runs.outcome import Outcome, write_outcome
+
+CHECKPOINT_SECONDS = 2.0  #: rounds shorter than this share a checkpoint: a crash costs that much work, no more
+REAL = "real clients"  #: the device in environment.json that tells a run with these from a simulation
+
+
+@dataclass(frozen=True)
+class RoundEntry:
+    """A round that is over, ready to be stored; the preparation is round 0 and has no record."""
+
+    round: int
+    attendance: Attendance
+    why_lost: str
+    spent: Spent
+    record: Round | None
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True)
+class Past:
+    """What a store knows of the rounds that are over."""
+
+    checkpoint: Checkpoint | None = None  #: None before the first round is over
+    spent: Sequence[Spent] = ()
+    records: Sequence[Round] = ()
+    memory: Mapping[str, Any] = field(default_factory=dict)  #: of the last checkpoint, be it one before the first round
+    stopped: str | None = None  #: why the run is over; None where that is not written down
+    receipts: Mapping[int, bytes] = field(default_factory=dict)  #: the last one of each client
+    attendances: Mapping[int, Attendance] = field(default_factory=dict)  #: round -> who answered what
+    about: Mapping[str, str] = field(default_factory=dict)  #: what was written down when the run began
+
+
+class Store:
+    """What a run keeps. This one keeps nothing, for a run without a folder."""
+
+    def __init__(self, folder: RunFolder | None = None) -> None:
+        self._folder = folder
+
+    def load(self) -> Past:
+        """What the run goes on from; later traces of a round that was broken off are removed."""
+        return Past()
+
+    def start(self, checkpoint: Checkpoint) -> None:
+        """Note that a coordinator takes over, from this checkpoint."""
+
+    def plan(self, plan: Plan) -> Plan:
+        """Keep a plan before anyone sees it; the one that was kept for its round before a restart, if any."""
+        return plan
+
+    def send(self, round: int) -> int:
+        """Count that a round's plan goes out now; how often it has, with this time."""
+        return 1
+
+    def end(self, entry: RoundEntry) -> None:
+        """Make a round part of the run."""
+
+    def flush(self) -> None:
+        """Write what waits to be written."""
+
+    def finish(self, outcome: Outcome, model: str) -> Outcome:
+        """Write the outcome of a run of this model, where there is a folder."""
+        return outcome if self._folder is None else write_outcome(self._folder, outcome, model)
+
+    def belongings(self) -> Belongings:
+        """What simulated clients prepared, and where they keep it."""
+        return Belongings()
+
+
+class FileStore(Store):
+    """The folder `checkpoint` of a simulation: a line of releases for each round, and the last state."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        super().__init__(folder)
+        self._run, self._place = folder, folder.checkpoint
+        self._state, self._releases = self._place / "state.safetensors", self._place / "releases.jsonl"
+        self._last: Checkpoint | None = None  # what is to be written
+        self._written = 0.0  # when a checkpoint was written last
+
+    def load(self) -> Past:
+        """What was kept up to the last checkpoint; later lines are cut off."""
+        saved = Checkpoint.read(self._state) if self._state.exists() else None
+        last = saved.state.round if saved is not None else 0
+        memory = saved.memory if saved is not None else {}
+        spent = self.read_releases(last or -1)  # preparing is accounted for again; what was made lies in its own files
+        self._run.truncate_rounds(last)
+        records = self._run.rounds()
+        if len(records) != last:
+            raise InvalidInput(
+                f"{self._run.path} has a checkpoint of round {last} and records of {len(records)} rounds: lines of "
+                "metrics.jsonl were lost. Start the run anew in another folder"
+            )
+        return Past(saved if last else None, spent, records, memory)
+
+    def start(self, checkpoint: Checkpoint) -> None:
+        """Keep the first checkpoint, in case that no round comes to its end."""
+        self._last = checkpoint
+
+    def read_releases(self, last: int) -> list[Spent]:
+        """The releases up to round `last`, those before the first one included; later ones are cut off."""
+        found = [Spent.from_line(line) for line in whole_lines(self._releases)]
+        kept = [spent for spent in found if spent.round <= last]
+        if [spent.round for spent in kept if spent.round] != list(range(1, last + 1)):
+            raise InvalidInput(
+                f"{self._releases} lacks some of the rounds 1 to {last}, so that what was spent is not known. "
+                "Start the run anew in another folder"
+            )
+        if len(kept) < len(found):
+            keep_lines(self._releases, len(kept))
+        return kept
+
+    def end(self, entry: RoundEntry) -> None:
+        """Write the lines of a round, and its checkpoint if the last one is old."""
+        make_folder(self._place)
+        append_line(self._releases, entry.spent.to_line().encode())
+        if entry.record is not None:
+            self._run.append_round(entry.record)
+        self._last = entry.checkpoint
+        if entry.record is not None and time.monotonic() - self._written >= CHECKPOINT_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Replace the checkpoint by the last one, durably and at once."""
+        if self._last is not None:
+            make_folder(self._place)
+            write_whole(self._state, self._last.encode())
+            self._last, self._written = None, time.monotonic()
+
+    def belongings(self) -> Belongings:
+        """What simulated clients prepared, in files of their own."""
+        return Belongings(self._place / "clients")
+
+
+# --- folders ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def run_folder(recipe: Recipe, path: str | Path, *, resume: bool, device: str) -> Iterator[RunFolder]:
+    """A run's folder, made or found again, for this process alone; `device` is `REAL` where clients are.
+
+    A run that is refused before its first round leaves the folder free: see `free_if_refused`.
+    """
+    if resume:
+        _check_resumed(recipe, RunFolder.open(path), device == REAL)
+    with alone(path):
+        yield RunFolder.open(path) if resume else RunFolder.create(path, recipe.to_toml(), device=device)
+
+
+def _check_resumed(recipe: Recipe, found: RunFolder, real: bool) -> None:
+    if Recipe.from_toml(found.recipe).fingerprint != recipe.fingerprint:
+        raise InvalidInput(f"{found.path} was run with another recipe: resume takes the recipe that lies there")
+    if (found.environment.get("device") == REAL) == real:
+        return
+    if real:
+        raise InvalidInput(f"{found.path} holds a simulation: go on with it without clients (sordino run --resume)")
+    raise InvalidInput(
+        f"{found.path} is a run with real clients, which is not simulated: go on with sordino.runs.serving.serve"
+    )
+
+
+@contextmanager
+def free_if_refused(folder: RunFolder | None, *, resume: bool) -> Iterator[None]:
+    """A run that is refused before its first round leaves its folder free for the next attempt."""
+    try:
+        yield
+    except SordinoError:
+        if folder is not None and not resume:
+            shutil.rmtree(folder.checkpoint, ignore_errors=True)
+            for name in ("recipe.toml", "environment.json"):
+                (folder.path / name).unlink(missing_ok=True)
+        raise
+
+
+__all__ = ["REAL", "FileStore", "Past", "RoundEntry", "Store", "free_if_refused", "run_folder"]
