@@ -13,7 +13,7 @@ from sordino.errors import InvalidInput
 from sordino.preflight import LEVELS, Group, PrivateSilo, Randomised, groups_of, of_federation, preflight
 from sordino.privacy.accountant import equal_bits_epsilon
 from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Guarantee, Infinite, PoissonGaussian, Release
-from sordino.privacy.statement import figure
+from sordino.report.words import figure
 
 BOX = sordino.Box(0.0, 0.1)
 

@@ -27,8 +27,9 @@ from sordino.privacy.accountant import Account, compose
 from sordino.privacy.guarantee import Budget, Claim, Guarantee, Infinite, Release, check_count
 from sordino.privacy.ledger import cost, terms
 from sordino.privacy.planning import rounds_allowed
-from sordino.privacy.statement import NO_MEANINGFUL_PROTECTION, figure
+from sordino.privacy.statement import NO_MEANINGFUL_PROTECTION
 from sordino.randomness import Keystream
+from sordino.report.words import figure
 
 if TYPE_CHECKING:
     from sordino.learning.private_sgd import PrivateTraining

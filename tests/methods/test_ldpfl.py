@@ -62,6 +62,7 @@ from sordino.recipe import (
 from sordino.recipe import (
     OrientedExtractor as Oriented,
 )
+from sordino.report.statement import sentences
 from sordino.wiring import wire
 
 TINY: dict[str, Any] = {
@@ -390,7 +391,7 @@ def test_the_network_learns_from_bits_that_are_not_randomised():
                "rounds.count": 3, **RANDOM}  # fmt: skip
     outcome = run(tiny(changes), workers=1)
     assert outcome.accuracy is not None and outcome.accuracy > 0.7
-    assert "features are not randomised" in " ".join(outcome.statement.sentences)
+    assert "features are not randomised" in " ".join(sentences(outcome.statement))
 
 
 def test_alone_every_client_trains_its_own_network_and_sends_nothing():

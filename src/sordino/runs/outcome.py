@@ -17,6 +17,7 @@ from sordino.privacy.statement import Statement
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
 from sordino.report.records import ClientBudget, Result, Round
+from sordino.report.statement import to_json
 from sordino.wiring import Federation
 
 
@@ -38,10 +39,10 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         """The final figures, the statement and the paths written, ready for `json.dumps`."""
-        return figures(self.result, self.statement.to_json(), self.folder)
+        return figures(self.result, self.statement, self.folder)
 
 
-def figures(result: Result, statement: Mapping[str, Any] | None, folder: Path | None) -> dict[str, Any]:
+def figures(result: Result, statement: Statement | None, folder: Path | None) -> dict[str, Any]:
     """The final figures of a run, its statement and the paths written, ready for `json.dumps`."""
     files = () if folder is None else sorted(p for p in folder.iterdir() if p.is_file() and p.name[0] != ".")
     return {
@@ -54,7 +55,7 @@ def figures(result: Result, statement: Mapping[str, Any] | None, folder: Path | 
         "parameters": result.parameters,
         "seconds": result.seconds,
         "stopped": result.stopped,
-        "statement": statement,
+        "statement": None if statement is None else to_json(statement),
         "folder": None if folder is None else str(folder),
         "files": [str(path) for path in files],
     }

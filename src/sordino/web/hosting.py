@@ -35,6 +35,7 @@ from sordino.observer import Observer
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
 from sordino.report.records import Round
+from sordino.report.statement import to_json, to_text
 from sordino.runs.journal import read_past
 from sordino.runs.serving import has_run, serve
 from sordino.runs.stopping import TooFewClients
@@ -419,7 +420,7 @@ class Hosted(Observer):
 
     @cached_property
     def _scheduled(self) -> Json:
-        return {**self.task.schedule.to_json(), "text": self.task.schedule.to_text()}
+        return {**to_json(self.task.schedule), "text": to_text(self.task.schedule)}
 
     def model(self) -> tuple[int, NDArray[np.float32]]:
         """The current parameters, and after which round."""
