@@ -35,6 +35,7 @@ from sordino.privacy.accountant import compose
 from sordino.privacy.accountant import epsilon as epsilon_of
 from sordino.privacy.guarantee import Adjacency
 from sordino.recipe import Recipe
+from sordino.report import expectations
 from sordino.report.statement import sentences, to_text
 from sordino.runs.outcome import Outcome
 from sordino.wiring import wire
@@ -312,8 +313,8 @@ def test_local_statistics_never_leave_and_released_ones_are_part_of_the_upload_a
 
 def test_a_look_ahead_says_whose_statistics_a_model_with_batch_norm_is_scored_with():
     def said(**changes: Any) -> bool:
-        sentences = of_federation(wire(recipe(BATCH_NORM, **changes))).sentences
-        return any("scored with those of the test examples" in sentence for sentence in sentences)
+        found = expectations.sentences(of_federation(wire(recipe(BATCH_NORM, **changes))))
+        return any("scored with those of the test examples" in sentence for sentence in found)
 
     assert said()
     assert not said(**{"model.buffers": "release"})

@@ -524,6 +524,8 @@ def _terms_as_json(release: Release, budget: Budget) -> dict[str, Any]:
 
 
 def _as_json(answer: Answer) -> dict[str, Any]:
+    from sordino.report.expectations import verdict
+
     allowance, ahead = answer.allowance, answer.ahead
     terms = _terms_as_json(allowance.release, allowance.budget)
     noise = {"clients": ahead.asked, "noise": ahead.noise, "update": ahead.update, "ratio": ahead.ratio}
@@ -536,7 +538,7 @@ def _as_json(answer: Answer) -> dict[str, Any]:
         "round": {**terms, "epsilon": json_figure(allowance.each)},
         "all_rounds": {**terms, "ledger": json_figure(allowance.spent), "statement": json_figure(allowance.total)},
         "report_bytes": None if answer.question.values is None else ahead.report_bytes[0],
-        "average": {**noise, "expect": ahead.verdict} if answer.averaged else None,
+        "average": {**noise, "expect": verdict(ahead)} if answer.averaged else None,
     }
 
 
@@ -585,11 +587,12 @@ def _beside(ahead: Preflight) -> str:
 def _notes(answers: list[Answer]) -> Iterator[str]:
     """The basis of each proof, what noise to expect, and what the two counts of all rounds are."""
     from sordino.privacy.statement import NO_MEANINGFUL_PROTECTION
+    from sordino.report.expectations import verdict
 
     for answer in answers:
         yield f"{answer.family.name}: proven by {answer.allowance.guarantee.basis}."
-        if answer.averaged and answer.ahead.verdict is not None:
-            yield f"    The noise is {_beside(answer.ahead)} an update: {answer.ahead.verdict}."
+        if answer.averaged and (expected := verdict(answer.ahead)) is not None:
+            yield f"    The noise is {_beside(answer.ahead)} an update: {expected}."
     if any(answer.allowance.total > NO_MEANINGFUL_PROTECTION for answer in answers):
         yield f"Above epsilon {NO_MEANINGFUL_PROTECTION:g} there is no meaningful protection."
     yield "The ledger's count holds even if each round is chosen after seeing the last; a statement may prove less."

@@ -30,6 +30,7 @@ from sordino.observer import Observer
 from sordino.pace import one_thread
 from sordino.privacy.history import Spent
 from sordino.recipe import Recipe
+from sordino.report.expectations import sentences
 from sordino.report.folder import RunFolder
 from sordino.runs.journal import JournalStore, read_past
 from sordino.runs.loop import ClientSide, Run
@@ -123,11 +124,11 @@ def _expected(parts: Federation, name: str) -> tuple[str, ...]:
     """What to expect; nobody rehearses, so that the size of an update is not known."""
     preparation = parts.method.preparation(name)
     if preparation is not None:
-        return preflight.of_preparation(parts, preparation)
+        return sentences(preflight.of_preparation(parts, preparation))
     if not any(parts.method.releases(parts.method.plan(parts.method.init(), name))):
-        return ("Clients send nothing.",)
+        return sentences(None)
     own = ("Budgets are those of the recipe: each owner's own limit (client.toml) decides, and may be smaller.",)
-    return (*preflight.of_federation(parts).sentences, *(own if parts.budgets else ()))
+    return (*sentences(preflight.of_federation(parts)), *(own if parts.budgets else ()))
 
 
 def _invite(parts: Federation, fleet: Fleet, name: str, past: Past, key: SigningKey) -> dict[int, str]:

@@ -28,6 +28,7 @@ from sordino.pace import device_for, execution_for, one_thread, workers_for
 from sordino.privacy.history import Spent
 from sordino.privacy.ledger import MemoryLedger
 from sordino.recipe import Recipe
+from sordino.report.expectations import sentences
 from sordino.report.folder import RunFolder
 from sordino.report.records import Round, Simulation
 from sordino.runs.loop import ClientSide, Run
@@ -200,15 +201,15 @@ def _expected(federation: Federation, fleet: SimulatedFleet) -> tuple[str, ...]:
     """What to expect; a few clients rehearse the first round, so that the size of an update is known."""
     name = federation.recipe.name
     if (preparation := federation.method.preparation(name)) is not None:
-        return preflight.of_preparation(federation, preparation)
+        return sentences(preflight.of_preparation(federation, preparation))
     some = [client for client, part in enumerate(federation.parts) if len(part)][:REHEARSING]
     plan = federation.method.plan(federation.method.init(), name)
     local = fleet.rehearse(plan, some)
     if not any(federation.method.releases(plan)):
-        return (*_failures(local, len(some)), "Clients send nothing.")
+        return (*_failures(local, len(some)), *sentences(None))
     norm, largest = float(np.mean(local.update)), float(np.max(local.largest))
     expected = preflight.of_federation(federation, update_norm=norm or None, largest_value=largest or None)
-    return (*_failures(local, len(some)), *expected.sentences)
+    return (*_failures(local, len(some)), *sentences(expected))
 
 
 def _failures(local: LocalView, rehearsed: int) -> tuple[str, ...]:
