@@ -36,7 +36,7 @@ from sordino.privacy.accountant import epsilon as epsilon_of
 from sordino.privacy.guarantee import Adjacency
 from sordino.recipe import Recipe
 from sordino.report import expectations
-from sordino.report.statement import sentences, to_text
+from sordino.report.statement import sentences, to_json, to_text
 from sordino.runs.outcome import Outcome
 from sordino.wiring import wire
 from tests.engine.tiny import BATCH_NORM, TWO_POINT, VALUES, left, recipe
@@ -531,7 +531,7 @@ def test_a_folder_holds_everything_and_it_agrees(tmp_path):
     found = left(folder)
     assert [line["accuracy"] for line in found["rounds"]] == [record.accuracy for record in outcome.rounds]
     assert found["result"]["accuracy"] == outcome.accuracy == found["rounds"][-1]["accuracy"]
-    assert json.loads(found["statement"]) == json.loads(json.dumps(outcome.statement.to_json()))
+    assert json.loads(found["statement"]) == json.loads(json.dumps(to_json(outcome.statement)))
     assert [b["spent"] for b in found["result"]["budgets"]] == [pytest.approx(3 * VALUES * 1.0)] * 4
     assert (folder / "statement.txt").read_text() == to_text(outcome.statement)
     page = Page()

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sordino.cli.printing import AsJson, figure, json_figure, plain_errors, print_json, print_tables, with_progress
+from sordino.cli.printing import AsJson, json_figure, plain_errors, print_json, print_tables, with_progress
 from sordino.errors import InvalidInput
+from sordino.report.words import decimal
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -489,7 +490,7 @@ def _rounds_with(family: Family, question: Question, parameter: float, options: 
 
 def _rounds_in_words(line: dict[str, Any]) -> str:
     budget, each, parameter = line["budget"], line["round"], line["parameter"]
-    epsilon = each["epsilon"] if isinstance(each["epsilon"], str) else figure(each["epsilon"])
+    epsilon = each["epsilon"] if isinstance(each["epsilon"], str) else decimal(each["epsilon"])
     return (
         f"{line['mechanism']} with {parameter['name']} {parameter['value']:g}: a budget of epsilon {budget['limit']:g} "
         f"({_in_words(budget)}) allows {line['rounds']:,} rounds. One round alone: epsilon {epsilon} "
@@ -572,9 +573,9 @@ def _table(title: str, answers: list[Answer]) -> Table:
     for answer in answers:
         allowance, ahead = answer.allowance, answer.ahead
         cells = [answer.family.name, f"{answer.family.parameter} {allowance.parameter:g}"]
-        cells += [figure(allowance.each), figure(allowance.spent), figure(allowance.total)]
+        cells += [decimal(allowance.each), decimal(allowance.spent), decimal(allowance.total)]
         if averaged:
-            cells += ["unknown" if ahead.noise is None else figure(ahead.noise), _beside(ahead)]
+            cells += ["unknown" if ahead.noise is None else decimal(ahead.noise), _beside(ahead)]
         cells += [f"{ahead.report_bytes[0]:,}"] if sized else []
         table.add_row(*map(Text, cells))
     return table

@@ -683,6 +683,6 @@ def _number(value: float) -> float | str:
 
 
 __all__ = [
-    "NO_CLAIM", "NO_MEANINGFUL_PROTECTION", "PROVEN", "Audited", "Clients", "Counted", "ProofContradicted", "Row",
-    "Statement", "View", "leading", "tied", "views",
+    "NOT_SUPPORTED", "NO_CLAIM", "NO_MEANINGFUL_PROTECTION", "PROVEN", "Audited", "Clients", "Counted",
+    "ProofContradicted", "Row", "Statement", "View", "leading", "tied", "views",
 ]  # fmt: skip
