@@ -98,6 +98,12 @@ def test_proven_and_claimed_are_explained_where_they_occur():
     assert "no claim" not in privacy_section(unprotected())
 
 
+def test_figures_for_records_say_in_the_open_that_clients_are_not_covered():
+    guarantee = Guarantee(SERVER, Adjacency.RECORD_REPLACE, Pure(1.0), "sum")
+    section = privacy_section(Statement.of([Release("r", "d", "w", (guarantee,))], delta=0.0))
+    assert "of everything one client sends, taken together, nothing is proven" in section.partition("<summary>All")[0]
+
+
 def test_every_epsilon_on_a_card_has_its_delta(tmp_path):
     text = page_of(ordinary(tmp_path / "run")).text
     cards = re.findall(r"<dt>(?:proven|claimed|audited) epsilon</dt><dd>[^<]*<small>([^<]*)</small>", text)

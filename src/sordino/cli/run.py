@@ -565,11 +565,11 @@ def _comparison_as_json(comparison: Comparison, page: Path, table: Path) -> dict
 
 
 def _proven(group: Group) -> str:
-    """What the first view of a group's statements has, never without its terms."""
+    """What is proven in the view that leads a group's statements, never without its terms."""
     from sordino.report.statement import terms
     from sordino.report.words import span
 
-    return f"{span(group.views[0].proven)} ({terms(group.views[0])})" if group.views else "no statement"
+    return f"{span(group.lead.proven)} ({terms(group.lead)})" if group.lead else "no statement"
 
 
 def _print_comparison(comparison: Comparison) -> None:

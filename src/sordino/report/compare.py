@@ -17,7 +17,7 @@ from typing import Any
 
 from sordino.durable import NotWritten, write_whole
 from sordino.errors import InvalidInput
-from sordino.privacy.statement import Row, View, views
+from sordino.privacy.statement import Row, View, leading, views
 from sordino.report.folder import RunFolder
 from sordino.report.records import INFINITE, Result, Round, to_line
 from sordino.report.statement import adversary, proof
@@ -107,6 +107,11 @@ class Group:
     def views(self) -> tuple[View, ...]:
         """What the statements of all runs say, by onlooker and change."""
         return views(row for run in self.runs for row in run.rows)
+
+    @property
+    def lead(self) -> View | None:
+        """The view that a whole run is judged by; none where no run has a statement."""
+        return leading(self.views) if self.views else None
 
     def by_round(self) -> list[tuple[int, Spread]]:
         """Accuracy over the runs in every round in which all of them were evaluated."""

@@ -79,12 +79,12 @@ def _spread_words(comparison: Comparison) -> Markup:
 
 def _main_table(comparison: Comparison) -> Markup:
     keys = _key_columns(comparison)
-    found = {terms(group.views[0]) for group in comparison.groups if group.views}
+    found = {terms(group.lead) for group in comparison.groups if group.lead}
     common = f" ({next(iter(found))})" if len(found) == 1 else ""
     named = [comparison.short(key) for key in keys] or ["setting"]
     head = [*named, "accuracy", "runs", "rounds", "a round", "up", "down", f"proven epsilon{common}", "claimed epsilon"]
     rows = [_main_row(comparison, group, keys, bool(common)) for group in comparison.groups]
-    note = "Up and down are bytes per client and round. Epsilons are those of the first row of each statement; all of "
+    note = "Up and down are bytes per client and round. Epsilons are those that lead each run's own page; all of "
     return join(
         [
             table(head, rows, numbers=frozenset(range(len(named), len(named) + 6))),
@@ -117,10 +117,10 @@ def _mean(spread: Spread | None, words: Callable[[float], str]) -> str:
 
 
 def _leading_figures(group: Group, common: bool) -> list[object]:
-    """Proven and claimed epsilon of the first view, whose terms stand in the head of the table or beside the figure."""
-    if not group.views:
+    """Proven and claimed epsilon of the leading view; its terms stand in the head of the table or beside the figure."""
+    view = group.lead
+    if view is None:
         return ["no statement", ""]
-    view = group.views[0]
     beside = None if common else element("span", f" ({terms(view)})", class_="quiet")
     if view.claimed is None:
         return [join([span(view.proven), beside]), "none"]
@@ -217,13 +217,13 @@ def _number(value: Any) -> float | None:
 
 
 def _accuracy_by_proof(comparison: Comparison) -> Markup | None:
-    """What privacy costs: accuracy against the proven epsilon of the view that all statements begin with."""
-    found = {terms(group.views[0]) for group in comparison.groups if group.views}
+    """What privacy costs: accuracy against the proven epsilon of the view that leads all statements."""
+    found = {terms(group.lead) for group in comparison.groups if group.lead}
     if len(found) != 1:
         return None
 
     def proven(group: Group) -> float | None:
-        largest = group.views[0].proven[1] if group.views else math.inf
+        largest = group.lead.proven[1] if group.lead else math.inf
         return largest if math.isfinite(largest) else None
 
     numeric = _numeric_keys(comparison)

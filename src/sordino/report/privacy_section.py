@@ -34,6 +34,7 @@ def privacy_section(statement: Statement | None) -> Markup:
             *(element("p", caveat, class_="notice") for caveat in statement.caveats),
             element("div", _view(lead, words.trust(lead)), class_="views"),
             element("p", words.meanings(statement), class_="quiet"),
+            element("p", limits, class_="quiet") if (limits := words.limits(statement)) else None,
             element("p", words.SIMULATED, class_="quiet") if statement.simulated else None,
             folded("Other changes and other onlookers", element("div", *others, class_="views")) if others else None,
             _table(statement),

@@ -107,6 +107,15 @@ def meanings(statement: Statement) -> str:
     return " ".join(f"{capital(word)}: {meaning}." for word, meaning in _MEANINGS.items() if used[word])
 
 
+def limits(statement: Statement) -> str:
+    """What the figures do not cover; nothing where some of them are about whole clients."""
+    adjacencies = dict.fromkeys(row.adjacency for row in statement.rows)
+    if Adjacency.CLIENT in adjacencies:
+        return ""
+    covered, all_sent = listed([CHANGES[a] for a in adjacencies]), CHANGES[Adjacency.CLIENT]
+    return f"The figures cover {covered} only: of {all_sent}, taken together, nothing is proven."
+
+
 def proof(view: View) -> str:
     """What proves it: each group's own theorems and enumerations; nothing where nothing is proven."""
     return each(view, lambda row: "" if math.isinf(row.proven) else "; ".join(row.basis))
@@ -166,10 +175,8 @@ def sentences(statement: Statement) -> tuple[str, ...]:
     if not statement.rows:
         return ("Nothing was released: no report left any client, so nothing was lost.",)
     said = [*statement.caveats, *dict.fromkeys(map(trust, statement.views)), *_view_sentences(statement.views)]
-    adjacencies = dict.fromkeys(row.adjacency for row in statement.rows)
-    if Adjacency.CLIENT not in adjacencies:
-        covered, all_sent = listed([CHANGES[a] for a in adjacencies]), CHANGES[Adjacency.CLIENT]
-        said.append(f"The figures cover {covered} only: of {all_sent}, taken together, nothing is proven.")
+    if left_out := limits(statement):
+        said.append(left_out)
     if len({row.who for row in statement.rows}) > 1:
         said.append(
             "Clients have guarantees of their own: neither the mean nor the largest stands for all of them; the "
@@ -456,6 +463,6 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 __all__ = [
-    "CHANGES", "HANDFUL", "SIMULATED", "adversary", "change", "claim_terms", "formulas", "meanings", "named", "noise",
-    "proof", "reasons", "sentences", "terms", "to_json", "to_text", "trust", "view_sentences",
+    "CHANGES", "HANDFUL", "SIMULATED", "adversary", "change", "claim_terms", "formulas", "limits", "meanings", "named",
+    "noise", "proof", "reasons", "sentences", "terms", "to_json", "to_text", "trust", "view_sentences",
 ]  # fmt: skip
