@@ -54,7 +54,7 @@ def test_a_slot_that_was_left_is_given_last(tmp_path):
     roster = Roster(tmp_path / "people", range(2))
     first, _ = roster.admit(A, PROOF, "page", "")
     roster.leave(first)
-    assert roster.admit(B, PROOF, "page", "")[0].client == 1
+    assert roster.admit(B, PROOF, "page", "", "another network")[0].client == 1
     assert roster.admit(C, PROOF, "page", "")[0].client == 0
     roster.settle()
     assert Roster(tmp_path / "people", range(2)).find(A) is None

@@ -1,6 +1,6 @@
 """The one loop of a run: preparation, rounds, the reason to stop, and the outcome.
 
-It knows methods, channels, fleets and stores by their interfaces. What only a simulation can see of its clients (losses,
+It knows methods, channels, fleets and stores by their interfaces. What only a simulation sees of its clients (losses,
 ledgers, records), or only real clients need (plans that are stored before they are sent), is in the `ClientSide` and
 the `Store` that it is given.
 """
@@ -100,7 +100,7 @@ class Run:
         self._federation, self._side, self._channel, self._store = federation, side, channel, store
         self._recipe, self._method = federation.recipe, federation.method
         self._observer, self._name = observer or Observer(), name or federation.recipe.name
-        self._stopping = Stopping(self._recipe, federation.clients)
+        self._stopping = Stopping(self._recipe, federation.clients, admits_newcomers=side.fleet.admits_newcomers)
         self._progress = Progress()
         self._state = self._method.init()
         self._records: list[Round] = []
@@ -209,10 +209,11 @@ class Run:
         try:
             after, outcome = coordinator.round(self._state, plan)
         except NobodyLeft as end:
-            if sent == 1:
+            if sent == 1 and not self._side.fleet.admits_newcomers:
                 raise
-            # They may have reported before: the round is lost, and whether nobody is left the next one shows.
-            after, outcome = self._state.unchanged(), RoundOutcome(plan.round, end.attendance, _DECLINED_AGAIN, plan)
+            # They may have reported before, or others may come: the round is lost, and the next one shows who is left.
+            why = _DECLINED_AGAIN if sent > 1 else "all who were asked declined"
+            after, outcome = self._state.unchanged(), RoundOutcome(plan.round, end.attendance, why, plan)
         self._progress.note_round(outcome.attendance, outcome.why_lost, self._recipe.rounds.quorum)
         figures = self._grade(after)
         record = self._side.describe(_record(outcome, sent - 1), outcome)

@@ -1,6 +1,6 @@
 """A recipe carried out with real clients, over whatever network a fleet stands for: `serve(recipe, fleet, folder)`.
 
-It is the same loop and the same folder as a simulation's. What only a simulation can see (losses, clipping, what ledgers
+It is the same loop and the same folder as a simulation's. What only a simulation sees (losses, clipping, what ledgers
 hold, whose labels are whose) is not there. Every round is durable when it is over, and a plan before it is sent:
 whatever is killed when, the run goes on with the same plan, clients give the answers that they recorded, and a round
 counts once.

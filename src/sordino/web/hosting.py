@@ -112,15 +112,17 @@ class Hosted(Observer):
         self.terms = CommonTerms.of(recipe, self.federation, self.parts.dataset, self.author)
         self.task: Task = compile_task(self.parts, self.federation, self.author)
         self.limits = limits or Limits()
-        self.fleet = WebFleet(len(self.slots), recipe.rounds.quorum, patience=patience)
+        self.fleet = WebFleet(
+            len(self.slots), recipe.rounds.quorum, patience=patience, admits_newcomers=not by_invitation
+        )
         self._gather = gather  # seconds to wait for more participants before the first round
         self.invitations = Invitations.kept(folder, self.federation) if by_invitation else None
         self.roster = Roster(
             folder / "participants.jsonl", self.slots, self.invitations, most=self.limits.places,
-            absence=self.limits.absence, freed=self.freed,
+            absence=self.limits.absence, freed=self.freed, passed=self.fleet.renew,
         )  # fmt: skip
         self._free = self.roster.free  # as it was shown last
-        self.receipts = Receipts(folder / "receipts.json")
+        self.receipts = Receipts(folder / "receipts.json", lambda id: self.roster.find(id) is not None)
         self._presences = {m.client: Presence(m.client, m.kind) for m in self.roster.members.values()}
         self._seen = _Seen()
         self._last_state: ModelState | None = None  # as a restart found it
@@ -212,6 +214,7 @@ class Hosted(Observer):
         self.receipts.settle()
         self._seen.history.append(record)
         self._note_answers(record.round, attendance)
+        self.fleet.note_outcome(attendance.reported, attendance.refused)
         self._change()
         self._say(f"{self.name}: {_said(record, self.recipe.rounds.count)}")
         if record.round < self.recipe.rounds.count:
