@@ -70,7 +70,7 @@ def test_who_left_and_comes_back_has_its_number_if_nobody_else_has(tmp_path):
     again = Roster(tmp_path / "people", range(3))
     assert again.admit(A, PROOF, "native", "") == (first, False)
     again.leave(first)
-    assert [again.admit(who, PROOF, "page", "")[0].client for who in (B, C, "d" * 32)] == [1, 2, 0]
+    assert [again.admit(who, PROOF, "page", "", who)[0].client for who in (B, C, "d" * 32)] == [1, 2, 0]
 
 
 def test_places_of_native_clients_that_never_agreed_are_free_again_after_a_restart_when_they_are_needed(tmp_path):
