@@ -30,8 +30,8 @@ $(BENCH): $(READY)
 run: $(READY) ## the main job on embedded data: three silos learn digits, each record protected
 	$(BIN)/sordino run quickstart
 
-serve: $(READY) page ## a federation that people join by opening a page, on this machine
-	$(BIN)/sordino serve webfed-digits
+serve: $(READY) page ## a federation to try alone: open one of the links that are printed
+	$(BIN)/sordino serve webfed-digits --invite --set rounds.quorum=1
 
 page: ## build the web page, where Node.js is found and its sources have changed
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(PAGE); else \

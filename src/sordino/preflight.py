@@ -882,7 +882,7 @@ def _norm_words(groups: Sequence[Group], values: int, norm: float, update: float
     if norm > 1.5 * length:
         return (
             f"{honest}, and method.norm = {_short(norm)} lets a hostile one be {_times(norm / length)} as long: choose "
-            "it a little above the honest ones"
+            "it at about the length of honest ones"
         )
     return f"{honest}, and longer ones are shortened to method.norm = {_short(norm)}: it fits"
 
