@@ -238,3 +238,9 @@ def test_planning_without_a_recipe_does_not_load_the_learning_stack():
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout == "0 []\n"
+
+
+def test_a_recipe_without_its_option_is_refused_with_the_option():
+    result = run("webfed-digits", "--epsilon", "4")
+    assert result.exit_code == 1
+    assert "--recipe webfed-digits" in result.stderr

@@ -263,6 +263,12 @@ def test_agreement_is_of_updates():
         recipe({"method": {"name": "fedavg", "upload": "weights"}, "method.aggregation": {"kind": "agreement"}})
 
 
+def test_agreement_needs_a_norm_since_it_goes_by_directions():
+    with pytest.raises(InvalidInput, match="directions") as caught:
+        recipe({**SILOS, "method.aggregation": {"kind": "agreement"}})
+    assert "method.norm" in str(caught.value)
+
+
 def test_reports_that_take_more_room_than_there_is_are_refused_when_wired():
     check_room(2**18, 2**10)
     with pytest.raises(InvalidInput, match=r"1\.0 GB.*method\.selection"):

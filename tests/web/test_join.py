@@ -382,6 +382,24 @@ def test_serve_refuses_what_pages_cannot_run_and_half_a_certificate(tmp_path):
     assert "--tls-key" in result.output
 
 
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        (["--origin", "page.example"], "https://"),
+        (["--origin", "https://page.example/path"], "no path"),
+        (["--slots", "0-9"], "--gateway"),
+        (["--federation", "spring"], "--gateway"),
+        (["--invite", "--absence", "0"], "--absence"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_serve_refuses_options_that_would_do_nothing(options, remedy, tmp_path):
+    result = CliRunner().invoke(app, ["serve", "webfed-digits", *options, "--folder", str(tmp_path / "served")])
+    assert result.exit_code == 1
+    assert remedy in result.output
+    assert not (tmp_path / "served").exists()
+
+
 def test_join_needs_data_and_budget_once_and_refuses_others_later(tmp_path):
     found = hosted(tmp_path)
     with server(found) as port:

@@ -98,7 +98,7 @@ def test_choices_are_stronger_measured_and_the_first_is_the_recipes_own():
 
 def test_without_a_norm_there_are_no_classes_of_noise_to_choose():
     """One participant's noise would drown the reports of all others."""
-    content = task_of(Recipe.load("webfed-digits", ["method.norm="])).content
+    content = task_of(Recipe.load("webfed-digits", ["method.norm=", 'method.aggregation={ kind = "mean" }'])).content
     assert content["choices"] == []
     assert content["upload"]["norm"] is None
     assert content["plan"]["settings"] == {}

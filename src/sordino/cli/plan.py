@@ -135,6 +135,7 @@ def plan(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the recipe.")
     ] = None,
     as_json: AsJson = False,
+    misplaced: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
 ) -> None:
     """Turn a total budget into the parameters of each round, before anything is trained.
 
@@ -150,6 +151,8 @@ def plan(
     sordino plan --recipe two-point-digits --epsilon 50 --delta 1e-5
     """
     with plain_errors():
+        if misplaced:
+            raise InvalidInput(f"got {misplaced[0]!r} without an option: a recipe is named by --recipe {misplaced[0]}")
         options = Options(
             epsilon, delta, adjacency, rounds, values, norm, radius, precision, steps, rate, clients, update_norm
         )

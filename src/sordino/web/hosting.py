@@ -335,8 +335,9 @@ class Hosted(Observer):
 
     @property
     def state(self) -> State:
-        """Where the federation stands."""
-        return self._state
+        """Where the federation stands; an open round that lacks participants waits for them."""
+        waits = self._state == "training" and self.last_round < self.recipe.rounds.count and self._lacking
+        return "waiting" if waits else self._state
 
     @property
     def why(self) -> str:
@@ -377,7 +378,7 @@ class Hosted(Observer):
             "clients": self.parts.clients,
             "free": self.roster.free,
             "absence": self.absence,
-            "state": self._state,
+            "state": self.state,
             "why": self.why,
             "round": self.last_round,
             "rounds": self.recipe.rounds.count,
@@ -457,7 +458,7 @@ class Hosted(Observer):
         """What participants hear when something changes."""
         graded = [record.accuracy for record in self._seen.history if record.accuracy is not None]
         return {
-            "state": self._state,
+            "state": self.state,
             "round": self.last_round,
             "rounds": self.recipe.rounds.count,
             "participants": self.fleet.present,
