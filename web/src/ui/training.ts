@@ -236,6 +236,7 @@ export class TrainingView {
     this.leaveButton.hidden = stopped;
     this.progress.hidden = state === "failed" || state === "left"; // nothing goes on here
     say(this.kept, placeWords(state, this.setting.detail));
+    this.kept.hidden = this.kept.textContent === "";
     if (state === "declined" || state === "paused" || stopped) this.setting.announce(`${head}. ${rest}`);
     if (stopped) void this.refreshLedger();
   }
