@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 
 from sordino.channels.interface import Channel
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.interface import Fleet, Reply
-from sordino.messages import Kind, Plan
+from sordino.messages import Answer, Kind, Plan
 from sordino.methods.interface import Method, State
 from sordino.methods.upload import ROWS, Lost, Sum, Tally
 
 BATCH_BYTES = 2**25  #: reports waiting to be added, at most
+PREPARE = "prepare"  #: the step before the first round
 LONGEST_REASON = 500  #: letters of a client's reason that are kept
 
 
@@ -70,8 +72,19 @@ class Attendance:
     receipts: dict[int, bytes] = field(default_factory=dict)  #: client -> the receipt that it gave last
     lost: list[str] = field(default_factory=list)  #: why there is no sum of some class of clients
     strays: Counter[str] = field(default_factory=Counter)  #: late, duplicate, not asked, another plan, unreadable
+    steps: int = 0  #: exchanges with clients
     bytes_up: int = 0
     bytes_down: int = 0
+
+    def note(self, reply: Reply) -> None:
+        """Note what came with a reply, be its answer good or not."""
+        self.bytes_up += len(reply.message or b"")
+        if reply.receipt:
+            self.receipts[reply.client] = reply.receipt
+        if reply.reason:
+            self.reasons[reply.client] = printable(reply.reason)
+        if reply.stray:
+            self.strays[reply.stray] += 1
 
     @property
     def asked(self) -> int:
@@ -117,12 +130,8 @@ class Coordinator:
         if plan is None:
             raise InvalidInput(f"{type(self._method).__name__} has nothing to prepare: begin with the first round")
         messages = dict.fromkeys(range(self._method.clients), plan.encode())
-        everybody = tuple(messages)
-        attendance = Attendance(everybody, everybody, bytes_down=sum(map(len, messages.values())))
-        with closing(self._fleet.exchange("prepare", messages, None)) as replies:
-            hearing = _Hearing(plan, frozenset(messages), attendance, attendance.declined, None)
-            attendance.reported = [client for client, _ in hearing.bodies(replies)]
-        attendance.clients = tuple(client for client in everybody if client not in hearing.unreached)
+        attendance = Attendance(tuple(messages))
+        attendance.reported = [client for client, _ in self._exchange(plan, attendance, PREPARE, messages)]
         if len(attendance.declined) == len(messages):
             raise NobodyLeft(f"all {len(messages)} clients declined to prepare: {_WHY_DECLINED}", attendance)
         return attendance
@@ -162,26 +171,25 @@ class Coordinator:
             return "the clients that reported hold no records, and reports are weighed by records"
         return f"{came}: lower rounds.quorum, or raise rounds.deadline"
 
+    def _exchange(
+        self, plan: Plan, attendance: Attendance, step: str, messages: Mapping[int, bytes]
+    ) -> Iterator[tuple[int, bytes]]:
+        """One step with some clients: the bodies of their good answers to a plan."""
+        seconds = None if step == PREPARE else self._rules.deadline
+        deadline = None if seconds is None else time.monotonic() + seconds
+        before = frozenset(attendance.clients)
+        if step == PREPARE or self._channel.leaving in (None, step):
+            attendance.clients = tuple(dict.fromkeys((*attendance.clients, *messages)))
+        attendance.steps += 1
+        attendance.bytes_down += sum(map(len, messages.values()))
+        with closing(self._fleet.exchange(step, messages, deadline)) as replies:
+            unreached = yield from _hear(replies, plan, frozenset(messages), attendance, deadline)
+        attendance.clients = tuple(c for c in attendance.clients if c in before or c not in unreached)
+
     def _collect(self, plan: Plan, clients: list[int], tally: Tally, attendance: Attendance) -> None:
-        steps = 0
-
-        def exchange(step: str, messages: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
-            nonlocal steps
-            steps += 1
-            declined = attendance.declined if steps == 1 else attendance.withdrawn
-            before = frozenset(attendance.clients)
-            if self._channel.leaving in (None, step):
-                attendance.clients = tuple(dict.fromkeys((*attendance.clients, *messages)))
-            deadline = None if self._rules.deadline is None else time.monotonic() + self._rules.deadline
-            attendance.bytes_down += sum(map(len, messages.values()))
-            hearing = _Hearing(plan, frozenset(messages), attendance, declined, deadline)
-            with closing(self._fleet.exchange(step, messages, deadline)) as replies:
-                yield from hearing.bodies(replies)
-            attendance.clients = tuple(c for c in attendance.clients if c in before or c not in hearing.unreached)
-
         waiting: dict[int, bytes] = {}
         size = 0
-        for arrived in self._channel.collect(exchange, plan.encode(), clients):
+        for arrived in self._channel.collect(partial(self._exchange, plan, attendance), plan.encode(), clients):
             if isinstance(arrived, Sum | Lost):
                 _add_sum(tally, arrived, attendance)
                 continue
@@ -215,78 +223,48 @@ def _add_sum(tally: Tally, found: Sum | Lost, attendance: Attendance) -> None:
         attendance.reported += found.clients
 
 
-class _Hearing:
-    """What the coordinator hears in one exchange about one plan."""
+def _hear(
+    replies: Iterator[Reply], plan: Plan, asked: frozenset[int], attendance: Attendance, deadline: float | None
+) -> Generator[tuple[int, bytes], None, set[int]]:
+    """The bodies of good answers, each client's first; all others are counted by what is wrong with them.
 
-    def __init__(
-        self,
-        plan: Plan,
-        asked: frozenset[int],
-        attendance: Attendance,
-        declined: list[int],
-        deadline: float | None,
-    ) -> None:
-        self._plan, self._asked, self._deadline = plan, asked, deadline
-        self._attendance, self._declined = attendance, declined
-        self._heard: set[int] = set()
-        self._unreached: set[int] = set()
-        self._late = False
-
-    @property
-    def unreached(self) -> set[int]:
-        """Clients that were sent nothing. Whoever answered was reached, whatever a gateway says."""
-        return self._unreached - self._heard - self._attendance.refused.keys()
-
-    def bodies(self, replies: Iterator[Reply]) -> Iterator[tuple[int, bytes]]:
-        """The bodies of good answers, each client's first; all others are counted by what is wrong with them."""
-        for reply in replies:
-            if not reply.reached:
-                self._unreached.add(reply.client)
-                continue
-            self._note(reply)
-            if reply.message is not None and not self._late:
-                yield from self._body(reply, reply.message)
-            if len(self._heard) == len(self._asked):
-                break
-
-    def _note(self, reply: Reply) -> None:
-        """Note what comes beside an answer."""
-        attendance = self._attendance
-        if reply.receipt:
-            attendance.receipts[reply.client] = reply.receipt
-        if reply.reason:
-            attendance.reasons[reply.client] = printable(reply.reason)
-        if reply.stray:
-            attendance.strays[reply.stray] += 1
-
-    def _body(self, reply: Reply, message: bytes) -> Iterator[tuple[int, bytes]]:
-        client, plan, attendance = reply.client, self._plan, self._attendance
-        attendance.bytes_up += len(message)
-        if self._deadline is not None and time.monotonic() > self._deadline:
-            attendance.strays["late"] += 1
-            self._late = True
-            return
-        if client not in self._asked:
-            attendance.strays["not asked"] += 1
-            return
+    It returns the clients that were sent nothing. Whoever answered was reached, whatever a gateway says.
+    """
+    declined = attendance.declined if attendance.steps == 1 else attendance.withdrawn
+    heard, unreached, late = set[int](), set[int](), False
+    for reply in replies:
+        client = reply.client
+        if not reply.reached:
+            unreached.add(client)
+            continue
+        attendance.note(reply)
+        if reply.message is None or late:
+            continue
+        late = deadline is not None and time.monotonic() > deadline
         try:
-            answer = reply.answer
+            problem = "late" if late else "not asked" if client not in asked else _mismatch(reply.answer, plan)
         except InvalidInput as error:
             attendance.refused[client] = str(error)
-            return
-        if answer.round != plan.round:
-            attendance.strays["late" if answer.round < plan.round else "wrong round"] += 1
-        elif answer.digest != plan.digest:
-            attendance.strays["another plan"] += 1
-        elif client in self._heard:
-            attendance.strays["duplicate"] += 1
+            continue
+        if problem or client in heard:
+            attendance.strays[problem or "duplicate"] += 1
+            continue
+        heard.add(client)
+        attendance.refused.pop(client, None)
+        if reply.answer.kind is Kind.DECLINED:
+            declined.append(client)
         else:
-            self._heard.add(client)
-            attendance.refused.pop(client, None)
-            if answer.kind is Kind.DECLINED:
-                self._declined.append(client)
-            else:
-                yield client, answer.body
+            yield client, reply.answer.body
+        if len(heard) == len(asked):
+            break
+    return unreached - heard - attendance.refused.keys()
+
+
+def _mismatch(answer: Answer, plan: Plan) -> str:
+    """What is wrong with an answer that is not to this plan; empty where it is."""
+    if answer.round != plan.round:
+        return "late" if answer.round < plan.round else "wrong round"
+    return "" if answer.digest == plan.digest else "another plan"
 
 
 def printable(reason: str) -> str:

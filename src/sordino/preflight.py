@@ -33,7 +33,7 @@ from sordino.randomness import Keystream
 if TYPE_CHECKING:
     from sordino.learning.private_sgd import PrivateTraining
     from sordino.messages import Plan
-    from sordino.methods.interface import Method
+    from sordino.methods.interface import LocalView, Method
     from sordino.recipe import Recipe
     from sordino.wiring import Federation
 
@@ -562,6 +562,32 @@ def preflight(
         stopping=stopping,
         left_out=left_out,
         norm="" if norm is None else _norm_words(groups, values, norm, update_norm),
+    )
+
+
+def expected(federation: Federation, name: str, local: LocalView | None = None) -> tuple[str, ...]:
+    """What to expect of a run under this name. `local` is what clients saw that rehearsed a round of a simulation."""
+    method = federation.method
+    if (preparation := method.preparation(name)) is not None:
+        return of_preparation(federation, preparation)
+    failed = () if local is None else _failures(local)
+    if not any(method.releases(method.plan(method.init(), name))):
+        return (*failed, "Clients send nothing.")
+    if local is not None:
+        norm, largest = float(np.mean(local.update)), float(np.max(local.largest))
+        found = of_federation(federation, update_norm=norm or None, largest_value=largest or None)
+        return (*failed, *found.sentences)
+    own = ("Budgets are those of the recipe: each owner's own limit (client.toml) decides, and may be smaller.",)
+    return (*of_federation(federation).sentences, *(own if federation.budgets else ()))
+
+
+def _failures(local: LocalView) -> tuple[str, ...]:
+    failed = int(local.failed.sum())
+    if not failed:
+        return ()
+    return (
+        f"The training of {failed} of {len(local.failed)} clients that rehearsed a round stopped being finite, so that "
+        "they would report no change: lower training.optimizer.lr, or look at their data.",
     )
 
 

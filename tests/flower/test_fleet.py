@@ -217,7 +217,7 @@ def test_reports_go_through_a_shuffler_of_somebody_elses_and_come_to_the_same(pa
         found.serve_all(injected=True)
         with pytest.raises(InvalidInput, match="shuffler-token"):
             found.run()
-        files = (tmp_path / "shuffler" / "server.token", tmp_path / "server" / keys.PRIVATE, None)
+        files = {"token": tmp_path / "shuffler" / "server.token", "key": tmp_path / "server" / keys.PRIVATE}
         outcome = found.run(shuffler=files)
     finally:
         shuffler.running.kill()

@@ -140,8 +140,8 @@ class Membership:
             return STEP
         return self.members.steps[0] if self.members is not None else "report"
 
-    def check(self, step: str, plan: Plan) -> None:
-        """Refuse what the agreed recipe does not ask for in this round and step."""
+    def check(self, step: str, plan: Plan) -> tuple[Release, ...]:
+        """Refuse what the agreed recipe does not ask for in this round and step; what a report on the plan tells."""
         expected = self.expected(plan.round)
         if expected is None:
             raise self._not_in_recipe(f"round {plan.round} is none of the recipe's {self.recipe.rounds.count} rounds")
@@ -159,7 +159,7 @@ class Membership:
         if not all(np.isfinite(array).all() for array in plan.arrays.values()):
             raise self._not_in_recipe(f"the plan of round {plan.round} holds numbers that are not finite")
         try:
-            self.releases(plan)
+            return self.releases(plan)
         except SordinoError as error:
             raise self._not_in_recipe(f"the plan of round {plan.round}: {error}") from None
 

@@ -1,8 +1,8 @@
 """The one loop of a run: preparation, rounds, the reason to stop, and the outcome.
 
 It knows methods, channels, fleets and stores by their interfaces. What only a simulation sees of its clients (losses,
-ledgers, records), or only real clients need (plans that are stored before they are sent), is in the `ClientSide` and
-the `Store` that it is given.
+ledgers, records), or only real clients need (plans that are stored before they are sent), is in its `ClientSide` and
+its `Store`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -40,15 +41,13 @@ _DECLINED_AGAIN = "its plan went out again after a restart, and all clients decl
 class ClientSide(ABC):
     """What a run sees of its clients: everything in a simulation, very little over a network."""
 
+    fleet: Fleet
     may_return: bool  #: whether missing clients may come back: a run that lacks them pauses and does not end
+    states: Mapping[int, ClientState] = MappingProxyType({})  #: what clients keep between rounds, if the run stores it
+    memory: Mapping[str, Any] = MappingProxyType({})  #: what else is stored with a checkpoint, ready for `json.dumps`
+    label_counts: NDArray[np.int64] | None = None  #: [clients, classes] of examples; None where nobody knows
 
-    @property
-    @abstractmethod
-    def fleet(self) -> Fleet:
-        """Where the clients are."""
-
-    @abstractmethod
-    def restore(self, past: Past) -> None:
+    def restore(self, past: Past) -> None:  # noqa: B027 (real clients are their owners' to restore)
         """Put the clients back to where they were after the last stored round, as far as they are here."""
 
     @abstractmethod
@@ -63,24 +62,8 @@ class ClientSide(ABC):
         """The record of a round, with what only this side can see."""
         return record
 
-    @property
-    def states(self) -> Mapping[int, ClientState]:
-        """What clients keep between rounds and the run stores for them."""
-        return {}
-
-    @property
-    def memory(self) -> Mapping[str, Any]:
-        """What else must be stored with a checkpoint, ready for `json.dumps`."""
-        return {}
-
-    @property
     def spending(self) -> Sequence[float] | None:
         """What each client's ledger has counted; None where nobody knows."""
-        return None
-
-    @property
-    def label_counts(self) -> NDArray[np.int64] | None:
-        """How many examples of each class each client holds; None where nobody knows."""
         return None
 
 
@@ -269,7 +252,7 @@ class Run:
         if scores is None or not self._records or self._records[-1].accuracy is None:
             scores = self._side.score(state, "test")
         counts = self._side.label_counts
-        budgets = client_budgets(federation, self._spent, self._side.spending)
+        budgets = client_budgets(federation, self._spent, self._side.spending())
         result = Result(
             recipe.name,
             recipe.seed,

@@ -44,16 +44,9 @@ class Outcome:
 def figures(result: Result, statement: Mapping[str, Any] | None, folder: Path | None) -> dict[str, Any]:
     """The final figures of a run, its statement and the paths written, ready for `json.dumps`."""
     files = () if folder is None else sorted(p for p in folder.iterdir() if p.is_file() and p.name[0] != ".")
+    names = ("name", "seed", "accuracy", "loss", "rounds", "clients", "parameters", "seconds", "stopped")
     return {
-        "name": result.name,
-        "seed": result.seed,
-        "accuracy": result.accuracy,
-        "loss": result.loss,
-        "rounds": result.rounds,
-        "clients": result.clients,
-        "parameters": result.parameters,
-        "seconds": result.seconds,
-        "stopped": result.stopped,
+        **{name: getattr(result, name) for name in names},
         "statement": statement,
         "folder": None if folder is None else str(folder),
         "files": [str(path) for path in files],

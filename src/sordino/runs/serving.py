@@ -1,9 +1,8 @@
 """A recipe carried out with real clients, over whatever network a fleet stands for: `serve(recipe, fleet, folder)`.
 
-It is the same loop and the same folder as a simulation's. What only a simulation sees (losses, clipping, what ledgers
-hold, whose labels are whose) is not there. Every round is durable when it is over, and a plan before it is sent:
-whatever is killed when, the run goes on with the same plan, clients give the answers that they recorded, and a round
-counts once.
+It is the same loop and the same folder as a simulation's. What only a simulation can see (losses, clipping, ledgers,
+labels) is not there. Every round is durable when it is over, and a plan before it is sent: whatever is killed when, the
+run goes on with the same plan, clients give the answers that they recorded, and a round counts once.
 """
 
 from __future__ import annotations
@@ -77,12 +76,29 @@ def serve(
             with free_if_refused(target, resume=resume):
                 past = store.load()
                 name = _name(store, past, recipe, federation, notes or {})
-                expected = _expected(parts, name)
+                expected = preflight.expected(parts, name)
                 signing = SigningKey.at(key or key_file(Path(folder)))
                 absent = {} if past.stopped is not None else _invite(parts, fleet, name, past, signing)
             own = Run(parts, RealClients(parts, fleet, signing, name), way, store, observer, name=name)
             own.restore(past)
             return own.go(expected, absent)
+
+
+def shuffler_channel(recipe: Recipe, files: Mapping[str, Path], *, remedy: str) -> Channel | None:
+    """The way through the shuffler that a recipe names, by the server's files `token`, `key` and `trusted` for it.
+
+    None where reports go through none: other channels need nothing from outside. `remedy` says how to give the files.
+    """
+    given: Any = recipe.method.channel
+    token, key = files.get("token"), files.get("key")
+    if given.kind != "shuffler":
+        return None
+    if token is None or key is None:
+        raise InvalidInput(f"reports of this recipe go through a shuffler: {remedy}")
+    from sordino.shuffler.channel import Access, channel_of
+
+    found: Channel = channel_of(recipe, wire(recipe).method, Access.read(given.url, token, key, files.get("trusted")))
+    return found
 
 
 def has_run(folder: str | Path) -> bool:
@@ -117,17 +133,6 @@ def _name(store: JournalStore, past: Past, recipe: Recipe, wanted: str | None, n
             f"this is a run of the federation {had!r} and was asked to go on as {wanted!r}: leave the name out"
         )
     return had
-
-
-def _expected(parts: Federation, name: str) -> tuple[str, ...]:
-    """What to expect; nobody rehearses, so that the size of an update is not known."""
-    preparation = parts.method.preparation(name)
-    if preparation is not None:
-        return preflight.of_preparation(parts, preparation)
-    if not any(parts.method.releases(parts.method.plan(parts.method.init(), name))):
-        return ("Clients send nothing.",)
-    own = ("Budgets are those of the recipe: each owner's own limit (client.toml) decides, and may be smaller.",)
-    return (*preflight.of_federation(parts).sentences, *(own if parts.budgets else ()))
 
 
 def _invite(parts: Federation, fleet: Fleet, name: str, past: Past, key: SigningKey) -> dict[int, str]:
@@ -175,16 +180,9 @@ class RealClients(ClientSide):
     def __init__(self, parts: Federation, fleet: Fleet, key: SigningKey, name: str) -> None:
         self._parts, self._method = parts, parts.method
         terms = CommonTerms.of(parts.recipe, name, parts.dataset, key.author)
-        self._fleet = SignedFleet(fleet, key, terms.digest)
+        self.fleet = SignedFleet(fleet, key, terms.digest)
         members = channels.members(parts.recipe, parts.method)
         self._releases = self._method.releases if members is None else members.releases
-
-    @property
-    def fleet(self) -> Fleet:
-        return self._fleet
-
-    def restore(self, past: Past) -> None:
-        """Nothing: owners keep their clients."""
 
     def spent(self, plan: Plan, attendance: Attendance, sent: int) -> Spent:
         """What left in a round: of everybody who was asked and did not decline at once.
@@ -214,4 +212,4 @@ class RealClients(ClientSide):
         return Scores.together(found)
 
 
-__all__ = ["RealClients", "has_run", "invitations", "read_notes", "serve"]
+__all__ = ["RealClients", "has_run", "invitations", "read_notes", "serve", "shuffler_channel"]
