@@ -44,7 +44,7 @@ from sordino.methods.interface import Bench, Cohort
 from sordino.methods.upload import PLAIN_LIMIT
 from sordino.randomness import Keystream
 from sordino.recipe import Recipe
-from sordino.wiring import Federation, wire
+from sordino.runs.federation import Federation, wire
 
 RESULTS = Path(__file__).parent / "results" / "attacks.json"
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "malicious.md"

@@ -40,9 +40,9 @@ from sordino.mechanisms import (
 from sordino.mechanisms.influence import reach
 from sordino.methods.influence import Influence, in_sum, on_mean, on_model
 from sordino.methods.personalized import Selection
+from sordino.methods.setting import setting_of
 from sordino.methods.upload import PLAIN_LIMIT, Upload
 from sordino.recipe import Recipe
-from sordino.wiring import setting_of
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "malicious.md"
 VALUES = 1000

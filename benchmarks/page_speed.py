@@ -34,9 +34,9 @@ import torch
 
 from sordino.learning import models
 from sordino.recipe import Recipe
+from sordino.runs.federation import wire
 from sordino.signing import SigningKey
 from sordino.web.task import compile_task, layers_of
-from sordino.wiring import wire
 
 ROOT = Path(__file__).parent.parent
 BATCH = 32

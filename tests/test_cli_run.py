@@ -366,7 +366,7 @@ def test_two_axes_of_one_key_and_no_seeds_are_refused(tiny, tmp_path):
 
 
 def test_values_that_look_alike_in_a_file_name_have_folders_of_their_own(tmp_path):
-    from sordino.sweep import Axis, points
+    from sordino.runs.sweep import Axis, points
 
     axis = Axis.parse("training.optimizer.lr=1e+1,1e-1")
     found = points(Recipe.from_dict(TINY), [axis], 1, tmp_path)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 import sordino
 from sordino.errors import InvalidInput
-from sordino.preflight import LEVELS, Group, PrivateSilo, Randomised, groups_of, of_federation, preflight
 from sordino.privacy.accountant import equal_bits_epsilon
 from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Guarantee, Infinite, PoissonGaussian, Release
 from sordino.privacy.statement import figure
+from sordino.runs.preflight import LEVELS, Group, PrivateSilo, Randomised, groups_of, of_federation, preflight
 
 BOX = sordino.Box(0.0, 0.1)
 
@@ -267,7 +267,7 @@ def test_what_the_owner_lets_go_unproven_does_not_count():
 def test_a_wired_recipe_is_looked_at_as_it_will_run():
     pytest.importorskip("torch")
     from sordino.recipe import Recipe
-    from sordino.wiring import wire
+    from sordino.runs.federation import wire
 
     settings = ["clients.epsilon=2", "clients.budget.limit=4000", "rounds.count=5", "split.clients=8"]
     federation = wire(Recipe.load("two-point-digits", settings))
@@ -282,7 +282,7 @@ def test_a_wired_recipe_is_looked_at_as_it_will_run():
 def test_a_wired_silo_is_looked_at_as_it_will_run():
     pytest.importorskip("torch")
     from sordino.recipe import Recipe
-    from sordino.wiring import wire
+    from sordino.runs.federation import wire
 
     federation = wire(Recipe.load("quickstart"))
     found = of_federation(federation)
@@ -302,7 +302,7 @@ def test_a_wired_silo_is_looked_at_as_it_will_run():
 def test_what_becomes_of_batch_norm_is_said(settings, said):
     pytest.importorskip("torch")
     from sordino.recipe import Recipe
-    from sordino.wiring import wire
+    from sordino.runs.federation import wire
 
     federation = wire(Recipe.load("two-point-digits", ["model.name=tests.engine.tiny:Normed", *settings]))
     found = [words for words in of_federation(federation).sentences if "batch norm" in words]
@@ -315,7 +315,7 @@ def test_what_becomes_of_batch_norm_is_said(settings, said):
 
 def wired(given):
     pytest.importorskip("torch")
-    from sordino.wiring import wire
+    from sordino.runs.federation import wire
 
     return wire(given)
 

@@ -26,8 +26,8 @@ from sordino.learning import datasets
 from sordino.learning.examples import Examples
 from sordino.learning.layers import ClientKernels
 from sordino.recipe import Recipe
+from sordino.runs.federation import Federation
 from sordino.runs.simulation import run
-from sordino.wiring import Federation
 
 TINY = ("data.train_limit=200", "data.test_limit=50", "split.clients=4", "rounds.count=2")
 

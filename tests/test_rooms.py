@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "sordino"
-RUNNING = {
-    "coordinator", "wiring", "runs", "checks", "audits", "flower", "web", "deploy", "cli",
-}  # fmt: skip
+RUNNING = {"runs", "checks", "audits", "flower", "web", "deploy", "cli"}
 ABOVE_LEARNING = {"methods", "channels", "shuffler", "client", "fleets", "report", "recipe", *RUNNING}
 FORBIDDEN = {
     "privacy": {"mechanisms", "learning", *ABOVE_LEARNING},
@@ -18,11 +16,12 @@ FORBIDDEN = {
     "methods": {"channels", "shuffler", "client", "fleets", "report", *RUNNING},
     "channels": {"shuffler", "client", "fleets", "report", *RUNNING},
     "shuffler": {"learning", "fleets", "report", "recipe", *RUNNING},
-    "client": {"fleets", "report", *RUNNING - {"wiring"}},
+    "client": {"fleets", "report", *RUNNING},
     "fleets": {"report", *RUNNING - {"flower"}},  # how Flower carries messages is written down beside the app
     "recipe": {"methods", "channels", "client", "fleets", "report", *RUNNING},
     "report": {"mechanisms", "learning", "methods", "channels", "client", "fleets", *RUNNING},
     "checks": {"client", "fleets", "report", "recipe", *RUNNING - {"checks"}},
+    "runs": RUNNING - {"runs"},
     "audits": {"cli"},
 }
 

@@ -21,10 +21,10 @@ from sordino.channels.direct import Direct
 from sordino.client.frames import Request, Response
 from sordino.client.invitation import Invitation
 from sordino.client.receipt import Seal
-from sordino.coordinator import Coordinator
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.interface import Fleet, Reply
 from sordino.messages import Answer, Plan, answer_to
+from sordino.runs.coordinator import Coordinator
 from sordino.shuffler.envelopes import Body, open_batch
 from sordino.shuffler.remote import Announcement, Rejected, Remote, Unreachable
 from sordino.shuffler.terms import Terms

@@ -16,8 +16,8 @@ from sordino.learning.cohort import ClientData
 from sordino.learning.examples import Examples, Normalisation
 from sordino.learning.optimizers import SGD
 from sordino.learning.private_sgd import PrivateTraining
+from sordino.runs.federation import wire
 from sordino.runs.simulation import run
-from sordino.wiring import wire
 from tests.audits.runs import small
 
 CPU = torch.device("cpu")

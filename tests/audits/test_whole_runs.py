@@ -23,8 +23,8 @@ from sordino.mechanisms.output import BitOutput
 from sordino.privacy.audit import CONSISTENT, REFUTED, VIOLATED
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure, Release
 from sordino.privacy.statement import Audited, Statement
+from sordino.runs.federation import Federation
 from sordino.runs.simulation import run
-from sordino.wiring import Federation
 from tests.audits.runs import RECIPES, small
 
 QUICK = Asked(trials=2000, canaries=200)

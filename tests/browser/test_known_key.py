@@ -20,7 +20,7 @@ from sordino.learning import datasets
 from sordino.messages import Answer, Plan
 from sordino.privacy.history import ranges
 from sordino.randomness import KEY_BYTES, Keystream
-from sordino.wiring import wire
+from sordino.runs.federation import wire
 from tests.browser.leaving import check_frames, check_requests
 from tests.browser.stage import Browser, play, served
 from tests.client import people

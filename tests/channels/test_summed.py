@@ -12,16 +12,16 @@ from sordino import Box, TwoPoint
 from sordino.channels.direct import Direct
 from sordino.channels.secagg import STEPS, Client, Refused, Server, _message
 from sordino.channels.summed import Members, Rule, Summed, _with_plan, behind_sum
-from sordino.coordinator import Coordinator, NobodyLeft, Rules
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet, Reply
 from sordino.fleets.simulated import SimulatedFleet
 from sordino.messages import Answer, Plan
 from sordino.methods.upload import Sum
-from sordino.observer import Observer
 from sordino.privacy.amplification import shuffled_bits
 from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Gaussian, Guarantee, Infinite, Release, summed
 from sordino.privacy.ledger import Consents, MemoryLedger
+from sordino.runs.coordinator import Coordinator, NobodyLeft, Rules
+from sordino.runs.observer import Observer
 from tests.engine.federations import VALUES, work
 from tests.engine.test_upload import BUILDERS, draw, upload, vectors
 from tests.engine.tiny import TWO_POINT, left, recipe

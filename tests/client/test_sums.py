@@ -19,15 +19,15 @@ from sordino.channels import secagg
 from sordino.channels.secagg import STEPS
 from sordino.client.core import Client
 from sordino.client.refusal import Reason, Refused
-from sordino.coordinator import Coordinator
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Reply
 from sordino.fleets.local_clients import SocketFleet
 from sordino.learning import datasets
 from sordino.methods.interface import State
 from sordino.privacy import guarantee
+from sordino.runs.coordinator import Coordinator
+from sordino.runs.federation import Federation
 from sordino.signing import Envelope
-from sordino.wiring import Federation
 from tests.client import people
 from tests.client.mortals import ROOT, Mortals
 from tests.client.people import COST, NAME

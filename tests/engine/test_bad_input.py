@@ -349,7 +349,7 @@ def test_a_checkpoint_folder_that_cannot_be_made_is_said(tmp_path, monkeypatch):
 def test_a_cache_that_cannot_be_written_costs_nothing_but_the_measurement(tmp_path, monkeypatch):
     (tmp_path / "cache").write_text("not a folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("sordino.pace.WORTH_MEASURING", 0.0)
+    monkeypatch.setattr("sordino.runs.execution.WORTH_MEASURING", 0.0)
     assert sordino.run(recipe()).result.rounds == 3
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
     (tmp_path / "other/sordino").mkdir(parents=True)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from sordino.channels.direct import Direct
-from sordino.coordinator import Coordinator, NobodyLeft, Rules
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet, Reply
 from sordino.messages import Answer, Kind, Plan, answer_to
 from sordino.privacy.guarantee import Budget
 from sordino.privacy.ledger import Consents, MemoryLedger
+from sordino.runs.coordinator import Coordinator, NobodyLeft, Rules
 from tests.engine.federations import VALUES, fleet, work
 
 

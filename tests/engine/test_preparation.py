@@ -8,20 +8,20 @@ import pytest
 
 from sordino import run
 from sordino.channels.direct import Direct
-from sordino.coordinator import Coordinator
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import SimulatedFleet, Task
 from sordino.methods.interface import Bench
 from sordino.methods.ldpfl import Ldpfl
-from sordino.observer import Observer
 from sordino.privacy.guarantee import Budget
 from sordino.privacy.history import Spent
 from sordino.privacy.ledger import Consents, MemoryLedger
 from sordino.report.folder import RunFolder
 from sordino.runs.checkpoint import Belongings
+from sordino.runs.coordinator import Coordinator
+from sordino.runs.federation import wire
+from sordino.runs.observer import Observer
 from sordino.runs.simulation import work_of
 from sordino.runs.store import FileStore
-from sordino.wiring import wire
 from tests.engine.federations import fleet, work
 from tests.engine.tiny import left, recipe
 

@@ -16,10 +16,10 @@ import sordino
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets import simulated
 from sordino.fleets.simulated import WorkerLost
-from sordino.observer import Observer
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
 from sordino.runs import store
+from sordino.runs.observer import Observer
 from tests.engine.tiny import BATCH_NORM, TWO_POINT, left, recipe
 
 #: Two-point, epsilon 1 or 0.5 a value: an upload is claimed to cost 650 or 325, so that two clients decline in the end.

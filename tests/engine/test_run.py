@@ -29,14 +29,14 @@ from sordino.mechanisms import (
     Sphere,
     TwoPoint,
 )
-from sordino.observer import Observer
-from sordino.preflight import of_federation
 from sordino.privacy.accountant import compose
 from sordino.privacy.accountant import epsilon as epsilon_of
 from sordino.privacy.guarantee import Adjacency
 from sordino.recipe import Recipe
+from sordino.runs.federation import wire
+from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome
-from sordino.wiring import wire
+from sordino.runs.preflight import of_federation
 from tests.engine.tiny import BATCH_NORM, TWO_POINT, VALUES, left, recipe
 
 DELTA = 1e-5  #: at which a statement gives its figures where the recipe names none

@@ -11,12 +11,12 @@ import torch
 import sordino
 from sordino import Box, TwoPoint
 from sordino.channels.direct import Direct
-from sordino.coordinator import Coordinator, Rules
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.simulated import WorkerLost
 from sordino.learning.stacked import Execution
 from sordino.messages import Plan
 from sordino.methods.interface import Bench
+from sordino.runs.coordinator import Coordinator, Rules
 from tests.engine.federations import fleet, work
 from tests.engine.tiny import recipe
 

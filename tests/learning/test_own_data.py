@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from sordino.errors import InvalidInput
 from sordino.learning.examples import Dataset, Normalisation
 from sordino.learning.own_data import from_csv, from_function, from_images, from_npz
-from sordino.preflight import of_federation
 from sordino.recipe import Recipe
-from sordino.wiring import wire
+from sordino.runs.federation import wire
+from sordino.runs.preflight import of_federation
 
 AS_IT_IS = Normalisation()
 

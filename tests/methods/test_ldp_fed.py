@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from papers.experiments import experiments
 from papers.truex_ldp_fed import equivalent_epsilon
 from sordino import channels
-from sordino.coordinator import Coordinator
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import SimulatedFleet
 from sordino.learning import models
@@ -27,8 +26,9 @@ from sordino.methods.upload import Upload
 from sordino.privacy.guarantee import SERVER, Adjacency
 from sordino.privacy.statement import Statement
 from sordino.recipe import Recipe, RecipeInvalid
+from sordino.runs.coordinator import Coordinator
+from sordino.runs.federation import wire
 from sordino.runs.simulation import run, work_of
-from sordino.wiring import wire
 from tests.engine.tiny import TINY
 
 E = 80

@@ -62,7 +62,7 @@ from sordino.recipe import (
 from sordino.recipe import (
     OrientedExtractor as Oriented,
 )
-from sordino.wiring import wire
+from sordino.runs.federation import wire
 
 TINY: dict[str, Any] = {
     "name": "tiny",

@@ -10,11 +10,11 @@ from sordino.fleets.simulated import Task
 from sordino.learning.evaluation import score
 from sordino.methods.interface import Bench
 from sordino.methods.local_only import PARAMETERS, LocalOnly
-from sordino.observer import Observer
 from sordino.privacy.statement import Statement
 from sordino.recipe import Recipe, RecipeInvalid
+from sordino.runs.federation import wire
+from sordino.runs.observer import Observer
 from sordino.runs.simulation import run, work_of
-from sordino.wiring import wire
 from tests.engine.tiny import TINY, left
 
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from sklearn.linear_model import SGDClassifier  # type: ignore[import-untyped]
 
 from sordino.channels.direct import Direct
-from sordino.coordinator import Coordinator, RoundOutcome
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import SimulatedFleet
 from sordino.learning.cohort import ClientData
@@ -26,8 +25,9 @@ from sordino.privacy.guarantee import SERVER, Adjacency, Pure, Release
 from sordino.privacy.statement import Statement
 from sordino.randomness import Keystream
 from sordino.recipe import Recipe, RecipeInvalid, shipped
+from sordino.runs.coordinator import Coordinator, RoundOutcome
+from sordino.runs.federation import wire
 from sordino.runs.simulation import run, work_of
-from sordino.wiring import wire
 from tests.engine.tiny import TINY, VALUES
 
 GAUSSIAN: dict[str, Any] = {"name": "gaussian", "calibration": "eq4", "delta": 0.002, "sampling": 0.8, "rounds": 10}

@@ -10,13 +10,14 @@ from sordino.methods import robust
 from sordino.methods.fedavg import PAST
 from sordino.methods.influence import on_mean
 from sordino.methods.robust import AgreementTally, RobustTally, agreement, check_room, median, norm_filter, trimmed_mean
+from sordino.methods.setting import setting_of
 from sordino.methods.upload import Sum, Upload
-from sordino.observer import Observer
-from sordino.preflight import of_federation
 from sordino.randomness import Keystream
 from sordino.recipe import Recipe
+from sordino.runs.federation import wire
+from sordino.runs.observer import Observer
+from sordino.runs.preflight import of_federation
 from sordino.runs.simulation import run
-from sordino.wiring import setting_of, wire
 from tests.engine.tiny import TWO_POINT, recipe
 
 DP_SGD = {"training": {"optimizer": {"name": "sgd", "lr": 0.1}}}

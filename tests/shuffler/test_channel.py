@@ -21,7 +21,6 @@ from sordino import channels
 from sordino.channels.shuffle import Shuffled
 from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import Settings, allow_shuffler
-from sordino.coordinator import Coordinator, Rules
 from sordino.errors import InvalidInput
 from sordino.fleets.local_clients import SocketFleet
 from sordino.fleets.signed import SignedFleet
@@ -31,6 +30,7 @@ from sordino.methods.upload import Lost, Sum
 from sordino.privacy import history
 from sordino.privacy.history import Spent
 from sordino.recipe import Recipe
+from sordino.runs.coordinator import Coordinator, Rules
 from sordino.shuffler import keys, open_batch, seal
 from sordino.shuffler.channel import Access, Posted, channel_of
 from sordino.shuffler.envelopes import Body, batch_head

@@ -23,16 +23,16 @@ from sordino.errors import InvalidInput
 from sordino.fleets.interface import Reply
 from sordino.learning.stacked import Execution
 from sordino.messages import Plan, answer_to
-from sordino.observer import Observer
 from sordino.privacy.ledger import Ledger, Released
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
+from sordino.runs.federation import wire
 from sordino.runs.journal import JournalStore, read_past
+from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome
 from sordino.runs.serving import has_run, read_notes, serve
 from sordino.runs.stopping import TooFewClients
 from sordino.runs.store import RoundEntry
-from sordino.wiring import wire
 from tests.client import people
 from tests.client.people import NAME, DirectFleet
 

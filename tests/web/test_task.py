@@ -14,9 +14,9 @@ from sordino.errors import InvalidInput
 from sordino.privacy.guarantee import Adjacency, Budget, Destination
 from sordino.privacy.ledger import Consents, MemoryLedger, admit
 from sordino.recipe import Recipe
+from sordino.runs.federation import wire
 from sordino.runs.simulation import run
 from sordino.web.task import LARGEST_MODEL, check, compile_task, spending
-from sordino.wiring import wire
 from tests.client import people
 from tests.web import visitors
 

@@ -36,7 +36,6 @@ from sordino.audits.patterns import Gradients, made_up
 from sordino.audits.uploads import curve
 from sordino.channels.direct import Direct
 from sordino.channels.interface import Channel, Exchange
-from sordino.coordinator import Coordinator, NobodyLeft, Rules
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import Population, SimulatedFleet, Work
 from sordino.learning import models
@@ -47,12 +46,13 @@ from sordino.messages import Plan
 from sordino.methods.hybrid_one import HybridOne
 from sordino.methods.interface import Bench
 from sordino.methods.silo_dp import SiloDp
-from sordino.pace import device_for, workers_for
 from sordino.privacy.accountant import compose
 from sordino.privacy.audit import Points
 from sordino.privacy.canaries import Coins, Game, Scores, check_canaries, coins, judge
 from sordino.privacy.guarantee import MODEL_READER, SERVER, Adjacency, PoissonGaussian
 from sordino.privacy.history import Group, ranges
+from sordino.runs.coordinator import Coordinator, NobodyLeft, Rules
+from sordino.runs.execution import device_for, workers_for
 
 Float32s = NDArray[np.float32]
 

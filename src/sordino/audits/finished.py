@@ -17,8 +17,8 @@ from sordino.privacy.history import Group, Spent
 from sordino.privacy.statement import Clients, Counted, Row, Statement
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
+from sordino.runs.federation import Federation, wire
 from sordino.runs.outcome import statement_of
-from sordino.wiring import Federation, wire
 
 View = tuple[Adversary, Adjacency]
 

@@ -14,7 +14,7 @@ from sordino.learning.cohort import ClientData
 from sordino.learning.private_sgd import PrivateTraining, head_of, integer_rows
 from sordino.learning.stacked import Batch, Execution, StackedModel
 from sordino.methods.silo_dp import SiloDp
-from sordino.wiring import Federation
+from sordino.runs.federation import Federation
 
 ORTHOGONAL = 1024  #: records of up to so many values get patterns that are orthogonal, larger ones random signs
 AT_ONCE = 2**23  #: values of gradients computed at a time

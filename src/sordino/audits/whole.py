@@ -17,13 +17,13 @@ from sordino.methods.central_dp import CentralDp
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.ldpfl import Ldpfl
 from sordino.methods.local_only import LocalOnly
-from sordino.pace import one_thread
 from sordino.privacy.audit import VIOLATED, Row
 from sordino.privacy.history import ranges
 from sordino.privacy.statement import Audited, Statement
 from sordino.privacy.statement import Row as Stated
 from sordino.report.folder import RunFolder, alone
 from sordino.report.records import to_page
+from sordino.runs.execution import one_thread
 
 FILE = "audit.json"  #: in the run's folder: the last audit's rows, with seeds and caps
 

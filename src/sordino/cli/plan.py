@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from sordino.mechanisms import Mechanism
-    from sordino.preflight import Preflight, Sender
     from sordino.privacy.guarantee import Budget, Release
     from sordino.privacy.planning import Allowance
     from sordino.recipe import Recipe
-    from sordino.wiring import Federation
+    from sordino.runs.federation import Federation
+    from sordino.runs.preflight import Preflight, Sender
 
 NAMES = ("two-point", "sign", "laplace", "piecewise", "exponential", "gaussian", "dp-sgd")
 
@@ -300,8 +300,8 @@ def _family(
     between: tuple[float, float],
     sought: Literal["largest", "least"] = "largest",
 ) -> Family:
-    from sordino.preflight import Randomised
     from sordino.privacy import planning
+    from sordino.runs.preflight import Randomised
 
     def plan(question: Question) -> Allowance:
         find = planning.largest if sought == "largest" else planning.least
@@ -314,7 +314,7 @@ def _family(
 
 def _release(sender: Sender, question: Question) -> Release:
     """What one round releases, with the guarantee for the budget's own adjacency in front."""
-    from sordino.preflight import Randomised
+    from sordino.runs.preflight import Randomised
 
     (release,) = sender.releases(question.size)
     if isinstance(sender, Randomised):
@@ -325,9 +325,9 @@ def _release(sender: Sender, question: Question) -> Release:
 
 def _silo_family(steps: int, rate: float) -> Family:
     """Silos by DP-SGD, as long as it is not known how a gradient's noise enters an update."""
-    from sordino.preflight import PrivateSilo
     from sordino.privacy import planning
     from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, PoissonGaussian
+    from sordino.runs.preflight import PrivateSilo
 
     def sender(multiplier: float) -> Sender:
         guarantee = Guarantee(
@@ -346,9 +346,9 @@ def _silo_family(steps: int, rate: float) -> Family:
 
 def _recipe_cases(name: str, settings: list[str], names: list[str], options: Options) -> Cases:
     """The recipe's own mechanism, or those named, on the recipe's own values, rounds and clients."""
-    from sordino.preflight import asked_per_round
     from sordino.recipe import Recipe
-    from sordino.wiring import wire
+    from sordino.runs.federation import wire
+    from sordino.runs.preflight import asked_per_round
 
     recipe = Recipe.load(name, settings)
     federation = wire(recipe)
@@ -439,7 +439,7 @@ def _own_sigma(federation: Federation, spec: Any) -> Family:
 def _own_silo(federation: Federation) -> Family:
     """The recipe's silos, of which it is known how they train."""
     from sordino.methods.silo_dp import SiloDp
-    from sordino.preflight import PrivateSilo
+    from sordino.runs.preflight import PrivateSilo
 
     assert isinstance(federation.method, SiloDp)
     training = federation.method.training
@@ -454,7 +454,7 @@ def _own_silo(federation: Federation) -> Family:
 
 
 def _answer(family: Family, question: Question) -> Answer:
-    from sordino.preflight import Group, preflight
+    from sordino.runs.preflight import Group, preflight
 
     allowance = family.plan(question)
     group = Group(tuple(range(question.clients or 1)), family.sender(allowance.parameter))

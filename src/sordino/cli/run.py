@@ -16,19 +16,19 @@ import typer
 from sordino.cli.folders import check_folder
 from sordino.cli.printing import AsJson, plain_errors, print_json
 from sordino.errors import InvalidInput
-from sordino.observer import Observer
+from sordino.runs.observer import Observer
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
-    from sordino.coordinator import Attendance
     from sordino.recipe import Recipe
     from sordino.report.compare import Comparison, Group
     from sordino.report.records import Round
+    from sordino.runs.coordinator import Attendance
+    from sordino.runs.federation import Federation
     from sordino.runs.outcome import Outcome
-    from sordino.sweep import Point
-    from sordino.wiring import Federation
+    from sordino.runs.sweep import Point
 
 RUNS, SWEEPS = Path("runs"), Path("sweeps")  #: where runs and sweeps go unless --out says otherwise
 REAL = "Real clients"  #: where the options for them are listed
@@ -447,7 +447,7 @@ def sweep(
         check_place(workers, device)
         check_folder(SWEEPS if out is None else out)
         from sordino.recipe import Recipe
-        from sordino.sweep import Axis, points
+        from sordino.runs.sweep import Axis, points
 
         base = Recipe.load(recipe, overrides or [])
         folder = out if out is not None else SWEEPS / base.name

@@ -28,13 +28,13 @@ from sordino.learning.stacked import LOOP, Execution
 from sordino.mechanisms import ClipOnly, NoPrivacy
 from sordino.messages import Plan
 from sordino.methods.interface import Bench, ClientState, Cohort, Method, State
+from sordino.methods.setting import setting_of
 from sordino.methods.silo_dp import SiloDp
 from sordino.methods.upload import Draw
 from sordino.privacy.guarantee import Infinite, Release
 from sordino.privacy.history import ranges
 from sordino.recipe import Recipe
 from sordino.shuffler.remote import Announcement
-from sordino.wiring import setting_of
 
 #: what of a method has no part in what clients make before the first round
 _AFTER_PREPARING = {"channel", "selection", "aggregation", "server_lr", "learning", "range", "upload"}

@@ -18,7 +18,7 @@ from sordino.client.settings import NAME
 from sordino.errors import InvalidInput
 from sordino.flower import require
 from sordino.flower.app import PATIENCE, WAIT
-from sordino.observer import Observer
+from sordino.runs.observer import Observer
 
 require()
 
@@ -26,11 +26,11 @@ from flwr.app import Context  # noqa: E402 (after what says that it is missing)
 from flwr.serverapp import Grid, ServerApp  # noqa: E402
 
 if TYPE_CHECKING:
-    from sordino.coordinator import Attendance
     from sordino.recipe import Recipe
     from sordino.report.records import Round
+    from sordino.runs.coordinator import Attendance
+    from sordino.runs.federation import Federation
     from sordino.runs.outcome import Outcome
-    from sordino.wiring import Federation
 
 log = logging.getLogger("sordino.flower")
 SHUFFLER_FILES = "the run's configuration needs shuffler-token and shuffler-key, the server's files for it here"

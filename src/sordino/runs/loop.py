@@ -19,21 +19,21 @@ import torch
 from numpy.typing import NDArray
 
 from sordino.channels.interface import Channel
-from sordino.coordinator import Attendance, Coordinator, NobodyLeft, RoundOutcome, Rules
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet
 from sordino.learning.evaluation import Scores
 from sordino.messages import Plan
 from sordino.methods.interface import ClientState, State, View
-from sordino.observer import Observer
 from sordino.privacy.history import Spent
 from sordino.privacy.ledger import terms
 from sordino.report.records import Result, Round
 from sordino.runs.checkpoint import Checkpoint
+from sordino.runs.coordinator import Attendance, Coordinator, NobodyLeft, RoundOutcome, Rules
+from sordino.runs.federation import Federation
+from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome, client_budgets, statement_of
 from sordino.runs.stopping import LOST_ROUNDS, Progress, Stopping, TooFewClients
 from sordino.runs.store import Past, RoundEntry, Store
-from sordino.wiring import Federation
 
 _DECLINED_AGAIN = "its plan went out again after a restart, and all clients declined: what came before does not count"
 

@@ -17,7 +17,7 @@ from sordino.privacy.statement import Statement
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
 from sordino.report.records import ClientBudget, Result, Round
-from sordino.wiring import Federation
+from sordino.runs.federation import Federation
 
 
 @dataclass(frozen=True, eq=False)

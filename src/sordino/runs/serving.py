@@ -14,10 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sordino import channels, preflight
+from sordino import channels
 from sordino.channels.interface import Channel
 from sordino.client.invitation import CommonTerms, check_real
-from sordino.coordinator import Attendance, printable
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet
 from sordino.fleets.signed import SignedFleet
@@ -25,18 +24,20 @@ from sordino.learning import models
 from sordino.learning.evaluation import Scores, score
 from sordino.messages import Plan
 from sordino.methods.interface import State
-from sordino.observer import Observer
-from sordino.pace import one_thread
 from sordino.privacy.history import Spent
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
+from sordino.runs import preflight
+from sordino.runs.coordinator import Attendance, printable
+from sordino.runs.execution import one_thread
+from sordino.runs.federation import Federation, wire
 from sordino.runs.journal import JournalStore, read_past
 from sordino.runs.loop import ClientSide, Run
+from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome
 from sordino.runs.stopping import TooFewClients
 from sordino.runs.store import REAL, Past, free_if_refused, run_folder
 from sordino.signing import SigningKey, key_file
-from sordino.wiring import Federation, wire
 
 
 def serve(

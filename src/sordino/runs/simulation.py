@@ -10,9 +10,8 @@ from pathlib import Path
 
 import torch
 
-from sordino import channels, preflight
+from sordino import channels
 from sordino.channels.interface import Channel
-from sordino.coordinator import Attendance, RoundOutcome
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import Population, SimulatedFleet, Work
 from sordino.learning import models
@@ -20,16 +19,18 @@ from sordino.learning.evaluation import Scores
 from sordino.learning.stacked import Execution
 from sordino.messages import Plan
 from sordino.methods.interface import Bench, LocalView, State
-from sordino.observer import Observer
-from sordino.pace import device_for, execution_for, one_thread, workers_for
 from sordino.privacy.history import Spent
 from sordino.privacy.ledger import MemoryLedger
 from sordino.recipe import Recipe
 from sordino.report.records import Round, Simulation
+from sordino.runs import preflight
+from sordino.runs.coordinator import Attendance, RoundOutcome
+from sordino.runs.execution import device_for, execution_for, one_thread, workers_for
+from sordino.runs.federation import Federation, wire
 from sordino.runs.loop import ClientSide, Run
+from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome
 from sordino.runs.store import FileStore, Past, Store, free_if_refused, run_folder
-from sordino.wiring import Federation, wire
 
 REHEARSING = 4  #: clients that rehearse the first round for the pre-flight
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sordino.coordinator import Attendance
 from sordino.errors import SordinoError
 from sordino.privacy.history import Spent
 from sordino.recipe import Recipe
+from sordino.runs.coordinator import Attendance
 
 LOST_ROUNDS = 3  #: rounds in a row without a quorum after which a run gives up
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sordino.errors import InvalidInput
 from sordino.recipe.grammar import ROBUST
-from sordino.wiring import Federation
+from sordino.runs.federation import Federation
 
 FEWEST = 3  #: reports of a round, below which no rule can tell the hostile one from the others
 ENOUGH = 4  #: reports of a round, with which the rules hold one hostile report well

@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.client.invitation import CommonTerms, Invitation
-from sordino.coordinator import Attendance
 from sordino.durable import NotWritten, held, make_folder, write_whole
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.web import PATIENCE, Stopped, WebFleet
@@ -31,11 +30,13 @@ from sordino.learning import datasets
 from sordino.learning.examples import Examples
 from sordino.messages import ANSWER_BYTES, Plan
 from sordino.methods.interface import State as ModelState
-from sordino.observer import Observer
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
 from sordino.report.records import Round
+from sordino.runs.coordinator import Attendance
+from sordino.runs.federation import Federation, wire
 from sordino.runs.journal import read_past
+from sordino.runs.observer import Observer
 from sordino.runs.serving import has_run, serve
 from sordino.runs.stopping import TooFewClients
 from sordino.signing import Author, Envelope, SigningKey, key_file
@@ -43,7 +44,6 @@ from sordino.web.bounds import check_bounds
 from sordino.web.limits import Limits
 from sordino.web.roster import Invitations, Kind, Member, Receipts, Roster
 from sordino.web.task import Task, check, compile_task
-from sordino.wiring import Federation, wire
 
 Json = dict[str, Any]
 State = Literal["waiting", "training", "finished", "failed"]

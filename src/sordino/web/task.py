@@ -40,8 +40,8 @@ from sordino.privacy.history import Spent
 from sordino.privacy.statement import Statement
 from sordino.privacy.terms import plain
 from sordino.recipe import Recipe
+from sordino.runs.federation import Federation
 from sordino.signing import Author
-from sordino.wiring import Federation
 
 PROTOCOL = 2
 METHODS = ("webfed", "fedavg", "ldp-fl", "personalized", "silo-dp")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sordino.messages import Plan
     from sordino.methods.interface import LocalView, Method
     from sordino.recipe import Recipe
-    from sordino.wiring import Federation
+    from sordino.runs.federation import Federation
 
 #: (noise / update / sqrt(d T) from which on, what to expect)
 LEVELS = (

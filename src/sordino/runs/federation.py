@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,19 +12,19 @@ from torch import nn
 
 from sordino import methods
 from sordino.errors import InvalidInput
-from sordino.learning import datasets, models, own_data, partition
+from sordino.learning import partition
 from sordino.learning.evaluation import Exam
-from sordino.learning.examples import Dataset, Examples, Normalisation
+from sordino.learning.examples import Dataset, Examples
 from sordino.learning.models import Layout
 from sordino.learning.partition import Parts
 from sordino.methods.interface import Method
-from sordino.methods.setting import Built, Setting, Statistics
+from sordino.methods.setting import Built, setting_of
 from sordino.methods.upload import Upload
 from sordino.privacy.guarantee import Budget
 from sordino.privacy.ledger import Consents, MemoryLedger
+from sordino.recipe.sources import read_data, split
 
 if TYPE_CHECKING:
-    from sordino import recipe as recipes
     from sordino.recipe import Recipe
 
 
@@ -60,7 +59,7 @@ class Federation:
 
     @property
     def clients(self) -> int:
-        """N."""
+        """Number of clients."""
         return len(self.parts)
 
     @property
@@ -104,91 +103,6 @@ def wire(recipe: Recipe) -> Federation:
     return Federation(recipe, dataset, parts, exams, setting.model, setting.layout, built, recipe.budgets(), seen)
 
 
-def setting_of(
-    recipe: Recipe, shape: tuple[int, ...], classes: int, sizes: tuple[int, ...], own: int | None = None
-) -> tuple[Setting, tuple[int, ...]]:
-    """What a method is built from, and the shape of a record as the model sees it: all that takes no data.
-
-    `sizes` are the numbers of the clients' records. A client gives a public one for all, and its own number as `own`.
-    """
-    seen = methods.record_shape(recipe, shape, classes)
-    model = models.build(recipe.model.name, input_shape=seen, classes=classes, **recipe.model.options)
-    statistics = Statistics.of(model, recipe.model.buffers)
-    return Setting(recipe, model, models.parameter_layout(model), statistics, sizes, shape, classes, own), seen
-
-
-# --- data -------------------------------------------------------------------------------------------------------------
-
-
-def read_data(recipe: Recipe) -> Dataset:
-    """The recipe's data set, cut to its limits."""
-    data = recipe.data
-    dataset = source_of(data, recipe.seed)
-    train, test = _cut(dataset.train, data.train_limit), _cut(dataset.test, data.test_limit)
-    if not len(test):
-        if data.origin == "npz":
-            remedy = "put some into it as x_test and y_test, beside x_train and y_train"
-        elif isinstance(data.test, float):
-            remedy = f"data.test = {data.test:g} holds out none of {len(dataset.train)}: give a larger fraction"
-        else:
-            remedy = "it must return some"
-        raise InvalidInput(
-            f"{data.source} has no test examples, and without them nothing could be reported about the model: {remedy}"
-        )
-    return replace(dataset, train=train, test=test)
-
-
-def source_of(data: recipes.Data, seed: int) -> Dataset:
-    """All examples of a source: a known data set, or one's own."""
-    return datasets.load(data.source) if _is_known(data.source) else _own_data(data, seed)
-
-
-def _is_known(source: str) -> bool:
-    return source in datasets.KNOWN
-
-
-def _own_data(data: recipes.Data, seed: int) -> Dataset:
-    source = data.source
-    if ":" in source and not Path(source).exists():
-        return own_data.from_function(source, data.arguments)
-    normalisation = Normalisation(tuple(data.mean or (0.0,)), tuple(data.std or (1.0,)))
-    classes = tuple(data.classes or ())
-    path = Path(source)
-    if data.origin == "npz":
-        return own_data.from_npz(path, classes=classes, normalisation=normalisation)
-    if data.origin == "table":
-        assert data.label is not None
-        return own_data.from_csv(
-            path, test=data.test, label=data.label, classes=classes, normalisation=normalisation,
-            features=data.features, seed=seed,
-        )  # fmt: skip
-    return own_data.from_images(
-        path, test=data.test, classes=classes, normalisation=normalisation, channels=data.channels or 3, seed=seed
-    )
-
-
-def _cut(examples: Examples, limit: int) -> Examples:
-    return examples if not limit or limit >= len(examples) else Examples(examples.x[:limit], examples.y[:limit])
-
-
-def split(recipe: Recipe, dataset: Dataset) -> list[NDArray[np.int64]]:
-    """Whose example is whose."""
-    given: Any = recipe.split
-    n, seed = len(dataset.train), recipe.seed
-    match given.kind:
-        case "iid":
-            return partition.iid(n, given.clients, seed, at_least=given.at_least)
-        case "sizes":
-            return partition.by_sizes(n, given.sizes, seed, at_least=given.at_least)
-        case "dirichlet":
-            return partition.dirichlet(dataset.train.y, given.clients, given.beta, seed, at_least=given.at_least)
-        case "shards":
-            return partition.shards(dataset.train.y, given.clients, given.labels_per_client, seed)
-        case "files":
-            return partition.from_files(given.files, n, held_out=dataset.held_out, at_least=given.at_least)
-    raise InvalidInput(f"unknown split {given.kind!r}")
-
-
 def _set_aside(recipe: Recipe, dataset: Dataset, parts: Sequence[NDArray[np.int64]]) -> tuple[Parts, dict[str, Exam]]:
     """Training examples of each client, and the exams: the test set, and what clients set aside for tuning.
 
@@ -216,4 +130,4 @@ def _set_aside(recipe: Recipe, dataset: Dataset, parts: Sequence[NDArray[np.int6
     return Parts(kept for kept, _ in pairs), exams
 
 
-__all__ = ["Federation", "read_data", "setting_of", "source_of", "split", "wire"]
+__all__ = ["Federation", "wire"]

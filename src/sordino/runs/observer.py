@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sordino.coordinator import Attendance
     from sordino.report.records import Round
-    from sordino.wiring import Federation
+    from sordino.runs.coordinator import Attendance
+    from sordino.runs.federation import Federation
 
 
 class Observer:
