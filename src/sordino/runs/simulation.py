@@ -58,8 +58,8 @@ def run(
         ledger = federation.ledger()
         channel = channels.build(recipe, federation.method)
         members = channels.members(recipe, federation.method)
-        place_of = nullcontext() if folder is None else run_folder(recipe, folder, resume=resume, device=device)
-        with place_of as target:  # after all that may be refused
+        files = nullcontext() if folder is None else run_folder(recipe, folder, resume=resume, device=device)
+        with files as target:  # after all that may be refused
             store = Store() if target is None else FileStore(target)
             past = store.load() if resume else Past()
             execution = _execution(federation, place, past)
