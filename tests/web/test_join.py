@@ -20,14 +20,17 @@ import pytest
 from typer.testing import CliRunner
 
 from sordino.cli import app
+from sordino.cli.serve import _announce
 from sordino.client.core import Client
 from sordino.client.frames import Request, What
 from sordino.client.refusal import Reason
 from sordino.learning.stacked import Execution
 from sordino.privacy.history import ranges
+from sordino.recipe import Recipe
 from sordino.runs.simulation import run
 from sordino.signing import SigningKey
 from sordino.web.app import Hall
+from sordino.web.hosting import Hosted
 from sordino.web.joining import Link, NotJoined, Participant, located, readable, trusting
 from sordino.web.limits import Limits
 from sordino.web.server import Place, serving
@@ -380,6 +383,13 @@ def test_serve_refuses_what_pages_cannot_run_and_half_a_certificate(tmp_path):
     result = CliRunner().invoke(app, ["serve", "webfed-digits", "--tls-cert", "x.pem", *folder])
     assert result.exit_code == 1
     assert "--tls-key" in result.output
+
+
+def test_serve_says_how_long_an_honest_report_is_beside_the_norm(tmp_path, capsys):
+    found = Hosted(Recipe.load("webfed-digits", ["method.norm=50"]), tmp_path / "served")
+    _announce(Hall({found.name: found}, Limits()), Place("127.0.0.1", 8000), 8000)
+    found.stop()
+    assert "an honest report has an L2 norm of about 5.39, and method.norm = 50" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -201,12 +201,16 @@ def _relayed(gateway: Path | None, hosted: Mapping[str, Hosted]) -> Iterator[Non
 
 
 def _announce(hall: Hall, place: Place, port: int) -> None:
+    from sordino.runs import preflight
+
     address = place.address(port)
     typer.echo(f"Serving at {address}  (watch: {address}/live; stop: Ctrl-C)")
     for name, hosted in hall.federations.items():
         typer.echo(
             f"  {name}: {hosted.state}, round {hosted.last_round} of {hosted.recipe.rounds.count}; {hosted.folder}"
         )
+        if length := preflight.of_federation(hosted.parts).norm:
+            typer.echo(f"    {length}")
         if hosted.invitations is not None:
             for client in hosted.slots:
                 token = hosted.invitations.token(client)
