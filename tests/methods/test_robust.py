@@ -1,5 +1,7 @@
 """Reports that are bounded by a norm, and rules that a few hostile reports move little."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -131,6 +133,18 @@ def test_rules_by_hand():
     # from the median (3, 20) the distances are 10.2, 1, 10, 20.02 and 1428: the median of them is 10.2
     assert norm_filter(FIVE, 1.5).tolist() == [2, 20]
     assert norm_filter(FIVE, 2.0).tolist() == [2.5, 25]
+
+
+def test_a_trimmed_mean_of_three_or_more_leaves_out_one_at_each_end_however_small_the_share():
+    given = rows((0,), (1,), (16_384,))
+    assert trimmed_mean(given, 1e-12).tolist() == [1]
+    assert trimmed_mean(given[1:], 1e-12).tolist() == [8192.5]  # of two no rule can tell
+
+
+def test_agreement_is_the_same_in_every_order_of_arrival_where_scores_are_equal():
+    given = rows((1, 0), (-2, 0), (0, 3), (0, -4))
+    found = {tuple(agreement(given[list(order)], 0.2)) for order in itertools.permutations(range(4))}
+    assert len(found) == 1
 
 
 def test_agreement_leaves_out_what_points_least_where_the_others_do():

@@ -42,6 +42,7 @@ from sordino.runs.stopping import TooFewClients
 from sordino.signing import Author, Envelope, SigningKey, key_file
 from sordino.web.bounds import check_bounds
 from sordino.web.limits import Limits
+from sordino.web.reach import check_reach, notice
 from sordino.web.roster import Invitations, Kind, Member, Receipts, Roster
 from sordino.web.task import Task, check, compile_task
 
@@ -99,6 +100,9 @@ class Hosted(Observer):
         self.parts: Federation = wire(recipe)
         if not by_invitation:
             check_bounds(self.parts)
+            check_reach(self.parts)
+            if found := notice(self.parts):
+                say(found)
         make_folder(folder)
         self._alone = ExitStack()  # one server at a time: two would give out the same places
         self._alone.enter_context(held(folder / ".serving", f"the federation in {folder}"))
