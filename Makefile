@@ -8,7 +8,7 @@ PAGE   := src/sordino/web/page/build.json
 NODE   := web/node_modules/.package-lock.json
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup run serve audit test test-page browser page bench lint gpu-bundle clean
+.PHONY: help setup run serve audit test test-page browser page bench lint size gpu-bundle clean
 
 help: ## say what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -68,6 +68,9 @@ lint: $(READY)
 
 bench: $(BENCH) ## values per second of each mechanism beside its rivals
 	$(BIN)/python -m benchmarks.mechanisms
+
+size: ## code lines by room, without blanks, comments and docstrings
+	@$(PYTHON) tools/size.py
 
 gpu-bundle: $(READY) ## one archive that runs on a GPU machine without installs (FOR=3.12 names its Python)
 	$(BIN)/python tools/gpu_bundle.py --python $(or $(FOR),3.12)
