@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sordino import TwoPoint
 from sordino.cli import app
+from sordino.mechanisms import TwoPoint
 from sordino.privacy.guarantee import Budget, Destination, Release
 from sordino.privacy.ledger import Standing, admit
 
