@@ -411,7 +411,7 @@ def test_recipes_that_are_not_there_are_named(given, sentence):
 
 def test_files_that_are_not_text_are_refused(tmp_path):
     (tmp_path / "r.toml").write_bytes(b"name = '\xff'")
-    with pytest.raises(InvalidInput, match="cannot be read as text in UTF-8"):
+    with pytest.raises(InvalidInput, match="UTF-8"):
         Recipe.load(tmp_path / "r.toml")
     with pytest.raises(InvalidInput, match="there is no such file"):
         Recipe.load(tmp_path)
@@ -533,7 +533,7 @@ def test_a_table_given_whole_replaces_the_old_one():
 
 
 def test_a_part_that_is_not_there_yet_begins_with_its_default_form():
-    with pytest.raises(RecipeInvalid, match=r"method\.selection\.k: belongs to count, not to all"):
+    with pytest.raises(RecipeInvalid, match=r"method\.selection\.k.*count"):
         overridden("method.selection.k=5")
     made = overridden("method.selection.k=5", "method.selection.kind=count")
     assert made.method.selection.asked(20) == 5

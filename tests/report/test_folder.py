@@ -73,7 +73,7 @@ def test_an_empty_folder_is_taken(tmp_path):
 
 def test_a_folder_that_holds_a_run_is_left_as_it_is(folder):
     before = folder.recipe
-    with pytest.raises(InvalidInput, match=r"already holds a run.*--resume.*--out"):
+    with pytest.raises(InvalidInput, match=r"holds a run.*--resume.*--out"):
         RunFolder.create(folder.path, "other")
     assert folder.recipe == before
 
@@ -303,7 +303,7 @@ def test_damage_elsewhere_is_named_and_not_passed_over(folder):
 def test_rounds_come_in_order_and_a_resumed_run_drops_the_later_ones_first(folder):
     for number in range(1, 6):
         folder.append_round(a_round(number))
-    with pytest.raises(InvalidInput, match="round 4 cannot follow round 5"):
+    with pytest.raises(InvalidInput, match=r"round 4.*round 5"):
         folder.append_round(a_round(4))
     folder.truncate_rounds(3)
     folder.append_round(a_round(4, 0.125))
@@ -319,7 +319,7 @@ def test_truncating_before_the_first_round_does_nothing(folder):
 
 def test_rounds_out_of_order_on_disk_are_refused(folder):
     (folder.path / "metrics.jsonl").write_text(f"{to_line(a_round(2))}\n{to_line(a_round(2))}\n")
-    with pytest.raises(InvalidInput, match="line 2: round 2 follows round 2"):
+    with pytest.raises(InvalidInput, match="line 2: round 2"):
         folder.rounds()
 
 
@@ -409,7 +409,7 @@ def test_a_damaged_result_is_named(folder):
     with pytest.raises(InvalidInput, match=r"result\.json is damaged"):
         folder.result()
     (folder.path / "result.json").write_text('{"name": "x"}')
-    with pytest.raises(InvalidInput, match=r"result\.json: a Result needs seed, stopped, rounds"):
+    with pytest.raises(InvalidInput, match=r"result\.json.*seed, stopped"):
         folder.result()
 
 
