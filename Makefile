@@ -8,7 +8,7 @@ PAGE   := src/sordino/web/page/build.json
 NODE   := web/node_modules/.package-lock.json
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup run serve audit test test-page browser page bench lint size gpu-bundle clean
+.PHONY: help setup run serve audit test test-page browser page bench lint wheel size gpu-bundle clean
 
 help: ## say what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -68,6 +68,9 @@ lint: $(READY)
 
 bench: $(BENCH) ## values per second of each mechanism beside its rivals
 	$(BIN)/python -m benchmarks.mechanisms
+
+wheel: $(READY) page ## build the wheel into dist/, with the page where it is built
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 
 size: ## code lines by room, without blanks, comments and docstrings
 	@$(PYTHON) tools/size.py
