@@ -321,6 +321,7 @@ def recipes(draw):
     }
 
 
+@pytest.mark.process
 @settings(max_examples=300, deadline=None)
 @given(recipes())
 def test_what_is_written_reads_back_as_the_same_recipe(table):
@@ -333,6 +334,7 @@ def test_what_is_written_reads_back_as_the_same_recipe(table):
     assert again.budgets() == made.budgets()
 
 
+@pytest.mark.process
 @settings(max_examples=100, deadline=None)
 @given(recipes())
 def test_the_settings_are_the_recipe_flat(table):
@@ -455,6 +457,7 @@ def test_every_key_of_the_schema_is_listed_and_explained():
     assert all(key.allowed and key.description for key in Recipe.all_keys())
 
 
+@pytest.mark.process
 def test_importing_recipes_loads_neither_torch_nor_scikit_learn():
     program = (
         "import sys, sordino\n"

@@ -600,6 +600,7 @@ junk = st.recursive(
 PLACES = sorted(Recipe.from_toml(VALID).settings())
 
 
+@pytest.mark.process
 @settings(max_examples=400, deadline=None)
 @given(st.dictionaries(st.sampled_from(PLACES) | st.sampled_from(["data", "split", "method", "zzz"]), junk, max_size=4))
 def test_whatever_is_put_into_a_recipe_is_accepted_or_refused_in_plain_words(changes):

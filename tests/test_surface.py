@@ -21,11 +21,13 @@ def test_an_unknown_name_is_an_attribute_error():
         sordino.TwoPoints  # noqa: B018
 
 
+@pytest.mark.process
 def test_importing_the_package_loads_nothing_heavy():
     program = "import sys, sordino; print(sorted({'numpy', 'scipy', 'torch', 'cryptography'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout == "[]\n"
 
 
+@pytest.mark.process
 def test_the_core_never_imports_the_learning_stack():
     program = (
         "import sys, sordino\n"
@@ -36,6 +38,7 @@ def test_the_core_never_imports_the_learning_stack():
     assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout == "[]\n"
 
 
+@pytest.mark.process
 def test_the_command_says_its_version():
     done = subprocess.run([sys.executable, "-m", "sordino", "--version"], check=True, capture_output=True, text=True)
     assert done.stdout == f"sordino {sordino.__version__}\n"

@@ -204,6 +204,7 @@ ANSWERS = [
 ]
 
 
+@pytest.mark.network
 @pytest.mark.parametrize("status", [200, 404, 425, 500])
 @pytest.mark.parametrize("answer", ANSWERS, ids=lambda raw: f"{raw[:12]!r} {len(raw)}")
 def test_whatever_a_shuffler_answers_its_parties_say_so_in_words(rude, status, answer):

@@ -799,6 +799,7 @@ def recorded_costs() -> dict[str, dict[str, dict[str, float]]]:
     return found
 
 
+@pytest.mark.process
 def test_the_pages_bytes_are_those_that_travel_now():
     """A sum of one value, and what a million values add: their number in the invitation, and the masked vector."""
     for kind, (low, high) in KINDS.items():

@@ -191,6 +191,7 @@ def test_weights_that_leave_no_room_in_64_bits_are_refused_with_the_remedy(tmp_p
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.process
 def test_the_number_of_workers_does_not_change_a_bit():
     given = two_point()
     expected = direct(given, rounds=2).parameters
@@ -205,6 +206,7 @@ def test_the_number_of_workers_does_not_change_a_bit():
     assert np.array_equal(state.parameters, expected)
 
 
+@pytest.mark.process
 def test_an_interrupted_run_goes_on_to_the_same_result(tmp_path):
     """Masks are drawn anew, from the operating system; what they hide is the same."""
     given = recipe({"split.clients": 6, **TWO_POINT, "method.channel": {"kind": "summed"}})

@@ -444,6 +444,7 @@ def left_over(folder: Path) -> list[str]:
     return [path.name for path in folder.rglob("*") if path.is_file()]
 
 
+@pytest.mark.network
 def test_missing_files_are_fetched_once(server: tuple[Path, str], tmp_path: Path) -> None:
     served, address = server
     contents = idx_contents()
@@ -464,6 +465,7 @@ def test_missing_files_are_fetched_once(server: tuple[Path, str], tmp_path: Path
     assert len(fetch(listing, folders=folders, mirror=address)) == 4  # all here: the server is not asked
 
 
+@pytest.mark.network
 def test_an_archive_gives_its_files_and_nothing_else(server: tuple[Path, str], tmp_path: Path) -> None:
     served, address = server
     rows = {f"data_batch_{n}.bin": bytes([n]) + bytes(3072) for n in range(1, 6)}
@@ -479,6 +481,7 @@ def test_an_archive_gives_its_files_and_nothing_else(server: tuple[Path, str], t
     assert not (tmp_path / "outside").exists()
 
 
+@pytest.mark.network
 @pytest.mark.parametrize("fault", ["member missing", "member altered", "not an archive", "a folder"])
 def test_wrong_archives_leave_nothing_wrong_behind(server: tuple[Path, str], tmp_path: Path, fault: str) -> None:
     served, address = server
@@ -499,6 +502,7 @@ def test_wrong_archives_leave_nothing_wrong_behind(server: tuple[Path, str], tmp
     assert left_over(tmp_path / "cache") == []
 
 
+@pytest.mark.network
 def test_another_address_is_tried_when_one_fails(server: tuple[Path, str], tmp_path: Path) -> None:
     served, address = server
     serve(served, {"wrong": b"wrong", "right": b"right"})
@@ -509,6 +513,7 @@ def test_another_address_is_tried_when_one_fails(server: tuple[Path, str], tmp_p
     assert left_over(tmp_path / "svhn") == ["a.npz"]
 
 
+@pytest.mark.network
 def test_what_came_wrong_is_told_and_not_kept(server: tuple[Path, str], tmp_path: Path) -> None:
     served, address = server
     serve(served, {"wrong": b"wrong"})
@@ -524,6 +529,7 @@ def test_what_came_wrong_is_told_and_not_kept(server: tuple[Path, str], tmp_path
     assert left_over(tmp_path / "cache") == []
 
 
+@pytest.mark.network
 def test_without_a_network_the_error_says_which_files_to_put_where(server: tuple[Path, str], tmp_path: Path) -> None:
     with pytest.raises(DataUnavailable) as refusal:
         load("mnist", folders=[tmp_path / "cache"], mirror="http://127.0.0.1:1/")
@@ -539,6 +545,7 @@ def test_a_set_without_a_public_home_says_so(tmp_path: Path) -> None:
         load("svhn-subset", folders=[tmp_path])
 
 
+@pytest.mark.network
 def test_a_folder_that_cannot_be_written_is_told_apart_from_the_network(
     server: tuple[Path, str], tmp_path: Path
 ) -> None:

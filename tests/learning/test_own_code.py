@@ -71,6 +71,7 @@ def test_what_is_nowhere_is_refused_with_the_remedy(elsewhere):
 SCRIPT = Path(sys.executable).with_name("sordino")
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not SCRIPT.exists(), reason="the package is not installed, so that there is no script")
 def test_the_script_runs_own_code_beside_the_recipe_in_several_processes(tmp_path):
     (tmp_path / "own_code.py").write_text(OWN)

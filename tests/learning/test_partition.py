@@ -155,6 +155,7 @@ def test_dirichlet_is_complete_and_keeps_the_least_size(
     assert as_lists(dirichlet(label, clients, beta, seed, at_least=at_least)) == as_lists(parts)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("beta", [0.1, 0.5, 2.0])
 def test_dirichlet_counts_have_the_variance_of_the_distribution(beta: float) -> None:
     """Dirichlet-multinomial: mean n/K, variance n/K (1-1/K) (n+K beta)/(1+K beta); one client of each of 3,000 splits.

@@ -918,6 +918,7 @@ def test_unknown_clients_are_refused() -> None:
             ledger.record({client: pure("a", 0.1)})  # type: ignore[dict-item]
 
 
+@pytest.mark.process
 def test_a_round_of_a_hundred_thousand_clients_takes_about_a_second() -> None:
     ledger = MemoryLedger([Budget(limit=1.0)] * 100_000)
     guarantees = pure("any", 0.1).guarantees

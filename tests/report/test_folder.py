@@ -131,6 +131,7 @@ with held(Path(sys.argv[1]), "this"):
 """
 
 
+@pytest.mark.process
 def test_a_lock_keeps_other_processes_out_and_ends_with_its_own(tmp_path):
     lock = tmp_path / "lock"
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(lock)], stdout=subprocess.PIPE, text=True) as other:
@@ -452,6 +453,7 @@ def test_models_that_are_not_float32_absent_or_damaged_are_refused(folder):
 # --- crashes and full disks ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 def test_a_reader_sees_the_old_file_or_the_new_one_and_nothing_between(tmp_path):
     path = tmp_path / "file"
     contents = [bytes([65 + k]) * 200_000 for k in range(2)]
@@ -495,6 +497,7 @@ except SordinoError as error:
     return done.stdout
 
 
+@pytest.mark.process
 def test_a_full_disk_leaves_the_old_result_and_says_so(tmp_path):
     folder = ordinary(tmp_path / "run", rounds=3)
     before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
@@ -504,6 +507,7 @@ def test_a_full_disk_leaves_the_old_result_and_says_so(tmp_path):
     assert {path.name: path.read_bytes() for path in folder.path.iterdir()} == before
 
 
+@pytest.mark.process
 def test_a_full_disk_leaves_no_half_file_where_there_was_none(tmp_path):
     folder = RunFolder.create(tmp_path / "run", "")
     said = full_disk(folder.path, 500, 'folder.write_report("x" * 10_000)')
@@ -511,6 +515,7 @@ def test_a_full_disk_leaves_no_half_file_where_there_was_none(tmp_path):
     assert sorted(p.name for p in folder.path.iterdir()) == ["environment.json", "recipe.toml"]
 
 
+@pytest.mark.process
 def test_a_full_disk_keeps_all_rounds_before_the_one_that_did_not_fit(tmp_path):
     folder = RunFolder.create(tmp_path / "run", "")
     folder.append_round(a_round(1))
