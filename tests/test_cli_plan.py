@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sordino import TwoPoint
 from sordino.cli import app
+from sordino.mechanisms import TwoPoint
 from sordino.privacy.guarantee import Budget, Destination, Release
 from sordino.privacy.ledger import Standing, admit
 
@@ -74,6 +74,7 @@ def test_dp_sgd_needs_no_values_and_hides_records():
     assert row["all_rounds"]["statement"] == pytest.approx(4.313, abs=2e-3)
 
 
+@pytest.mark.process
 def test_all_mechanisms_are_compared_if_none_is_named():
     names = [
         row["mechanism"] for row in planned("--values", "20", "--rounds", "2", "--epsilon", "8", "--delta", "1e-5")
@@ -230,6 +231,7 @@ def test_the_help_shows_whole_commands():
     assert "--mechanism dp-sgd --steps 20 --rate 0.1" in " ".join(text.split())
 
 
+@pytest.mark.process
 def test_planning_without_a_recipe_does_not_load_the_learning_stack():
     program = (
         "import sys\nfrom typer.testing import CliRunner\nfrom sordino.cli import app\n"

@@ -119,7 +119,7 @@ def test_without_a_stated_one_it_spans_the_initial_weights_which_are_public() ->
 
 
 def test_layers_that_the_model_lacks_are_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"radius names the layers wrong; this model has"):
+    with pytest.raises(InvalidInput, match=r"radius.*this model has"):
         wire(settings({**TWO_LAYERS, "method.range": {"kind": "adaptive", "radius": {"wrong": 1.0}}}))
 
 

@@ -28,6 +28,7 @@ def randomised_response(epsilon):
     return sample
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", list(audits.CATALOGUE))
 def test_every_shipped_mechanism_stays_below_its_proven_epsilon(name):
     # Each bound errs above the truth with probability at most 5 %, and the truth lies below the proof.

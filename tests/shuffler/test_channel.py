@@ -464,7 +464,7 @@ def test_a_shuffler_that_the_owner_did_not_allow_is_not_joined_and_the_remedy_is
 
 
 def test_an_invitation_names_the_shuffler_and_the_key():
-    with pytest.raises(InvalidInput, match=r"method\.channel\.url and method\.channel\.key are missing"):
+    with pytest.raises(InvalidInput, match=r"method\.channel\.url.*\.key"):
         people.invitation(recipe(service()))
 
 
@@ -499,7 +499,7 @@ def test_groups_are_linked_messages_in_the_guarantee():
 
 def test_a_class_smaller_than_the_crowd_is_refused_with_the_remedy():
     given = recipe(service(at_least=3))
-    with pytest.raises(InvalidInput, match=r"2 clients have epsilon 4\.0.*would never leave\. Lower at_least"):
+    with pytest.raises(InvalidInput, match=r"2 clients.*4\.0.*at_least"):
         people.wire(given)
 
 

@@ -160,7 +160,7 @@ def test_a_place_that_cannot_be_left_is_said_and_so_is_one_that_was_never_taken(
         result = CliRunner().invoke(app, [*leave, str(tmp_path / "nobody")])
         assert result.exit_code == 1
         assert "is no client's folder" in result.output
-    with Client.open(folder) as client, pytest.raises(NotJoined, match="was not reached for 0 seconds"):
+    with Client.open(folder) as client, pytest.raises(NotJoined, match="for 0 seconds"):
         Participant(client, Link("http://127.0.0.1:1", "demo"), "demo-1", lambda _: True, patience=0).leave()
 
 
@@ -255,7 +255,7 @@ TASK = "/api/federations/demo/task"
 )
 def test_another_kind_of_server_is_named_as_such(answers):
     found = {"/api/server": {"federations": ["demo"]}, **answers}
-    with strange(found) as address, pytest.raises(NotJoined, match="does not answer as a server of federations"):
+    with strange(found) as address, pytest.raises(NotJoined, match="server of federations"):
         located(Link.parse(address), trusting(None))
 
 
@@ -439,7 +439,7 @@ def test_a_native_client_trusts_the_certificate_that_it_was_given(tmp_path):
     found = hosted(tmp_path)
     with serving(Hall({"demo": found}), place) as port:
         server_address = f"https://localhost:{port}"
-        with pytest.raises(NotJoined, match=r"CERTIFICATE_VERIFY_FAILED|certificate"):
+        with pytest.raises(NotJoined, match="certificate"):
             located(Link.parse(server_address), trusting(None))
         trust = trusting(place.certificate)
         link, task = located(Link.parse(server_address), trust)

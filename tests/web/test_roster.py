@@ -253,7 +253,7 @@ def test_one_network_takes_so_many_places_and_others_the_rest(tmp_path):
     roster = Roster(tmp_path / "people", range(4), most=2)
     first, _ = roster.admit(A, PROOF, "page", "", "here")
     roster.admit(B, PROOF, "page", "", "here")
-    with pytest.raises(Turned, match="2 places of this federation are taken from your network address") as caught:
+    with pytest.raises(Turned, match=r"2 places.*network address") as caught:
         roster.admit(C, PROOF, "page", "", "here")
     assert caught.value.code == "address"
     assert roster.admit(A, PROOF, "page", "", "elsewhere") == (first, True)  # who has a place keeps it
