@@ -18,9 +18,9 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from benchmarks.simulation import insert
+from sordino.audit.lower_bound import REFUTED, Row
 from sordino.audits.asked import Asked
 from sordino.audits.whole import Audit, audit
-from sordino.privacy.audit import REFUTED, Row
 from sordino.privacy.statement import figure
 from sordino.recipe import Recipe
 from sordino.runs.simulation import run

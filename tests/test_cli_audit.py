@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import sordino
 from sordino.audits.finished import Finished
-from sordino.checks import catalogue, channels, faults
+from sordino.checks import channels, faults
 from sordino.checks.faults import FAULTS, Fault
 from sordino.cli import app
 from sordino.mechanisms import TwoPoint
@@ -22,7 +22,7 @@ FIELDS = {"mechanism", "unit", "adjacency", "adversary", "claimed", "proven", "a
 @pytest.fixture(autouse=True)
 def smaller(monkeypatch):
     """What is checked with many values is checked with fewer: here it is about the command."""
-    monkeypatch.setattr(catalogue.mechanisms, "WIDE", (128, 3_001))
+    monkeypatch.setattr("sordino.mechanisms.cases.WIDE", (128, 3_001))
 
 
 def run(*arguments):
@@ -90,7 +90,7 @@ def test_an_unnoticed_fault_is_a_failure(monkeypatch):
 
 def test_a_failed_check_is_a_violation_of_every_row_of_its_mechanism(monkeypatch):
     (halved,) = PLANTED[0].build()
-    monkeypatch.setitem(catalogue.mechanisms.CATALOGUE, "sign", lambda epsilon: [halved])
+    monkeypatch.setattr("sordino.checks.mechanisms.subjects", lambda mechanism, epsilon: [halved])
     result = run("sign", "--trials", "2000", "--json")
     assert result.exit_code == 1
     found = json.loads(result.stdout)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sordino.audit.lower_bound import CONSISTENT, REFUTED, VIOLATED
 from sordino.audits import drawn
 from sordino.audits.asked import Asked
 from sordino.audits.finished import Finished
@@ -20,7 +21,6 @@ from sordino.errors import InvalidInput
 from sordino.learning import draws, linear_head, private_sgd
 from sordino.mechanisms import Gaussian, TwoPoint
 from sordino.mechanisms.output import BitOutput
-from sordino.privacy.audit import CONSISTENT, REFUTED, VIOLATED
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure, Release
 from sordino.privacy.statement import Audited, Statement
 from sordino.runs.simulation import run

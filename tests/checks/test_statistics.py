@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from sordino.checks.inspection import inspect_one, level
-from sordino.checks.laws import Law, normal
 from sordino.checks.statistics import CHECKS, FAMILY, SUBJECTS, Draws, look
 from sordino.checks.subjects import Subject
+from sordino.mechanisms.laws import Law, normal
 
 LEVEL = level(0)
 

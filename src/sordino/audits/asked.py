@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from sordino.audit import lower_bound as audit
+from sordino.audit.lower_bound import Row
 from sordino.audits.finished import View
 from sordino.checks.inspection import Inspected, failures, inspect_one, level
 from sordino.checks.subjects import Subject
-from sordino.privacy import audit
-from sordino.privacy.audit import Case, Row
+from sordino.mechanisms.cases import Case
 from sordino.privacy.history import Group
 
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 A canary is a record that an adversary made up: a pattern that is orthogonal to those of the others, of the length of
 real records, with a label. Its clipped gradient points in a direction nearly of its own. Each is put in or left out by
-a fair coin (add/remove adjacency); the statistics are those of `sordino.privacy.canaries`.
+a fair coin (add/remove adjacency); the statistics are those of `sordino.audit.canary_game`.
 
 The server is the adversary that silos are protected from: it has sent out the models w and sees every upload, and it
 knows all records but the coins. So it knows for every canary the clipped gradient g(w), and the sum of the gradients of
@@ -28,6 +28,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sordino.audit.canary_game import Coins, Game, Scores, check_canaries, coins, judge
 from sordino.audits import drawn
 from sordino.audits.asked import Asked, Finding, Found, answers, checked
 from sordino.audits.finished import Finished, View
@@ -43,14 +44,13 @@ from sordino.learning import models
 from sordino.learning.cohort import ClientData
 from sordino.learning.optimizers import SGD
 from sordino.learning.private_sgd import PrivateTraining
+from sordino.mechanisms.cases import Points
 from sordino.messages import Plan
 from sordino.methods.hybrid_one import HybridOne
 from sordino.methods.interface import Bench
 from sordino.methods.silo_dp import SiloDp
 from sordino.pace import device_for, workers_for
 from sordino.privacy.accountant import compose
-from sordino.privacy.audit import Points
-from sordino.privacy.canaries import Coins, Game, Scores, check_canaries, coins, judge
 from sordino.privacy.guarantee import MODEL_READER, SERVER, Adjacency, PoissonGaussian
 from sordino.privacy.history import Group, ranges
 

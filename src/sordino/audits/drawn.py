@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sordino.audits.finished import Finished
 from sordino.checks import channels, training
-from sordino.checks.mechanisms import ends, inputs, keeps, law, numbers
+from sordino.checks.mechanisms import exact_law, keeps
 from sordino.checks.statistics import Draws
 from sordino.checks.subjects import Enumerated, Subject
 from sordino.errors import InvalidInput
@@ -70,7 +70,7 @@ def upload(run: Finished, client: int, round: int, releases: Sequence[Release]) 
     group = int(own.class_of[client])
     mechanism, d = own.mechanisms[group], own.values
     try:
-        law(mechanism, inputs(mechanism, d))
+        exact_law(mechanism, mechanism.domain.probe(d))
     except InvalidInput:
         return []
     alike = np.flatnonzero(own.class_of == group)
@@ -82,7 +82,7 @@ def upload(run: Finished, client: int, round: int, releases: Sequence[Release]) 
 
 def _keeps(mechanism: Mechanism, values: int, stated: Sequence[Guarantee], delta: float) -> tuple[Enumerated, ...]:
     """The law against what the run stated of one value, or of a whole vector where values are no unit of their own."""
-    pair = ends(mechanism, values)
+    pair = mechanism.domain.neighbours(values)
     for adjacency in (Adjacency.COORDINATE, Adjacency.CLIENT):
         for guarantee in stated:
             if (guarantee.adversary, guarantee.adjacency) == (SERVER, adjacency) and not is_infinite(guarantee):
@@ -98,7 +98,7 @@ def is_infinite(guarantee: Guarantee) -> bool:
 def _uploads(own: Upload, clients: NDArray[np.intp], mechanism: Mechanism, shape: tuple[int, int], seed: int) -> Draws:
     """One round after the other, of all clients of a class, until there are rows enough; half of them in each half."""
     n, d = shape
-    x = inputs(mechanism, d)
+    x = mechanism.domain.probe(d)
     found: list[NDArray[Any]] = []
     lengths: set[int] = set()
     left, round, skipped = n, 0, 4 if own.samples else 0
@@ -109,8 +109,8 @@ def _uploads(own: Upload, clients: NDArray[np.intp], mechanism: Mechanism, shape
         draw = partial(_randomness, seed, round)
         bodies = own.send(who, np.broadcast_to(x, (len(who), d)), draw, [1] * len(who)).bodies
         lengths |= {len(body) for body in bodies}
-        found.append(numbers(mechanism.decode([body[skipped:] for body in bodies], d)))
-    return Draws(np.concatenate(found), law(mechanism, x), frozenset(lengths), (len(clients),))
+        found.append(mechanism.decode([body[skipped:] for body in bodies], d).numbers())
+    return Draws(np.concatenate(found), exact_law(mechanism, x), frozenset(lengths), (len(clients),))
 
 
 def _randomness(seed: int, round: int, clients: Sequence[int]) -> Keystream:
@@ -138,7 +138,7 @@ def records(run: Finished, client: int) -> list[Subject]:
 
     def draw(seed: int) -> Draws:
         packed = _randomised(kept, features, client, seed)
-        return Draws(BitOutput(packed, bits).bits(), law(mechanism, np.zeros(bits, np.uint8)))
+        return Draws(BitOutput(packed, bits).bits(), mechanism.law(np.zeros(bits, np.uint8)))
 
     return [Subject(f"{mechanism.name}: randomised records of client {client}", shape, draw)]
 
@@ -153,7 +153,7 @@ def _joint(kept: JointRecords, client: int) -> Subject:
 
     def draw(seed: int) -> Draws:
         made = _randomised(kept, np.repeat(features, shape[0], axis=0), client, seed)
-        return Draws(np.rint(made / mechanism.step()).astype(np.int64), law(mechanism, direction))
+        return Draws(np.rint(made / mechanism.step()).astype(np.int64), mechanism.law(direction))
 
     return Subject(f"record-privunit: randomised records of client {client}", shape, draw)
 

@@ -19,11 +19,11 @@ from sordino.audits.uploads import curve
 from sordino.fleets.simulated import Population
 from sordino.learning.cohort import ClientData
 from sordino.learning.stacked import Execution
+from sordino.mechanisms.cases import Case, Sampler, Scores
 from sordino.methods.hybrid_one import HybridOne
 from sordino.methods.interface import Bench, Cohort
 from sordino.methods.silo_dp import SiloDp
 from sordino.privacy.accountant import compose, epsilon
-from sordino.privacy.audit import Case, Sampler, Scores
 from sordino.privacy.guarantee import SERVER, Adjacency
 from sordino.randomness import Keystream
 

@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 from sordino.audits import drawn
 from sordino.audits.asked import Asked, Found, Question, answers, checked
 from sordino.audits.finished import Finished, figures, once
-from sordino.audits.likelihood import Ratio, ratio
 from sordino.mechanisms import BitString, PrivUnitG, Sphere
+from sordino.mechanisms.cases import Case, Sampler, Scores
 from sordino.mechanisms.output import BitOutput, IntegerOutput
 from sordino.methods.fedavg import DATASET
 from sordino.methods.ldpfl import Ldpfl
 from sordino.methods.randomised_records import RECORDS, JointRecords, RandomisedRecords, randomizer
-from sordino.privacy.audit import Case, Sampler, Scores
 from sordino.privacy.guarantee import SERVER, Adjacency
 from sordino.randomness import Keystream
 
@@ -119,7 +118,7 @@ def _bit_score(spec: Any, epsilon: float | None, bits: int) -> Callable[[NDArray
     mechanism = randomizer(spec, epsilon, BitString(bits))
     if mechanism is None:
         return lambda packed: BitOutput(packed, bits).bits().sum(axis=1, dtype=np.float64)
-    by_bit: Ratio = ratio(mechanism, np.ones(bits), np.zeros(bits))
+    by_bit = mechanism.likelihood_ratio(np.ones(bits), np.zeros(bits))
     return lambda packed: np.asarray(by_bit(BitOutput(packed, bits)).sum(axis=1))
 
 
@@ -130,7 +129,7 @@ def _joint_score(
     assert epsilon is not None
     mechanism = PrivUnitG(epsilon, Sphere(math.sqrt(1 - 1 / classes)))
     direction = records.directions(features, np.zeros(1, np.int64))[0]
-    in_caps, limits = ratio(mechanism, direction, -direction), mechanism.limits(direction.size, 1)
+    in_caps, limits = mechanism.likelihood_ratio(direction, -direction), mechanism.limits(direction.size, 1)
     return lambda array: in_caps(IntegerOutput(np.rint(array / mechanism.step()).astype(np.int64), *limits))[:, 0]
 
 

@@ -17,10 +17,10 @@ from sordino.audits import drawn
 from sordino.audits.asked import Asked, Found, Question, answers, checked
 from sordino.audits.finished import Finished, figures, once
 from sordino.audits.uploads import curve
+from sordino.mechanisms.cases import Case, Sampler, Scores
 from sordino.methods.central_dp import CentralDp
 from sordino.methods.interface import Bench, Cohort
 from sordino.privacy.accountant import compose
-from sordino.privacy.audit import Case, Sampler, Scores
 from sordino.privacy.guarantee import MODEL_READER, Adjacency, Infinite
 from sordino.randomness import Keystream
 

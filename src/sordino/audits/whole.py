@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from sordino.audit.lower_bound import VIOLATED, Row
 from sordino.audits import canaries, randomised_records, trusted_server, uploads
 from sordino.audits.asked import Asked, Found
 from sordino.audits.finished import Finished
@@ -18,7 +19,6 @@ from sordino.methods.fedavg import FedAvg
 from sordino.methods.ldpfl import Ldpfl
 from sordino.methods.local_only import LocalOnly
 from sordino.pace import one_thread
-from sordino.privacy.audit import VIOLATED, Row
 from sordino.privacy.history import ranges
 from sordino.privacy.statement import Audited, Statement
 from sordino.privacy.statement import Row as Stated

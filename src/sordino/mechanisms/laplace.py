@@ -15,6 +15,7 @@ Outputs are clamped where the noise still reaches them from every input, so no o
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar
@@ -23,10 +24,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sordino.errors import InvalidInput
+from sordino.mechanisms import cases, likelihood
 from sordino.mechanisms.additive import AdditiveNoise, Grid
+from sordino.mechanisms.cases import Case, Specimen
 from sordino.mechanisms.domain import Box, L1Ball
 from sordino.mechanisms.integers import MAX_EPSILON, MIN_EPSILON, cap_note
 from sordino.mechanisms.interface import Float64s, client_index, per_client, values_affected
+from sordino.mechanisms.likelihood import Ratio, Vector
 from sordino.mechanisms.noise import GeometricNoise, geometric_noise
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Pure
 
@@ -94,6 +98,32 @@ class Laplace(AdditiveNoise):
         epsilon = float(self.epsilon[client_index(self.epsilon.size, client)])
         reading = "2C/m (a reading after Wei et al. 2020)" if self.records > 1 else "2C (a reading)"
         return Claim(epsilon, 0.0, f"Lap(Delta s / eps) per weight, Delta s = {reading} (WebFed, Algorithm 1)")
+
+    # --- audits
+
+    def likelihood_ratio(self, first: Vector, second: Vector) -> Ratio:
+        return likelihood.of_distances(self, self._clipped(first), self._clipped(second), self.domain.radius)
+
+    @classmethod
+    def audit_cases(cls, epsilon: float) -> Iterator[Case]:
+        yield cases.one_value(cls(epsilon, Box()))
+        ball, corner = cls(epsilon, L1Ball(1.0)), np.array([1.0, 0.0, 0.0, 0.0])
+        yield cases.case(
+            ball, "upload of 4 values", cases.rows(ball, corner, -corner, corner), ball.guarantee(values=4),
+            attack="two corners of the L1 ball", claim=ball.claim(), name="laplace (L1 ball)", most_trials=200_000,
+        )  # fmt: skip
+        mean = cls(epsilon, Box(), records=100)
+        yield cases.case(
+            mean, "one value, 100 records", cases.columns(mean, 1.0, -1.0), mean.guarantee(Adjacency.RECORD_REPLACE),
+            attack="the two ends: a learner that is a median of 100 records moves so far by one", claim=mean.claim(),
+            name="laplace (2C/m)",
+        )  # fmt: skip
+
+    @classmethod
+    def specimens(cls, epsilon: float) -> Iterator[Specimen]:
+        yield from cases.deep_and_wide(cls(epsilon, Box()))
+        yield cases.specimen("laplace (L1 ball)", cls(epsilon, L1Ball(1.0)))
+        yield cases.specimen("laplace (2C/m)", cls(epsilon, Box(), records=100))
 
 
 @lru_cache(maxsize=512)

@@ -1,0 +1,1 @@
+"""Audits: what an adversary can tell apart, what is really drawn, and what a finished run gave away."""
