@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,6 +35,7 @@ class Gaussian(AdditiveNoise):
     """Gaussian noise of standard deviation `sigma` (per client) on values in a box or on vectors in an L2 ball."""
 
     name: ClassVar[str] = "gaussian"
+    in_pages: ClassVar[bool] = True
 
     def __init__(self, sigma: ArrayLike, domain: Box | L2Ball | None = None, *, claims: tuple[Claim, ...] = ()) -> None:
         self.domain: Box | L2Ball = domain or Box()
@@ -119,6 +120,16 @@ class Gaussian(AdditiveNoise):
 
     def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
         return self._claims[client_index(len(self._claims), client)] if self._claims else None
+
+    def page_settings(self, values: int) -> dict[str, Any]:
+        grid = self.grid(values)
+        noise = grid.noise
+        assert isinstance(noise, GaussianNoise)
+        table, sizes = noise.table, {"levels": noise.levels, "reach": noise.offset}
+        return {
+            "name": self.name, "steps": grid.steps, "sigma": noise.sigma, **sizes,
+            "weights": table.packed(noise.offset), "sha256": table.sha256(), "limit": grid.limit,
+        }  # fmt: skip
 
     # --- audits
 

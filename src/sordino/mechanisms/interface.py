@@ -60,6 +60,7 @@ class Mechanism(ABC):
     name: ClassVar[str]
     randomizes: ClassVar[bool] = True  #: False for doubles that add no noise
     bounded: ClassVar[bool] = True  #: False where a report may hold any number
+    in_pages: ClassVar[bool] = False  #: whether web pages can run it, by `page_settings`
     domain: Domain
 
     @property
@@ -102,6 +103,14 @@ class Mechanism(ABC):
     @abstractmethod
     def decode(self, reports: Sequence[bytes], values: int) -> Output:
         """The outputs that `encode` wrote; anything outside the output set is refused."""
+
+    def page_settings(self, values: int) -> dict[str, Any]:
+        """The whole numbers that a page needs, as docs/web-protocol.md describes them; the domain is sent beside it."""
+        raise InvalidInput(f"the mechanism {self.name} has no form in pages")
+
+    def shuffled_claim(self, clients: int, *, client: int = 0) -> Claim | None:
+        """What the paper claims where the single parameters of n clients are shuffled; None where it does not."""
+        return None
 
     # --- what audits need: a mechanism that leaves these out can run, but is audited less
 

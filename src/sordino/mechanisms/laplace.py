@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -45,6 +45,7 @@ class Laplace(AdditiveNoise):
     """
 
     name: ClassVar[str] = "laplace"
+    in_pages: ClassVar[bool] = True
 
     def __init__(self, epsilon: ArrayLike, domain: Box | L1Ball | None = None, *, records: int = 1) -> None:
         self.domain: Box | L1Ball = domain or Box()
@@ -98,6 +99,20 @@ class Laplace(AdditiveNoise):
         epsilon = float(self.epsilon[client_index(self.epsilon.size, client)])
         reading = "2C/m (a reading after Wei et al. 2020)" if self.records > 1 else "2C (a reading)"
         return Claim(epsilon, 0.0, f"Lap(Delta s / eps) per weight, Delta s = {reading} (WebFed, Algorithm 1)")
+
+    def page_settings(self, values: int) -> dict[str, Any]:
+        grid = self.grid(values)
+        noise = grid.noise
+        assert isinstance(noise, GeometricNoise)
+        digits = [
+            {"shift": d.shift, "size": len(d.table.weights), "weights": d.table.packed(), "sha256": d.table.sha256()}
+            for d in noise.digits
+        ]
+        rate = [str(noise.rate.numerator), str(noise.rate.denominator)]
+        return {
+            "name": self.name, "steps": grid.steps, "rate": rate, "negative": noise.negative, "digits": digits,
+            "limit": grid.limit,
+        }  # fmt: skip
 
     # --- audits
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,6 +34,7 @@ class NoPrivacy(Mechanism):
     name: ClassVar[str] = "none"
     randomizes: ClassVar[bool] = False
     bounded: ClassVar[bool] = False
+    in_pages: ClassVar[bool] = True
     domain: Box | L1Ball | L2Ball = Box(0.0, 1e30)
 
     @property
@@ -74,6 +75,9 @@ class NoPrivacy(Mechanism):
     def decode(self, reports: Sequence[bytes], values: int) -> Output:
         return decode_reals(reports, values, np.full(len(reports), _LARGEST))
 
+    def page_settings(self, values: int) -> dict[str, Any]:
+        return {"name": self.name}
+
     def worst_pair(self, values: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         return np.ones(values, np.float32), -np.ones(values, np.float32)
 
@@ -88,6 +92,7 @@ class ClipOnly(NoPrivacy):
 
     name: ClassVar[str] = "clip-only"
     bounded: ClassVar[bool] = True
+    in_pages: ClassVar[bool] = False
 
     def __init__(self, domain: Box | L1Ball | L2Ball | None = None) -> None:
         self.domain = domain or Box()
@@ -125,6 +130,7 @@ class NoisySums(NoPrivacy):
 
     name: ClassVar[str] = "noisy sums"
     bounded: ClassVar[bool] = True
+    in_pages: ClassVar[bool] = False
 
     def __init__(self, unit: float, bits: int, sigma: float) -> None:
         self.unit, self.bits, self._sigma = unit, bits, sigma

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,6 +53,7 @@ class RandomizedSign(OneBit):
     """One vote, +1 or -1, per value (personalised LDP-FL). Build it with `gaussian`, `eq7` or `response`."""
 
     name: ClassVar[str] = "sign"
+    in_pages: ClassVar[bool] = True
 
     def __init__(self, thresholds: Sequence[Sequence[int]], domain: Box, claims: tuple[Claim, ...] = ()) -> None:
         upper = np.array(thresholds, dtype=np.int64)
@@ -153,6 +154,9 @@ class RandomizedSign(OneBit):
 
     def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
         return self._claims[client_index(len(self._claims), client)] if self._claims else None
+
+    def page_settings(self, values: int) -> dict[str, Any]:
+        return {"name": self.name, "t_min": int(self.t_min[0]), "thresholds": self.thresholds[0].tolist()}
 
     # --- audits
 

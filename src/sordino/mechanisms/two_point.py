@@ -12,7 +12,7 @@ towards privacy, so the likelihood ratio is exactly (2^32 - t_min)/t_min <= e^ep
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,6 +53,7 @@ class TwoPoint(OneBit):
     """
 
     name: ClassVar[str] = "two-point"
+    in_pages: ClassVar[bool] = True
 
     def __init__(self, epsilon: ArrayLike, domain: Box | None = None) -> None:
         self.epsilon = per_client("epsilon", epsilon, low=MIN_EPSILON * (1 - 1e-9), high=np.inf)
@@ -136,6 +137,9 @@ class TwoPoint(OneBit):
     def proven_epsilon(self, client: int = 0) -> float:
         """The exact epsilon of one value."""
         return bit_epsilon(int(self.t_min[client_index(self.t_min.size, client)]))
+
+    def page_settings(self, values: int) -> dict[str, Any]:
+        return {"name": self.name, "t_min": int(self.t_min[0])}
 
     # --- audits
 

@@ -19,7 +19,7 @@ def check_bounds(parts: Federation) -> None:
     """
     recipe, upload = parts.recipe, parts.upload
     given: Any = recipe.method
-    if all(mechanism.name != "none" for mechanism in upload.mechanisms):
+    if all(mechanism.bounded for mechanism in upload.mechanisms):
         return
     if upload.norm is not None or upload.clamp is not None:
         return
