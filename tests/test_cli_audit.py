@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import sordino
+from sordino.audit import catalogue
 from sordino.audits.finished import Finished
 from sordino.checks import channels, faults
 from sordino.checks.faults import FAULTS, Fault
@@ -97,6 +98,12 @@ def test_a_failed_check_is_a_violation_of_every_row_of_its_mechanism(monkeypatch
     assert {row["verdict"] for row in found["rows"]} == {"PROVEN BOUND VIOLATED"}
     assert "noise of all" in found["rows"][0]["note"]
     assert not found["checks"][0]["passed"]
+
+
+def test_the_help_names_everything_that_can_be_audited():
+    words = " ".join(re.sub(r"[^\w,.-]", " ", run("--help").stdout).split())
+    for name in catalogue.NAMES:
+        assert name in words
 
 
 def test_programs_without_an_epsilon_are_checked_by_name():

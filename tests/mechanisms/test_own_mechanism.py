@@ -108,6 +108,15 @@ def test_without_a_law_reports_are_scored_by_their_estimates():
     assert not catalogue.cases(type(mechanism))
 
 
+def test_it_is_planned_as_the_shipped_one():
+    asked = ["--values", "20", "--rounds", "2", "--epsilon", "8", "--json"]
+    own, shipped = (
+        json.loads(CliRunner().invoke(app, ["plan", "--mechanism", name, *asked]).stdout)[0]
+        for name in (HONEST, "two-point")
+    )
+    assert {**own, "mechanism": "two-point"} == shipped
+
+
 def test_a_mechanism_that_says_nothing_for_audits_is_refused_with_the_remedy():
     result = audit(BARE)
     assert result.exit_code == 1

@@ -25,6 +25,7 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms import cases, likelihood, reach
 from sordino.mechanisms.cases import ENDS, Case, Specimen
 from sordino.mechanisms.domain import IntegerRange
+from sordino.mechanisms.integers import MIN_EPSILON
 from sordino.mechanisms.interface import (
     Diagnostics,
     Float64s,
@@ -46,6 +47,7 @@ from sordino.mechanisms.likelihood import Ratio, Vector
 from sordino.mechanisms.noise import GeometricNoise, geometric_noise
 from sordino.mechanisms.output import IntegerOutput, Output, decode_integers, integer_dtype
 from sordino.mechanisms.reach import Reach
+from sordino.mechanisms.tuning import Ranges, Tuning
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Metric, Pure, check_count
 from sordino.randomness import Purpose, Randomness, Rows
 
@@ -207,6 +209,18 @@ class Exponential(Mechanism):
         check_cohort(self, len(reports))
         limits = np.full(len(reports), self.domain.bound, dtype=np.int64)
         return decode_integers(reports, values, -limits, limits)
+
+    # --- planning
+
+    @classmethod
+    def tunings(cls, ranges: Ranges) -> Sequence[Tuning]:
+        codes = IntegerRange(ranges.each, ranges.precision)
+        between = 1.001 * MIN_EPSILON / codes.bound, 63.9
+        return (Tuning(cls.name, "alpha per value", lambda a: cls(a, codes), between),)
+
+    @property
+    def least_strength(self) -> float:
+        return 1.001 * MIN_EPSILON / self.domain.bound
 
     # --- audits
 

@@ -10,7 +10,7 @@ with sensitivity 2c for a value in a box, 2c sqrt(d) for an upload, and 2C for a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -25,6 +25,7 @@ from sordino.mechanisms.integers import MIN_EPSILON
 from sordino.mechanisms.interface import Float64s, check_delta, client_index, per_client, values_affected
 from sordino.mechanisms.likelihood import Ratio, Vector
 from sordino.mechanisms.noise import COARSE_SIGMA, FINE_SIGMA, LEVEL_FACTOR, GaussianNoise, gaussian_noise
+from sordino.mechanisms.tuning import Ranges, Tuning
 from sordino.privacy import accountant, guarantee
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, check_count
 
@@ -130,6 +131,21 @@ class Gaussian(AdditiveNoise):
             "name": self.name, "steps": grid.steps, "sigma": noise.sigma, **sizes,
             "weights": table.packed(noise.offset), "sha256": table.sha256(), "limit": grid.limit,
         }  # fmt: skip
+
+    # --- planning
+
+    @classmethod
+    def tunings(cls, ranges: Ranges) -> Sequence[Tuning]:
+        box, ball = Box(0.0, ranges.each), L2Ball(ranges.whole)
+        each, whole = cls.sigma_range(ranges.each), cls.sigma_range(ranges.whole)
+        return (
+            Tuning("gaussian (box)", "sigma", lambda s: cls(s, box), each, "least", needs_delta=True),
+            Tuning("gaussian (l2)", "sigma", lambda s: cls(s, ball), whole, "least", "l2", needs_delta=True),
+        )
+
+    @classmethod
+    def sigma_range(cls, radius: float) -> tuple[float, float]:
+        return radius / 511, 0.999 * radius * FINE_SIGMA
 
     # --- audits
 

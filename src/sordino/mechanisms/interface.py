@@ -14,6 +14,7 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms import likelihood
 from sordino.mechanisms import output as outputs
 from sordino.mechanisms.domain import Domain, as_array, check_finite
+from sordino.mechanisms.integers import MIN_EPSILON
 from sordino.mechanisms.laws import Law
 from sordino.mechanisms.likelihood import Ratio, Vector
 from sordino.mechanisms.output import Output
@@ -23,6 +24,7 @@ from sordino.randomness import Randomness, Rows
 
 if TYPE_CHECKING:
     from sordino.mechanisms.cases import Case, Specimen
+    from sordino.mechanisms.tuning import Ranges, Tuning
 
 Floats = NDArray[np.floating[Any]]
 Float64s = NDArray[np.float64]
@@ -111,6 +113,23 @@ class Mechanism(ABC):
     def shuffled_claim(self, clients: int, *, client: int = 0) -> Claim | None:
         """What the paper claims where the single parameters of n clients are shuffled; None where it does not."""
         return None
+
+    # --- what `sordino plan` needs
+
+    @classmethod
+    def tunings(cls, ranges: Ranges) -> Sequence[Tuning]:
+        """The ways to fit its parameter to a budget, one for each norm that it clips by."""
+        return ()
+
+    @property
+    def least_strength(self) -> float:
+        """The smallest epsilon (or alpha) per value that its tables resolve."""
+        return MIN_EPSILON
+
+    @classmethod
+    def sigma_range(cls, radius: float) -> tuple[float, float]:
+        """The standard deviations it takes for values, or vectors, of this radius."""
+        raise InvalidInput(f"the mechanism {cls.name} has no sigma that could be planned")
 
     # --- what audits need: a mechanism that leaves these out can run, but is audited less
 

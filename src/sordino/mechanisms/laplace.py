@@ -15,7 +15,7 @@ Outputs are clamped where the noise still reaches them from every input, so no o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -32,6 +32,7 @@ from sordino.mechanisms.integers import MAX_EPSILON, MIN_EPSILON, cap_note
 from sordino.mechanisms.interface import Float64s, client_index, per_client, values_affected
 from sordino.mechanisms.likelihood import Ratio, Vector
 from sordino.mechanisms.noise import GeometricNoise, geometric_noise
+from sordino.mechanisms.tuning import Ranges, Tuning
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Pure
 
 _MAX_STEPS = 2**22  # beyond it float32 inputs would not reach every grid point
@@ -113,6 +114,16 @@ class Laplace(AdditiveNoise):
             "name": self.name, "steps": grid.steps, "rate": rate, "negative": noise.negative, "digits": digits,
             "limit": grid.limit,
         }  # fmt: skip
+
+    # --- planning
+
+    @classmethod
+    def tunings(cls, ranges: Ranges) -> Sequence[Tuning]:
+        box, ball, between = Box(0.0, ranges.each), L1Ball(ranges.whole), (MIN_EPSILON, MAX_EPSILON)
+        return (
+            Tuning("laplace (box)", "epsilon per value", lambda e: cls(e, box), between),
+            Tuning("laplace (l1)", "epsilon per upload", lambda e: cls(e, ball), between, norm="l1"),
+        )
 
     # --- audits
 

@@ -44,6 +44,7 @@ from sordino.mechanisms.laws import Pieces as PiecesLaw
 from sordino.mechanisms.likelihood import Ratio, Vector
 from sordino.mechanisms.output import IntegerOutput, Output, decode_integers
 from sordino.mechanisms.reach import Reach
+from sordino.mechanisms.tuning import Ranges, Tuning
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure
 from sordino.randomness import Purpose, Randomness, Words
 
@@ -178,6 +179,13 @@ class Piecewise(Mechanism):
     def decode(self, reports: Sequence[bytes], values: int) -> Output:
         check_cohort(self, len(reports))
         return decode_integers(reports, values, *self.limits(len(reports)))
+
+    # --- planning
+
+    @classmethod
+    def tunings(cls, ranges: Ranges) -> Sequence[Tuning]:
+        box = Box(0.0, ranges.each)
+        return (Tuning(cls.name, "epsilon per value", lambda e: cls(e, box), (MIN_EPSILON, MAX_EPSILON)),)
 
     # --- audits
 

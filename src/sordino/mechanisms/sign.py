@@ -22,7 +22,7 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms import cases
 from sordino.mechanisms.cases import DELTA, Case, Specimen
 from sordino.mechanisms.domain import Box
-from sordino.mechanisms.integers import HALF, MIN_EPSILON, bit_threshold
+from sordino.mechanisms.integers import HALF, MAX_EPSILON, MIN_EPSILON, bit_threshold
 from sordino.mechanisms.interface import (
     Diagnostics,
     Float64s,
@@ -42,6 +42,7 @@ from sordino.mechanisms.interface import (
 from sordino.mechanisms.noise import normal_thresholds
 from sordino.mechanisms.one_bit import OneBit
 from sordino.mechanisms.output import BitOutput, Output
+from sordino.mechanisms.tuning import Ranges, Tuning
 from sordino.privacy.guarantee import Claim
 from sordino.randomness import Purpose, Randomness
 
@@ -157,6 +158,17 @@ class RandomizedSign(OneBit):
 
     def page_settings(self, values: int) -> dict[str, Any]:
         return {"name": self.name, "t_min": int(self.t_min[0]), "thresholds": self.thresholds[0].tolist()}
+
+    # --- planning
+
+    @classmethod
+    def tunings(cls, ranges: Ranges) -> Sequence[Tuning]:
+        box = Box(0.0, ranges.each)
+        return (Tuning(cls.name, "epsilon per value", lambda e: cls.response(e, box), (MIN_EPSILON, MAX_EPSILON)),)
+
+    @classmethod
+    def sigma_range(cls, radius: float) -> tuple[float, float]:
+        return radius / 39.9, 9.9e6 * radius
 
     # --- audits
 

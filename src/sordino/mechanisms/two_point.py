@@ -11,7 +11,7 @@ towards privacy, so the likelihood ratio is exactly (2^32 - t_min)/t_min <= e^ep
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from sordino.mechanisms import cases
 from sordino.mechanisms.cases import DELTA, Case, Scores, Specimen
 from sordino.mechanisms.domain import Box
-from sordino.mechanisms.integers import HALF, MIN_EPSILON, bit_threshold, cap_note
+from sordino.mechanisms.integers import HALF, MAX_EPSILON, MIN_EPSILON, bit_threshold, cap_note
 from sordino.mechanisms.interface import (
     Diagnostics,
     Float64s,
@@ -39,6 +39,7 @@ from sordino.mechanisms.interface import (
 )
 from sordino.mechanisms.one_bit import OneBit
 from sordino.mechanisms.output import BitOutput, Output
+from sordino.mechanisms.tuning import Ranges, Tuning
 from sordino.privacy import amplification
 from sordino.privacy.accountant import bit_epsilon
 from sordino.privacy.guarantee import Adjacency, Claim, check_count, shuffled
@@ -140,6 +141,13 @@ class TwoPoint(OneBit):
 
     def page_settings(self, values: int) -> dict[str, Any]:
         return {"name": self.name, "t_min": int(self.t_min[0])}
+
+    # --- planning
+
+    @classmethod
+    def tunings(cls, ranges: Ranges) -> Sequence[Tuning]:
+        box = Box(0.0, ranges.each)
+        return (Tuning(cls.name, "epsilon per value", lambda e: cls(e, box), (MIN_EPSILON, MAX_EPSILON)),)
 
     # --- audits
 
