@@ -19,8 +19,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from benchmarks.simulation import insert
 from sordino.audit.lower_bound import REFUTED, Row
-from sordino.audits.asked import Asked
-from sordino.audits.whole import Audit, audit
+from sordino.audit.questions import Asked
+from sordino.audit.run_audit import Audit, audit
 from sordino.privacy.statement import figure
 from sordino.recipe import Recipe
 from sordino.runs.simulation import run

@@ -8,13 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 import sordino
-from sordino.audit import catalogue
-from sordino.audits.finished import Finished
-from sordino.checks import channels, faults
-from sordino.checks.faults import FAULTS, Fault
+from sordino.audit import catalogue, channels, faults
+from sordino.audit.faults import FAULTS, Fault
+from sordino.audit.finished_run import Finished
 from sordino.cli import app
 from sordino.mechanisms import TwoPoint
-from tests.audits.runs import small
+from tests.audit.runs import small
 
 FIELDS = {"mechanism", "unit", "adjacency", "adversary", "claimed", "proven", "audited", "confidence", "trials", "cap",
           "verdict", "seed", "attack", "basis", "delta"}  # fmt: skip
@@ -91,7 +90,7 @@ def test_an_unnoticed_fault_is_a_failure(monkeypatch):
 
 def test_a_failed_check_is_a_violation_of_every_row_of_its_mechanism(monkeypatch):
     (halved,) = PLANTED[0].build()
-    monkeypatch.setattr("sordino.checks.mechanisms.subjects", lambda mechanism, epsilon: [halved])
+    monkeypatch.setattr("sordino.audit.mechanisms.subjects", lambda mechanism, epsilon: [halved])
     result = run("sign", "--trials", "2000", "--json")
     assert result.exit_code == 1
     found = json.loads(result.stdout)

@@ -1,4 +1,4 @@
-"""Dependencies point downwards: privacy, mechanisms, learning, methods, channels, checks, fleets, runs, audits."""
+"""Dependencies point downwards: privacy, mechanisms, learning, methods, channels, fleets, runs, audits."""
 
 import ast
 import re
@@ -8,7 +8,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "sordino"
 RUNNING = {
-    "coordinator", "wiring", "runs", "checks", "audits", "flower", "web", "deploy", "cli",
+    "coordinator", "wiring", "runs", "audit", "flower", "web", "deploy", "cli",
 }  # fmt: skip
 ABOVE_LEARNING = {"methods", "channels", "shuffler", "client", "fleets", "report", "recipe", *RUNNING}
 FORBIDDEN = {
@@ -22,9 +22,9 @@ FORBIDDEN = {
     "fleets": {"report", *RUNNING - {"flower"}},  # how Flower carries messages is written down beside the app
     "recipe": {"methods", "channels", "client", "fleets", "report", *RUNNING},
     "report": {"mechanisms", "learning", "methods", "channels", "client", "fleets", *RUNNING},
-    "checks": {"client", "fleets", "report", "recipe", *RUNNING - {"checks"}},
-    "audits": {"cli"},
+    "audit": {"cli"},
 }
+PROGRAMS = ("lower_bound", "catalogue", "statistics", "inspection", "mechanisms", "channels", "training", "faults")
 
 
 def imported_rooms(path: Path) -> set[str]:
@@ -44,6 +44,12 @@ def test_a_room_knows_nothing_of_those_above_it(room):
     assert files
     for path in files:
         assert not imported_rooms(path) & FORBIDDEN[room], path.name
+
+
+@pytest.mark.parametrize("module", PROGRAMS)
+def test_audits_of_programs_need_no_run(module):
+    forbidden = {"client", "fleets", "report", "recipe", *RUNNING - {"audit"}}
+    assert not imported_rooms(SOURCE / "audit" / f"{module}.py") & forbidden
 
 
 def test_only_its_command_knows_of_the_reproduction():

@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import sordino
-from sordino.audits.finished import Finished
+from sordino.audit.finished_run import Finished
 from sordino.errors import InvalidInput
 from sordino.mechanisms import (
     Box,

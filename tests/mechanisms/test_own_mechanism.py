@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from sordino.audit import catalogue, lower_bound
-from sordino.audits.uploads import Sender, whole
-from sordino.checks.inspection import inspect_one, level
-from sordino.checks.mechanisms import subjects
+from sordino.audit.inspection import inspect_one, level
+from sordino.audit.mechanisms import subjects
+from sordino.audit.uploads import Sender, whole
 from sordino.cli import app
 from sordino.errors import InvalidInput
 from sordino.mechanisms import Box, mechanism_named, two_point

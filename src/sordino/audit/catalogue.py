@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sordino.checks import channels, mechanisms, training
-from sordino.checks.subjects import Subject
+from sordino.audit import channels, mechanisms, training
+from sordino.audit.inspection import Subject
 from sordino.errors import InvalidInput
 from sordino.mechanisms import MECHANISMS, Mechanism
 from sordino.mechanisms.cases import Case

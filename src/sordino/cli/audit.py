@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from sordino.audit.inspection import Inspected, Subject
     from sordino.audit.lower_bound import Row
-    from sordino.audits.whole import Audit
-    from sordino.checks.inspection import Inspected
-    from sordino.checks.subjects import Subject
+    from sordino.audit.run_audit import Audit
     from sordino.mechanisms import Mechanism
     from sordino.mechanisms.cases import Case
 
@@ -107,7 +106,7 @@ def _audit_programs(
 ) -> None:
     """Attacks on mechanisms and checks of everything, or of what is named."""
     from sordino.audit.catalogue import PROGRAMS, cases
-    from sordino.checks.mechanisms import subjects
+    from sordino.audit.mechanisms import subjects
 
     found = [_Audited(cases(one, e), subjects(one, e)) for e in strengths for one in _mechanisms(name)]
     once = [_Audited([], draws()) for program, draws in PROGRAMS.items() if name in (None, program)]
@@ -151,7 +150,7 @@ class _Audited:
 
 def _carry_out(audited: Sequence[_Audited], trials: int, seed: int) -> None:
     from sordino.audit import lower_bound as auditing
-    from sordino.checks.inspection import failures, inspect_one, level
+    from sordino.audit.inspection import failures, inspect_one, level
     from sordino.mechanisms.cases import Case
 
     each = level(sum(len(one.subjects) for one in audited))
@@ -193,7 +192,7 @@ def _audit_faults(seed: int, as_json: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from sordino.checks.faults import FAULTS, attempt
+    from sordino.audit.faults import FAULTS, attempt
 
     found = [attempt(fault, seed) for fault in with_progress(list(FAULTS), "Breaking")]
     caught = sum(one.caught for one in found)
@@ -242,8 +241,8 @@ def _audit_run(
     every: bool,
     as_json: bool,
 ) -> None:
-    from sordino.audits.asked import Asked
-    from sordino.audits.whole import audit as audit_run
+    from sordino.audit.questions import Asked
+    from sordino.audit.run_audit import audit as audit_run
 
     usual = Asked()
     asked = Asked(
@@ -361,8 +360,8 @@ def _chance(p: float) -> str:
 
 
 def _checks_summary(inspected: Sequence[Inspected]) -> str:
-    from sordino.checks.inspection import failures
-    from sordino.checks.statistics import FAMILY
+    from sordino.audit.inspection import failures
+    from sordino.audit.statistics import FAMILY
 
     count = sum(len(one.looks) for one in inspected)
     wrong = failures(inspected)

@@ -12,10 +12,10 @@ import math
 import numpy as np
 import torch
 
-from sordino.audits.asked import Question
-from sordino.audits.finished import Finished
-from sordino.audits.patterns import Gradients
-from sordino.audits.uploads import curve
+from sordino.audit.canary_patterns import Gradients
+from sordino.audit.finished_run import Finished
+from sordino.audit.questions import Question
+from sordino.audit.uploads import curve
 from sordino.fleets.simulated import Population
 from sordino.learning.cohort import ClientData
 from sordino.learning.stacked import Execution

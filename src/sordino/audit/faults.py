@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sordino.audit import channels, training
+from sordino.audit.inspection import Inspected, Subject, inspect_one, level
+from sordino.audit.mechanisms import Streams, fresh_keys, simulation, subject
+from sordino.audit.statistics import Look
 from sordino.channels import secagg
 from sordino.channels.secagg import Client
 from sordino.channels.shuffle import Granularity, Shuffled
-from sordino.checks import channels, training
-from sordino.checks.inspection import Inspected, inspect_one, level
-from sordino.checks.mechanisms import Streams, fresh_keys, simulation, subject
-from sordino.checks.statistics import Look
-from sordino.checks.subjects import Subject
 from sordino.learning import draws, private_sgd
 from sordino.learning.linear_head import LinearHead
 from sordino.mechanisms import (

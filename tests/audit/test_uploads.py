@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sordino.audit import lower_bound as audit
-from sordino.audits.uploads import Crowd, Sender, curve, single_values, whole
+from sordino.audit.uploads import Crowd, Sender, curve, single_values, whole
 from sordino.errors import InvalidInput
 from sordino.mechanisms import (
     Box,

@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sordino.checks.statistics import Draws, Look
-from sordino.checks.subjects import Subject
+from sordino.audit.inspection import Subject
+from sordino.audit.statistics import Draws, Look
 from sordino.learning import draws, private_sgd
 from sordino.learning.cohort import ClientData, train_cohort
 from sordino.learning.optimizers import SGD

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from sordino.audit import canaries, randomised_records, trusted_server, uploads
+from sordino.audit.finished_run import Finished
 from sordino.audit.lower_bound import VIOLATED, Row
-from sordino.audits import canaries, randomised_records, trusted_server, uploads
-from sordino.audits.asked import Asked, Found
-from sordino.audits.finished import Finished
+from sordino.audit.questions import Asked, Found
 from sordino.durable import write_whole
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.methods.central_dp import CentralDp

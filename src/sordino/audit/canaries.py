@@ -28,13 +28,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sordino.audit import run_draws
 from sordino.audit.canary_game import Coins, Game, Scores, check_canaries, coins, judge
-from sordino.audits import drawn
-from sordino.audits.asked import Asked, Finding, Found, answers, checked
-from sordino.audits.finished import Finished, View
-from sordino.audits.one_record import question as one_record
-from sordino.audits.patterns import Gradients, made_up
-from sordino.audits.uploads import curve
+from sordino.audit.canary_patterns import Gradients, made_up
+from sordino.audit.finished_run import Finished, View
+from sordino.audit.one_record import question as one_record
+from sordino.audit.questions import Asked, Finding, Found, answers, checked
+from sordino.audit.uploads import curve
 from sordino.channels.direct import Direct
 from sordino.channels.interface import Channel, Exchange
 from sordino.coordinator import Coordinator, NobodyLeft, Rules
@@ -303,7 +303,7 @@ def audit(run: Finished, asked: Asked) -> Found:
     final = judge(_of_final_model(strongest, flock), played.by_final_model, flock.present, seed=asked.seed)
     question = one_record(run, silos[0], flock.records)
     found = Found(group, (*findings, Finding(final, None), *answers([question], asked)))
-    return checked(found, [*drawn.private_training(run, releases), *drawn.channel(run)], asked)
+    return checked(found, [*run_draws.private_training(run, releases), *run_draws.channel(run)], asked)
 
 
 def _game(run: Finished, group: Group, view: View, flock: Flock) -> Game:

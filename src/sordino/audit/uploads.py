@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from sordino.audits import drawn
-from sordino.audits.asked import Asked, Found, Question, answers, checked
-from sordino.audits.finished import Finished, View, figures, once
+from sordino.audit import run_draws
+from sordino.audit.finished_run import Finished, View, figures, once
+from sordino.audit.questions import Asked, Found, Question, answers, checked
 from sordino.fleets.simulated import Population
 from sordino.mechanisms import Mechanism
 from sordino.mechanisms.cases import Case, Points, Sampler, Scores
@@ -190,7 +190,7 @@ def audit(run: Finished, asked: Asked) -> Found:
     round, releases = run.releases(client, asked.round)
     questions, left_out = _Questions(run, client, round, releases, asked.seed).all()
     found = Found(group, answers(questions, asked), left_out)
-    return checked(found, [*drawn.upload(run, client, round, releases[:1]), *drawn.channel(run)], asked)
+    return checked(found, [*run_draws.upload(run, client, round, releases[:1]), *run_draws.channel(run)], asked)
 
 
 class _Questions:

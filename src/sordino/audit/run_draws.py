@@ -1,4 +1,4 @@
-"""What a run draws, as subjects of `sordino.checks`: every coordinate, client and round of it, through its own code.
+"""What a run draws, as subjects of `sordino.audit`: every coordinate, client and round of it, through its own code.
 
 The draws are addressed as in the run: one row for every client and round. The law is that of the run's mechanism, and
 the law in turn is held against the guarantees in the run's own history.
@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sordino.audits.finished import Finished
-from sordino.checks import channels, training
-from sordino.checks.mechanisms import exact_law, keeps
-from sordino.checks.statistics import Draws
-from sordino.checks.subjects import Enumerated, Subject
+from sordino.audit import channels, training
+from sordino.audit.finished_run import Finished
+from sordino.audit.inspection import Enumerated, Subject
+from sordino.audit.mechanisms import exact_law, keeps
+from sordino.audit.statistics import Draws
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import Population
 from sordino.learning.cohort import ClientData

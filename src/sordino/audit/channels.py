@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sordino.audit.inspection import Subject
+from sordino.audit.statistics import Draws
 from sordino.channels import secagg
 from sordino.channels.secagg import Client, Server, Session
 from sordino.channels.shuffle import Granularity, Shuffled
-from sordino.checks.statistics import Draws
-from sordino.checks.subjects import Subject
 from sordino.mechanisms.laws import Atoms, EvenWords
 from sordino.messages import Plan
 

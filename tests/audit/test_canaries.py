@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from sordino.audits.canaries import Adversary, Ear, Flock, PlantedPopulation
-from sordino.audits.finished import Finished
-from sordino.audits.patterns import Gradients, made_up, patterns
+from sordino.audit.canaries import Adversary, Ear, Flock, PlantedPopulation
+from sordino.audit.canary_patterns import Gradients, made_up, patterns
+from sordino.audit.finished_run import Finished
 from sordino.errors import InvalidInput
 from sordino.learning import models
 from sordino.learning.cohort import ClientData
@@ -18,7 +18,7 @@ from sordino.learning.optimizers import SGD
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.runs.simulation import run
 from sordino.wiring import wire
-from tests.audits.runs import small
+from tests.audit.runs import small
 
 CPU = torch.device("cpu")
 
@@ -147,8 +147,8 @@ def test_the_server_reads_the_sums_behind_an_upload(finished):
 
 def test_scores_tell_coins_as_well_as_the_noise_allows(finished):
     """Of single Gaussian releases with mu = 1/sigma, in and out differ by mu deviations."""
-    from sordino.audits.asked import Asked
-    from sordino.audits.canaries import play
+    from sordino.audit.canaries import play
+    from sordino.audit.questions import Asked
 
     flock = Flock.of(finished, range(40), 2000, seed=1)
     scores = play(finished, flock, [None], Asked()).by_uploads[None]
@@ -158,7 +158,7 @@ def test_scores_tell_coins_as_well_as_the_noise_allows(finished):
 
 
 def test_more_canaries_than_memory_holds_are_refused(finished, monkeypatch):
-    monkeypatch.setattr("sordino.audits.canaries.MOST_VALUES", 1000)
+    monkeypatch.setattr("sordino.audit.canaries.MOST_VALUES", 1000)
     flock = Flock.of(finished, range(10), 40, seed=1)
     training = finished.federation.method.training
     with pytest.raises(InvalidInput, match="--canaries"):

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from sordino.audit import catalogue
-from sordino.checks import training
-from sordino.checks.faults import FAULTS, TRAINED_ROUNDS, attempt
-from sordino.checks.inspection import inspect_one, level
-from sordino.checks.mechanisms import subjects as mechanism_subjects
+from sordino.audit import catalogue, training
+from sordino.audit.faults import FAULTS, TRAINED_ROUNDS, attempt
+from sordino.audit.inspection import inspect_one, level
+from sordino.audit.mechanisms import subjects as mechanism_subjects
 from sordino.mechanisms import mechanism_named
 
 BY = {

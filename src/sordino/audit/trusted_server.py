@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from sordino.audits import drawn
-from sordino.audits.asked import Asked, Found, Question, answers, checked
-from sordino.audits.finished import Finished, figures, once
-from sordino.audits.uploads import curve
+from sordino.audit import run_draws
+from sordino.audit.finished_run import Finished, figures, once
+from sordino.audit.questions import Asked, Found, Question, answers, checked
+from sordino.audit.uploads import curve
 from sordino.mechanisms.cases import Case, Sampler, Scores
 from sordino.methods.central_dp import CentralDp
 from sordino.methods.interface import Bench, Cohort
@@ -61,7 +61,7 @@ def audit(run: Finished, asked: Asked) -> Found:
         curve=curve(compose([loss], adjacency=Adjacency.CLIENT), proven.proven),
     )
     found = Found(group, answers([Question(case, VIEW)], asked), tuple(left_out))
-    return checked(found, drawn.trusted_server(run, releases), asked)
+    return checked(found, run_draws.trusted_server(run, releases), asked)
 
 
 def _models(run: Finished, client: int, round: int, clip: float) -> Sampler:

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from sordino.checks.statistics import Draws, Look
-from sordino.checks.subjects import Enumerated, Subject
+from sordino.audit.inspection import Enumerated, Subject
+from sordino.audit.statistics import Draws, Look
 from sordino.errors import InvalidInput
 from sordino.mechanisms.cases import DEEP, DELTA
 from sordino.mechanisms.domain import Box

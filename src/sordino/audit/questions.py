@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from sordino.audit import lower_bound as audit
+from sordino.audit.finished_run import View
+from sordino.audit.inspection import Inspected, Subject, failures, inspect_one, level
 from sordino.audit.lower_bound import Row
-from sordino.audits.finished import View
-from sordino.checks.inspection import Inspected, failures, inspect_one, level
-from sordino.checks.subjects import Subject
 from sordino.mechanisms.cases import Case
 from sordino.privacy.history import Group
 

@@ -7,9 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from sordino.checks.inspection import inspect_one, level
-from sordino.checks.statistics import CHECKS, FAMILY, SUBJECTS, Draws, look
-from sordino.checks.subjects import Subject
+from sordino.audit.inspection import Subject, inspect_one, level
+from sordino.audit.statistics import CHECKS, FAMILY, SUBJECTS, Draws, look
 from sordino.mechanisms.laws import Law, normal
 
 LEVEL = level(0)

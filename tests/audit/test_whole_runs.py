@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sordino.audit import run_draws
+from sordino.audit.finished_run import Finished
+from sordino.audit.inspection import inspect_one, level
 from sordino.audit.lower_bound import CONSISTENT, REFUTED, VIOLATED
-from sordino.audits import drawn
-from sordino.audits.asked import Asked
-from sordino.audits.finished import Finished
-from sordino.audits.whole import FILE, Audit, audit
-from sordino.checks.inspection import inspect_one, level
+from sordino.audit.questions import Asked
+from sordino.audit.run_audit import FILE, Audit, audit
 from sordino.errors import InvalidInput
 from sordino.learning import draws, linear_head, private_sgd
 from sordino.mechanisms import Gaussian, TwoPoint
@@ -25,7 +25,7 @@ from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure, Releas
 from sordino.privacy.statement import Audited, Statement
 from sordino.runs.simulation import run
 from sordino.wiring import Federation
-from tests.audits.runs import RECIPES, small
+from tests.audit.runs import RECIPES, small
 
 QUICK = Asked(trials=2000, canaries=200)
 
@@ -295,7 +295,7 @@ def broken_training(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_faults_of_a_runs_dp_sgd_are_caught_by_the_checks_of_its_own_training(folders, monkeypatch, name, check):
     finished = Finished.open(folders("silo-dp"))
-    subjects = drawn.private_training(finished, finished.releases(0)[1])
+    subjects = run_draws.private_training(finished, finished.releases(0)[1])
     broken_training(name, monkeypatch)
     found = [inspect_one(one, 1, level(0)) for one in subjects]
     assert check in {one.check for each in found for one in each.failed}

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.audits import drawn
-from sordino.audits.asked import Asked, Found, Question, answers, checked
-from sordino.audits.finished import Finished, figures, once
+from sordino.audit import run_draws
+from sordino.audit.finished_run import Finished, figures, once
+from sordino.audit.questions import Asked, Found, Question, answers, checked
 from sordino.mechanisms import BitString, PrivUnitG, Sphere
 from sordino.mechanisms.cases import Case, Sampler, Scores
 from sordino.mechanisms.output import BitOutput, IntegerOutput
@@ -45,7 +45,7 @@ def audit(run: Finished, asked: Asked) -> Found:
     question = _question(run, method.records, client)
     others = group.releases[1:]
     left_out = [f"{release.what}: they are used as they are, so nothing bounds what they tell" for release, _ in others]
-    return checked(Found(group, answers([question], asked), tuple(left_out)), drawn.records(run, client), asked)
+    return checked(Found(group, answers([question], asked), tuple(left_out)), run_draws.records(run, client), asked)
 
 
 def _question(run: Finished, records: RandomisedRecords, client: int) -> Question:
