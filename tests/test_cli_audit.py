@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import sordino
 from sordino.audit import catalogue, channels, faults
 from sordino.audit.faults import FAULTS, Fault
-from sordino.audit.finished_run import Finished
+from sordino.audit.finished_run import FinishedRun
 from sordino.cli import app
 from sordino.mechanisms import TwoPoint
 from tests.audit.runs import small
@@ -184,7 +184,7 @@ def test_a_runs_audit_as_json_has_rows_and_statement(folder):
 
 
 def test_a_violated_proof_is_exit_code_1_and_leaves_the_statement_alone(folder, monkeypatch):
-    honest = Finished.open
+    honest = FinishedRun.open
 
     def weakened(path):
         found = honest(path)
@@ -192,7 +192,7 @@ def test_a_violated_proof_is_exit_code_1_and_leaves_the_statement_alone(folder, 
         upload.__dict__["mechanisms"] = tuple(TwoPoint(2 * m.epsilon, m.domain) for m in upload.mechanisms)
         return found
 
-    monkeypatch.setattr(Finished, "open", weakened)
+    monkeypatch.setattr(FinishedRun, "open", weakened)
     before = (folder / "statement.json").read_bytes()
     result = run("runs/tiny", "--trials", "20000")
     assert result.exit_code == 1

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from sordino.audit.canary_patterns import Gradients
-from sordino.audit.finished_run import Finished
+from sordino.audit.finished_run import FinishedRun
 from sordino.audit.questions import Question
 from sordino.audit.uploads import curve
 from sordino.fleets.simulated import Population
@@ -34,7 +34,7 @@ WIDTH = 64  #: rounds computed together
 ADJACENCY = Adjacency.RECORD_ADD_REMOVE
 
 
-def question(run: Finished, silo: int, made_up: ClientData) -> Question:
+def question(run: FinishedRun, silo: int, made_up: ClientData) -> Question:
     """One round of a silo, with the first of these records or without it."""
     method = run.federation.method
     assert isinstance(method, SiloDp)
@@ -60,7 +60,7 @@ def question(run: Finished, silo: int, made_up: ClientData) -> Question:
     return Question(case, None)
 
 
-def _rounds(run: Finished, silo: int, made_up: ClientData) -> Sampler:
+def _rounds(run: FinishedRun, silo: int, made_up: ClientData) -> Sampler:
     """Each trial an upload of the first round."""
     federation, method = run.federation, run.federation.method
     assert isinstance(method, SiloDp)

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.audit import run_draws
-from sordino.audit.finished_run import Finished, figures, once
-from sordino.audit.questions import Asked, Found, Question, answers, checked
+from sordino.audit.finished_run import FinishedRun, figures, once
+from sordino.audit.questions import AuditOptions, Findings, Question, answers, checked
 from sordino.mechanisms import BitString, PrivUnitG, Sphere
 from sordino.mechanisms.cases import Case, Sampler, Scores
 from sordino.mechanisms.output import BitOutput, IntegerOutput
@@ -35,7 +35,7 @@ AT_ONCE = 2**21  #: values randomised at a time
 SEEN = "the randomised record itself, which the theorem is about (the server sees networks computed from it)"
 
 
-def audit(run: Finished, asked: Asked) -> Found:
+def audit(run: FinishedRun, asked: AuditOptions) -> Findings:
     """One record of one client."""
     method = run.federation.method
     assert isinstance(method, Ldpfl)
@@ -45,10 +45,10 @@ def audit(run: Finished, asked: Asked) -> Found:
     question = _question(run, method.records, client)
     others = group.releases[1:]
     left_out = [f"{release.what}: they are used as they are, so nothing bounds what they tell" for release, _ in others]
-    return checked(Found(group, answers([question], asked), tuple(left_out)), run_draws.records(run, client), asked)
+    return checked(Findings(group, answers([question], asked), tuple(left_out)), run_draws.records(run, client), asked)
 
 
-def _question(run: Finished, records: RandomisedRecords, client: int) -> Question:
+def _question(run: FinishedRun, records: RandomisedRecords, client: int) -> Question:
     view = SERVER, Adjacency.RECORD_REPLACE
     stated = run.stated(run.group_of(client))[view]
     claim = stated.claimed
@@ -72,12 +72,12 @@ def _question(run: Finished, records: RandomisedRecords, client: int) -> Questio
     return Question(case, view)
 
 
-def _named(run: Finished) -> str:
+def _named(run: FinishedRun) -> str:
     method: Any = run.recipe.method
     return str(method.mechanism.name)
 
 
-def _sampler(run: Finished, records: RandomisedRecords, client: int) -> tuple[int, Sampler, str]:
+def _sampler(run: FinishedRun, records: RandomisedRecords, client: int) -> tuple[int, Sampler, str]:
     """How many values a randomised record has, its draws in both worlds, and the pair in words."""
     method: Any = run.recipe.method
     if isinstance(records, JointRecords):

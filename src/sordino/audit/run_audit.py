@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from sordino.audit import canaries, randomised_records, trusted_server, uploads
-from sordino.audit.finished_run import Finished
+from sordino.audit.finished_run import FinishedRun
 from sordino.audit.lower_bound import VIOLATED, Row
-from sordino.audit.questions import Asked, Found
+from sordino.audit.questions import AuditOptions, Findings
 from sordino.durable import write_whole
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.methods.central_dp import CentralDp
@@ -32,8 +32,8 @@ FILE = "audit.json"  #: in the run's folder: the last audit's rows, with seeds a
 class Audit:
     """What was found about a run, and its statement with it."""
 
-    run: Finished
-    found: Found
+    run: FinishedRun
+    found: Findings
     statement: Statement
 
     @property
@@ -76,20 +76,20 @@ class Audit:
             folder.write_report(report_page(folder))
 
 
-def audit(path: Path | str, asked: Asked | None = None) -> Audit:
+def audit(path: Path | str, asked: AuditOptions | None = None) -> Audit:
     """Audit a finished run; nothing is written (`Audit.write` does that)."""
-    wanted = Asked() if asked is None else asked
+    wanted = AuditOptions() if asked is None else asked
     with one_thread():
-        run = Finished.open(path)
+        run = FinishedRun.open(path)
         found = _found(run, wanted)
     return Audit(run, found, _with_evidence(run, found))
 
 
-def _found(run: Finished, asked: Asked) -> Found:
+def _found(run: FinishedRun, asked: AuditOptions) -> Findings:
     """The kind of audit that fits the method: what it releases, and to whom."""
     method = run.federation.method
     if isinstance(method, LocalOnly):
-        return Found(run.group_of(asked.client), (), ("nothing: no report left any client",))
+        return Findings(run.group_of(asked.client), (), ("nothing: no report left any client",))
     if isinstance(method, CentralDp):
         return trusted_server.audit(run, asked)
     if isinstance(method, Ldpfl):
@@ -100,7 +100,7 @@ def _found(run: Finished, asked: Asked) -> Found:
     return uploads.audit(run, asked)
 
 
-def _with_evidence(run: Finished, found: Found) -> Statement:
+def _with_evidence(run: FinishedRun, found: Findings) -> Statement:
     """The statement with what was found, and with what earlier audits found about other rows."""
     earlier = _earlier(run.folder)
     who = run.who(found.group)

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from sordino.audit import channels, training
-from sordino.audit.finished_run import Finished
+from sordino.audit.finished_run import FinishedRun
 from sordino.audit.inspection import Enumerated, Subject
 from sordino.audit.mechanisms import exact_law, keeps
 from sordino.audit.statistics import Draws
@@ -49,7 +49,7 @@ def rows_for(values: int) -> int:
     return max(FEWEST, min(ROWS, VALUES // values))
 
 
-def channel(run: Finished) -> list[Subject]:
+def channel(run: FinishedRun) -> list[Subject]:
     """The channel that the run's reports took."""
     match getattr(getattr(run.recipe.method, "channel", None), "kind", "direct"):
         case "summed":
@@ -62,7 +62,7 @@ def channel(run: Finished) -> list[Subject]:
 # --- uploads ----------------------------------------------------------------------------------------------------------
 
 
-def upload(run: Finished, client: int, round: int, releases: Sequence[Release]) -> list[Subject]:
+def upload(run: FinishedRun, client: int, round: int, releases: Sequence[Release]) -> list[Subject]:
     """The upload of one client and of all who are as strong; none where no law of its mechanism is known."""
     method = run.federation.method
     assert isinstance(method, FedAvg)
@@ -121,7 +121,7 @@ def _randomness(seed: int, round: int, clients: Sequence[int]) -> Keystream:
 # --- randomised records -----------------------------------------------------------------------------------------------
 
 
-def records(run: Finished, client: int) -> list[Subject]:
+def records(run: FinishedRun, client: int) -> list[Subject]:
     """Randomised records of one client, all with the same features and label."""
     own = run.federation.method
     assert isinstance(own, Ldpfl)
@@ -166,7 +166,7 @@ def _randomised(kept: RandomisedRecords, features: NDArray[np.float32], client: 
 # --- private training -------------------------------------------------------------------------------------------------
 
 
-def private_training(run: Finished, releases: Sequence[Release]) -> list[Subject]:
+def private_training(run: FinishedRun, releases: Sequence[Release]) -> list[Subject]:
     """The noise, samples and sums of the run's own rounds, in silos that hold a few records."""
     method = run.federation.method
     assert isinstance(method, SiloDp)
@@ -185,7 +185,7 @@ def private_training(run: Finished, releases: Sequence[Release]) -> list[Subject
     return found
 
 
-def _some_records(run: Finished) -> list[ClientData]:
+def _some_records(run: FinishedRun) -> list[ClientData]:
     """Silos of the auditor's own, with equally many of the run's records each."""
     dataset, count = run.federation.dataset, min(run.clients, SILOS)
     parts = np.arange(count * RECORDS_EACH).reshape(count, -1) % len(dataset.train)
@@ -194,7 +194,7 @@ def _some_records(run: Finished) -> list[ClientData]:
     return [data for data in found if data is not None]
 
 
-def _round(run: Finished, bench: Bench, silos: Sequence[ClientData], seed: int, round: int) -> None:
+def _round(run: FinishedRun, bench: Bench, silos: Sequence[ClientData], seed: int, round: int) -> None:
     """The run's own round, all of these silos together."""
     method = run.federation.method
     assert isinstance(method, SiloDp)
@@ -207,7 +207,7 @@ def _round(run: Finished, bench: Bench, silos: Sequence[ClientData], seed: int, 
 # --- a trusted server -------------------------------------------------------------------------------------------------
 
 
-def trusted_server(run: Finished, releases: Sequence[Release]) -> list[Subject]:
+def trusted_server(run: FinishedRun, releases: Sequence[Release]) -> list[Subject]:
     """The noise of a trusted server's rounds, and the coins of its clients."""
     method = run.federation.method
     assert isinstance(method, CentralDp)

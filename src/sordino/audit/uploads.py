@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from sordino.audit import run_draws
-from sordino.audit.finished_run import Finished, View, figures, once
-from sordino.audit.questions import Asked, Found, Question, answers, checked
+from sordino.audit.finished_run import FinishedRun, View, figures, once
+from sordino.audit.questions import AuditOptions, Findings, Question, answers, checked
 from sordino.fleets.simulated import Population
 from sordino.mechanisms import Mechanism
 from sordino.mechanisms.cases import Case, Points, Sampler, Scores
@@ -160,7 +160,7 @@ class _Overheard(Upload):
         return super().send(clients, vectors, draw, sizes)
 
 
-def own_vectors(run: Finished, state: State, clients: Sequence[int], seed: int) -> Vector:
+def own_vectors(run: FinishedRun, state: State, clients: Sequence[int], seed: int) -> Vector:
     """What these clients would hand to the mechanism in the round after `state`: trained on their own records."""
     federation, method = run.federation, run.federation.method
     assert isinstance(method, FedAvg)
@@ -183,20 +183,20 @@ def own_vectors(run: Finished, state: State, clients: Sequence[int], seed: int) 
 # --- cases ------------------------------------------------------------------------------------------------------------
 
 
-def audit(run: Finished, asked: Asked) -> Found:
+def audit(run: FinishedRun, asked: AuditOptions) -> Findings:
     """All that can be told about one client's upload in one round of a run."""
     group = run.group_of(asked.client)
     client = group.clients[0] if asked.client is None else asked.client
     round, releases = run.releases(client, asked.round)
     questions, left_out = _Questions(run, client, round, releases, asked.seed).all()
-    found = Found(group, answers(questions, asked), left_out)
+    found = Findings(group, answers(questions, asked), left_out)
     return checked(found, [*run_draws.upload(run, client, round, releases[:1]), *run_draws.channel(run)], asked)
 
 
 class _Questions:
     """What to ask of one upload: for every onlooker and change that its guarantees speak of."""
 
-    def __init__(self, run: Finished, client: int, round: int, releases: Sequence[Release], seed: int) -> None:
+    def __init__(self, run: FinishedRun, client: int, round: int, releases: Sequence[Release], seed: int) -> None:
         method = run.federation.method
         assert isinstance(method, FedAvg)
         self._run, self._client, self._round, self._seed = run, client, round, seed

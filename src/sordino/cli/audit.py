@@ -241,11 +241,11 @@ def _audit_run(
     every: bool,
     as_json: bool,
 ) -> None:
-    from sordino.audit.questions import Asked
+    from sordino.audit.questions import AuditOptions
     from sordino.audit.run_audit import audit as audit_run
 
-    usual = Asked()
-    asked = Asked(
+    usual = AuditOptions()
+    asked = AuditOptions(
         client,
         round,
         usual.trials if trials is None else trials,
