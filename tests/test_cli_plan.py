@@ -8,7 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from sordino.cli import app
-from sordino.mechanisms import TwoPoint
+from sordino.cli.plan import NAMES
+from sordino.mechanisms import MECHANISMS, TwoPoint
+from sordino.mechanisms.tuning import Ranges
 from sordino.privacy.guarantee import Budget, Destination, Release
 from sordino.privacy.ledger import Standing, admit
 
@@ -85,6 +87,11 @@ def test_all_mechanisms_are_compared_if_none_is_named():
     ]  # fmt: skip
     without = planned("--values", "20", "--rounds", "2", "--epsilon", "8")
     assert [row["mechanism"] for row in without] == [name for name in names if "gaussian" not in name]
+
+
+def test_every_mechanism_that_can_be_planned_is_offered():
+    planned_ones = {mechanism.name for mechanism in MECHANISMS if mechanism.tunings(Ranges(1.0, 1.0))}
+    assert {*NAMES} == {*planned_ones, "dp-sgd"}
 
 
 def test_the_other_way_round_it_counts_rounds():

@@ -1,4 +1,4 @@
-"""Dependencies point downwards: privacy, mechanisms, learning, methods, channels, checks, fleets, runs, audits."""
+"""Dependencies point downwards: privacy, mechanisms, learning, methods, channels, fleets, runs, audits."""
 
 import ast
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "sordino"
-RUNNING = {"runs", "checks", "audits", "flower", "web", "deploy", "cli"}
+RUNNING = {"runs", "audits", "flower", "web", "deploy", "cli"}
 ABOVE_LEARNING = {"methods", "channels", "shuffler", "client", "fleets", "report", "recipe", *RUNNING}
 FORBIDDEN = {
     "privacy": {"mechanisms", "learning", *ABOVE_LEARNING},
@@ -20,10 +20,10 @@ FORBIDDEN = {
     "fleets": {"report", *RUNNING - {"flower"}},  # how Flower carries messages is written down beside the app
     "recipe": {"methods", "channels", "client", "fleets", "report", *RUNNING},
     "report": {"mechanisms", "learning", "methods", "channels", "client", "fleets", *RUNNING},
-    "checks": {"client", "fleets", "report", "recipe", *RUNNING - {"checks"}},
     "runs": RUNNING - {"runs"},
     "audits": {"cli"},
 }
+PROGRAMS = ("lower_bound", "catalogue", "statistics", "inspection", "mechanisms", "channels", "training", "faults")
 
 
 def imported_rooms(path: Path) -> set[str]:
@@ -43,6 +43,12 @@ def test_a_room_knows_nothing_of_those_above_it(room):
     assert files
     for path in files:
         assert not imported_rooms(path) & FORBIDDEN[room], path.name
+
+
+@pytest.mark.parametrize("module", PROGRAMS)
+def test_audits_of_programs_need_no_run(module):
+    forbidden = {"client", "fleets", "report", "recipe", *RUNNING - {"audits"}}
+    assert not imported_rooms(SOURCE / "audits" / f"{module}.py") & forbidden
 
 
 def test_only_its_command_knows_of_the_reproduction():

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sordino.audits.whole import audit
+    from sordino.audits.run_audit import audit
     from sordino.client import Client
     from sordino.errors import SordinoError
     from sordino.mechanisms import Mechanism
@@ -31,7 +31,7 @@ _HOMES = {
     "Outcome": "runs.outcome",
     "Recipe": "recipe",
     "SordinoError": "errors",
-    "audit": "audits.whole",
+    "audit": "audits.run_audit",
     "load_model": "runs.outcome",
     "run": "runs.simulation",
 }

@@ -13,7 +13,7 @@ import torch
 from safetensors.numpy import load_file
 
 import sordino
-from sordino.audits.finished import Finished
+from sordino.audits.finished_run import FinishedRun
 from sordino.errors import InvalidInput
 from sordino.mechanisms import (
     Box,
@@ -607,7 +607,7 @@ def test_a_number_of_rounds_that_was_not_fixed_in_advance_is_a_caveat_of_the_sta
     assert any("clients set aside" in sentence for sentence in private.result.preflight)
     kept = json.loads((tmp_path / "private/statement.json").read_text())
     assert kept["caveats"] == [said] and said in (tmp_path / "private/report.html").read_text()
-    assert Finished.open(tmp_path / "private").statement == private.statement
+    assert FinishedRun.open(tmp_path / "private").statement == private.statement
 
     public = {"rounds.stop_on": "test", "rounds.target_accuracy": 1e-9}
     (said,) = sordino.run(recipe(base, **public)).statement.caveats

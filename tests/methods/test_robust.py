@@ -4,13 +4,13 @@ import itertools
 
 import numpy as np
 import pytest
+from benchmarks.influence_bounds import on_mean
 
 from sordino import methods
 from sordino.errors import InvalidInput
 from sordino.mechanisms import Box, Laplace, NoPrivacy
 from sordino.methods import robust
 from sordino.methods.fedavg import PAST
-from sordino.methods.influence import on_mean
 from sordino.methods.robust import AgreementTally, RobustTally, agreement, check_room, median, norm_filter, trimmed_mean
 from sordino.methods.setting import setting_of
 from sordino.methods.upload import Sum, Upload

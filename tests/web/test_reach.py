@@ -4,9 +4,9 @@ import pytest
 
 from sordino.errors import InvalidInput
 from sordino.recipe import Recipe
+from sordino.runs.federation import wire
 from sordino.web.hosting import Hosted
 from sordino.web.reach import ENOUGH, WORTH, check_reach, notice, worth
-from sordino.wiring import wire
 
 MEAN = 'method.aggregation={ kind = "mean" }'
 DIRECT = 'method.channel={ kind = "direct" }'

@@ -25,7 +25,6 @@ from sordino.client.settings import Settings
 from sordino.errors import InvalidInput, SordinoError
 from sordino.learning.cohort import ClientData
 from sordino.learning.stacked import LOOP, Execution
-from sordino.mechanisms import ClipOnly, NoPrivacy
 from sordino.messages import Plan
 from sordino.methods.interface import Bench, ClientState, Cohort, Method, State
 from sordino.methods.setting import setting_of
@@ -266,7 +265,7 @@ class Membership:
         It is randomised like every other, by the mechanism or by the noise of private training.
         """
         mechanism = self._upload.mechanisms[int(self._upload.class_of[self.client])]
-        if not isinstance(self.method, SiloDp) and isinstance(mechanism, NoPrivacy | ClipOnly):
+        if not isinstance(self.method, SiloDp) and not mechanism.randomizes:
             return None
         return self.method.report(plan, self._cohort(state, None, None), draw, self._bench).bodies[0]
 

@@ -95,31 +95,18 @@ class Randomised:
             )
 
     def noise(self, values: int) -> float | None:
-        columns, repeats = self._columns(values)
+        columns, repeats = self.mechanism.domain.centre_of(values)
         return float(self.mechanism.variance(columns).sum()) * repeats
 
     def kept(self, values: int, norm: float) -> float:
         """For an update whose values are all of one size."""
-        columns, repeats = self._columns(values)
+        columns, repeats = self.mechanism.domain.centre_of(values)
         moved = columns + norm / math.sqrt(values)
         shift = self._mean(moved) - self._mean(columns)
         return float(np.linalg.norm(shift)) * math.sqrt(repeats)
 
     def _mean(self, at: Float64s) -> Float64s:
         return np.asarray(self.mechanism.bias(at)[0] + at)
-
-    def _columns(self, values: int) -> tuple[Float64s, int]:
-        """The centre of the domain, and how often it is repeated: one value stands for all where all are alike."""
-        match self.mechanism.domain:
-            case Box(centre=centre, radius=radius):
-                if centre.size == radius.size == 1:
-                    return centre.astype(np.float64), values
-                self.mechanism.domain.check_values(values)
-                return np.broadcast_to(centre.astype(np.float64), (values,)).copy(), 1
-            case IntegerRange():
-                return np.zeros(1), values
-            case _:
-                return np.zeros(values), 1
 
     def releases(self, values: int) -> tuple[Release, ...]:
         guarantee = self.mechanism.guarantee(values=values)
@@ -133,7 +120,7 @@ class Randomised:
 
     def range_words(self, values: int, norm: float | None, largest: float | None) -> str | None:
         match self.mechanism.domain:
-            case _ if isinstance(self.mechanism, NoPrivacy) and self.mechanism.name == "none":
+            case _ if not self.mechanism.bounded:
                 return None
             case Box(radius=radius):
                 return None if largest is None else _box_words(float(radius.min()), float(radius.max()), largest)

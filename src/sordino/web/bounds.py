@@ -23,7 +23,7 @@ def check_bounds(parts: Federation) -> None:
     """
     _check_quorum(parts)
     upload, method = parts.upload, parts.recipe.method
-    if all(mechanism.name != "none" for mechanism in upload.mechanisms):
+    if all(mechanism.bounded for mechanism in upload.mechanisms):
         return
     if upload.norm is not None or upload.clamp is not None:
         return

@@ -17,10 +17,10 @@ import numpy as np
 from sordino.errors import InvalidInput
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.methods.upload import Float64s
-from sordino.preflight import PrivateSilo
 from sordino.recipe import Recipe
 from sordino.recipe.grammar import Agreement, Median, NormFilter, TrimmedMean
-from sordino.wiring import Federation
+from sordino.runs.federation import Federation
+from sordino.runs.preflight import PrivateSilo
 
 WORTH = 3.0  #: honest reports that the worst one may be worth
 FEWEST = 3  #: reports below which a rule cannot tell the hostile one from the others

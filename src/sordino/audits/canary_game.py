@@ -28,8 +28,9 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import binom
 
+from sordino.audits.lower_bound import Row, verdict
 from sordino.errors import InvalidInput
-from sordino.privacy.audit import Points, Row, verdict
+from sordino.mechanisms.cases import Points
 from sordino.privacy.guarantee import Adjacency, Adversary, Claim
 
 Scores = NDArray[np.float64]

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from sordino.checks import training
-from sordino.checks.training import Wiretap, holds, keeps, neighbours
+from sordino.audits import training
+from sordino.audits.training import Wiretap, holds, keeps, neighbours
 from sordino.learning import draws, private_sgd
 from sordino.learning.cohort import ClientData, train_cohort
 from sordino.learning.optimizers import SGD

@@ -19,13 +19,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sordino.checks.laws import Atoms, Normal
-from sordino.checks.statistics import Draws, Look
-from sordino.checks.subjects import Subject
+from sordino.audits.inspection import Subject
+from sordino.audits.statistics import Draws, Look
 from sordino.learning import draws, private_sgd
 from sordino.learning.cohort import ClientData, train_cohort
 from sordino.learning.optimizers import SGD
 from sordino.learning.private_sgd import Grid, PrivateTraining
+from sordino.mechanisms.laws import Atoms, Normal
 from sordino.mechanisms.noise import DiscreteGaussian
 from sordino.privacy.guarantee import Guarantee, PoissonGaussian
 from sordino.randomness import Keystream, Rows

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from sordino.audits.finished import View
-from sordino.checks.inspection import Inspected, failures, inspect_one, level
-from sordino.checks.subjects import Subject
-from sordino.privacy import audit
-from sordino.privacy.audit import Case, Row
+from sordino.audits import lower_bound as audit
+from sordino.audits.finished_run import View
+from sordino.audits.inspection import Inspected, Subject, failures, inspect_one, level
+from sordino.audits.lower_bound import Row
+from sordino.mechanisms.cases import Case
 from sordino.privacy.history import Group
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ def quietly(items: Sequence[T], what: str) -> Iterator[T]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AuditOptions:
     """Whom to audit and how thoroughly; the same seed gives the same figures."""
 
     client: int | None = None  #: None: whoever lost most
@@ -43,7 +43,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Found:
+class Findings:
     """All that an audit found out about a group of clients, and what it left out, in words."""
 
     group: Group
@@ -65,7 +65,7 @@ class Question:
     view: View | None
 
 
-def checked(found: Found, subjects: Sequence[Subject], asked: Asked) -> Found:
+def checked(found: Findings, subjects: Sequence[Subject], asked: AuditOptions) -> Findings:
     """The same after the checks of these subjects: rows are consistent where all of them passed."""
     each = level(len(subjects))
     inspected = tuple(inspect_one(one, asked.seed, each) for one in asked.track(subjects, "Checking"))
@@ -76,10 +76,10 @@ def checked(found: Found, subjects: Sequence[Subject], asked: Asked) -> Found:
     return replace(found, findings=findings, inspected=inspected)
 
 
-def answers(questions: Iterable[Question], asked: Asked) -> tuple[Finding, ...]:
+def answers(questions: Iterable[Question], asked: AuditOptions) -> tuple[Finding, ...]:
     """Carry the audits out, one after the other."""
     todo = asked.track(list(questions), "Auditing")
     return tuple(Finding(audit.run(one.case, trials=asked.trials, seed=asked.seed), one.view) for one in todo)
 
 
-__all__ = ["Asked", "Finding", "Found", "Question", "Track", "answers", "checked", "quietly"]
+__all__ = ["AuditOptions", "Finding", "Findings", "Question", "Track", "answers", "checked", "quietly"]

@@ -1,4 +1,4 @@
-"""An inspection: all checks of some subjects, at one level for all of them together."""
+"""What is checked, and an inspection: all checks of some subjects, at one level for all of them together."""
 
 from __future__ import annotations
 
@@ -6,10 +6,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sordino.checks.statistics import CHECKS, FAMILY, SUBJECTS, Look, look
-from sordino.checks.subjects import Subject
+from sordino.audits.statistics import CHECKS, FAMILY, SUBJECTS, Draws, Look, look
 
+Enumerated = Callable[[], Look]  #: a check without chance: of tables and thresholds, not of draws
 SINGLE = ("frequencies by coordinate", "noise by coordinate")  #: checks of one coordinate at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """Something to check: `draw(seed)` runs the real code; `enumerated` are checks of its exact tables."""
+
+    name: str
+    shape: tuple[int, int]  #: draws and values of each
+    draw: Callable[[int], Draws]
+    enumerated: tuple[Enumerated, ...] = ()
+
+
 Track = Callable[[Sequence[Subject]], Iterable[Subject]]
 
 
@@ -73,4 +85,4 @@ def inspect_one(subject: Subject, seed: int, each: float) -> Inspected:
     return Inspected(subject.name, *subject.shape, (*exact, *look(subject.draw(seed), seed, each)), each)
 
 
-__all__ = ["Inspected", "failures", "inspect", "inspect_one", "level"]
+__all__ = ["Enumerated", "Inspected", "Subject", "failures", "inspect", "inspect_one", "level"]

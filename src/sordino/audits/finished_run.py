@@ -24,7 +24,7 @@ View = tuple[Adversary, Adjacency]
 
 
 @dataclass(frozen=True, eq=False)
-class Finished:
+class FinishedRun:
     """The run, its federation built anew from the recipe, and its history of releases."""
 
     folder: RunFolder
@@ -34,7 +34,7 @@ class Finished:
     simulated: bool
 
     @classmethod
-    def open(cls, path: Path | str) -> Finished:
+    def open(cls, path: Path | str) -> FinishedRun:
         """The run in a folder; one that is not over, damaged or of another version is refused with the remedy."""
         folder = RunFolder.open(path)
         recipe = _recipe(folder)
@@ -147,4 +147,4 @@ def _anew(folder: RunFolder) -> str:
     return f"Run it anew: sordino run {quote(str(folder.path / 'recipe.toml'))}"
 
 
-__all__ = ["Finished", "View", "figures", "once"]
+__all__ = ["FinishedRun", "View", "figures", "once"]

@@ -13,7 +13,7 @@ few thousand trials that way, while the bound at a delta of 1e-5 is still far be
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -22,34 +22,11 @@ from numpy.typing import NDArray
 from scipy.stats import beta
 
 from sordino.errors import InvalidInput
-from sordino.privacy.guarantee import Adjacency, Adversary, Claim
+from sordino.mechanisms.cases import Case, Points, Scores
 from sordino.privacy.statement import Audited
-
-Scores = NDArray[np.float64]
-Points = tuple[tuple[float, float], ...]  #: (epsilon, delta) pairs that a proof gives
-Sampler = Callable[[bool, int, int], Scores]
-"""(which of the two worlds, trials, seed) -> the score of each trial; higher speaks for the first world."""
 
 TAIL = 0.025  #: one-sided error of each of the two Clopper-Pearson bounds
 CERTAIN = 1e-6  #: the same for calling a proven bound violated: a bug is not announced by chance
-
-
-@dataclass(frozen=True)
-class Case:
-    """One pair of worlds to tell apart, with what is claimed and what is proven about it."""
-
-    mechanism: str
-    unit: str
-    adjacency: Adjacency
-    adversary: Adversary
-    claim: Claim | None
-    proven: float
-    delta: float
-    basis: str
-    attack: str
-    sampler: Sampler
-    most_trials: int = 10**9
-    curve: Points = ()  #: what else the proof says, at other deltas
 
 
 @dataclass(frozen=True)

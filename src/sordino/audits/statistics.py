@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy import special
 from scipy.stats import binom, chi2
 
-from sordino.checks.laws import Float64s, Law, Outputs, Whole
+from sordino.mechanisms.laws import Float64s, Law, Outputs, Whole
 
 FAMILY = 1e-6  #: an unbroken program fails a whole audit once in a million
 SUBJECTS, CHECKS = 40, 25  #: so many of each share that level, at least

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sordino.checks.inspection import inspect_one, level
-from sordino.checks.mechanisms import fresh_keys
+from sordino.audits.inspection import inspect_one, level
+from sordino.audits.mechanisms import fresh_keys
 from sordino.client import core
 from sordino.randomness import Keystream
 

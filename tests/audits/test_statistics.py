@@ -7,10 +7,9 @@ import re
 import numpy as np
 import pytest
 
-from sordino.checks.inspection import inspect_one, level
-from sordino.checks.laws import Law, normal
-from sordino.checks.statistics import CHECKS, FAMILY, SUBJECTS, Draws, look
-from sordino.checks.subjects import Subject
+from sordino.audits.inspection import Subject, inspect_one, level
+from sordino.audits.statistics import CHECKS, FAMILY, SUBJECTS, Draws, look
+from sordino.mechanisms.laws import Law, normal
 
 LEVEL = level(0)
 

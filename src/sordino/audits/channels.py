@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sordino.audits.inspection import Subject
+from sordino.audits.statistics import Draws
 from sordino.channels import secagg
 from sordino.channels.secagg import Client, Server, Session
 from sordino.channels.shuffle import Granularity, Shuffled
-from sordino.checks.laws import Atoms, EvenWords
-from sordino.checks.statistics import Draws
-from sordino.checks.subjects import Subject
+from sordino.mechanisms.laws import Atoms, EvenWords
 from sordino.messages import Plan
 
 SUM_CLIENTS, SUM_VALUES, SUMS = 5, 2_000, 16

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from sordino.audits import canaries, randomised_records, trusted_server, uploads
-from sordino.audits.asked import Asked, Found
-from sordino.audits.finished import Finished
+from sordino.audits.finished_run import FinishedRun
+from sordino.audits.lower_bound import VIOLATED, Row
+from sordino.audits.questions import AuditOptions, Findings
 from sordino.durable import write_whole
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.methods.central_dp import CentralDp
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.ldpfl import Ldpfl
 from sordino.methods.local_only import LocalOnly
-from sordino.privacy.audit import VIOLATED, Row
 from sordino.privacy.history import ranges
 from sordino.privacy.statement import Audited, Statement
 from sordino.privacy.statement import Row as Stated
@@ -32,8 +32,8 @@ FILE = "audit.json"  #: in the run's folder: the last audit's rows, with seeds a
 class Audit:
     """What was found about a run, and its statement with it."""
 
-    run: Finished
-    found: Found
+    run: FinishedRun
+    found: Findings
     statement: Statement
 
     @property
@@ -76,20 +76,20 @@ class Audit:
             folder.write_report(report_page(folder))
 
 
-def audit(path: Path | str, asked: Asked | None = None) -> Audit:
+def audit(path: Path | str, asked: AuditOptions | None = None) -> Audit:
     """Audit a finished run; nothing is written (`Audit.write` does that)."""
-    wanted = Asked() if asked is None else asked
+    wanted = AuditOptions() if asked is None else asked
     with one_thread():
-        run = Finished.open(path)
+        run = FinishedRun.open(path)
         found = _found(run, wanted)
     return Audit(run, found, _with_evidence(run, found))
 
 
-def _found(run: Finished, asked: Asked) -> Found:
+def _found(run: FinishedRun, asked: AuditOptions) -> Findings:
     """The kind of audit that fits the method: what it releases, and to whom."""
     method = run.federation.method
     if isinstance(method, LocalOnly):
-        return Found(run.group_of(asked.client), (), ("nothing: no report left any client",))
+        return Findings(run.group_of(asked.client), (), ("nothing: no report left any client",))
     if isinstance(method, CentralDp):
         return trusted_server.audit(run, asked)
     if isinstance(method, Ldpfl):
@@ -100,7 +100,7 @@ def _found(run: Finished, asked: Asked) -> Found:
     return uploads.audit(run, asked)
 
 
-def _with_evidence(run: Finished, found: Found) -> Statement:
+def _with_evidence(run: FinishedRun, found: Findings) -> Statement:
     """The statement with what was found, and with what earlier audits found about other rows."""
     earlier = _earlier(run.folder)
     who = run.who(found.group)

@@ -14,15 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sordino.audits import channels, training
+from sordino.audits.inspection import Inspected, Subject, inspect_one, level
+from sordino.audits.mechanisms import Streams, fresh_keys, simulation, subject
+from sordino.audits.statistics import Look
 from sordino.channels import secagg
 from sordino.channels.secagg import Client
 from sordino.channels.shuffle import Granularity, Shuffled
-from sordino.checks import channels, mechanisms, training
-from sordino.checks.inspection import Inspected, inspect_one, level
-from sordino.checks.laws import Atoms, Whole
-from sordino.checks.mechanisms import DEEP, WIDE, fresh_keys, simulation, subject
-from sordino.checks.statistics import Look
-from sordino.checks.subjects import Subject
 from sordino.learning import draws, private_sgd
 from sordino.learning.linear_head import LinearHead
 from sordino.mechanisms import (
@@ -37,7 +35,9 @@ from sordino.mechanisms import (
     RandomizedLabel,
     TwoPoint,
 )
+from sordino.mechanisms.cases import DEEP, DELTA, WIDE
 from sordino.mechanisms.interface import Randomized
+from sordino.mechanisms.laws import Atoms, Whole
 from sordino.mechanisms.output import BitOutput, IntegerOutput, Output, RealOutput
 from sordino.privacy import accountant
 from sordino.randomness import Keystream, Randomness, Rows, Words
@@ -108,13 +108,13 @@ class Broken:
         return self._inner.decode(reports, values)
 
 
-GAUSSIAN = partial(Gaussian.analytic, 1.0, mechanisms.DELTA, Box())
+GAUSSIAN = partial(Gaussian.analytic, 1.0, DELTA, Box())
 
 
 def _noise(change: Change, shape: tuple[int, int] = SMALL, honest: Mechanism | None = None) -> list[Subject]:
     """Noise on a grid, changed before it is added."""
     mechanism = honest or GAUSSIAN()
-    law = mechanisms.law(mechanism, mechanisms.inputs(mechanism, shape[1]))
+    law = mechanism.law(mechanism.domain.probe(shape[1]))
     assert isinstance(law, Whole)
 
     def changed(output: Output) -> Output:
@@ -190,7 +190,7 @@ def _bits(change: Callable[[NDArray[np.uint8]], NDArray[Any]], shape: tuple[int,
 
 def _bare_bits(columns: Any, shape: tuple[int, int]) -> list[Subject]:
     mechanism = TwoPoint(1.0, Box())
-    law = mechanisms.law(mechanism, mechanisms.inputs(mechanism, shape[1]))
+    law = mechanism.law(mechanism.domain.probe(shape[1]))
     assert isinstance(law, Atoms)
 
     def change(bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -215,9 +215,9 @@ def _off_threshold() -> list[Subject]:
 
 def _wrong_adjacency() -> list[Subject]:
     """Noise for records that are added or removed, where one may be exchanged for another: half of what it takes."""
-    sound = Gaussian.analytic(1.0, mechanisms.DELTA, L2Ball(1.0), values=SMALL[1])
+    sound = Gaussian.analytic(1.0, DELTA, L2Ball(1.0), values=SMALL[1])
     short = Gaussian(sound.sigma / 2, L2Ball(1.0))
-    return [subject("gaussian", short, SMALL, guarantee=sound.guarantee(values=SMALL[1]), delta=mechanisms.DELTA)]
+    return [subject("gaussian", short, SMALL, guarantee=sound.guarantee(values=SMALL[1]), delta=DELTA)]
 
 
 class Unclipped(Laplace):
@@ -235,7 +235,7 @@ def _missing_clip() -> list[Subject]:
 
 def _kept_labels() -> list[Subject]:
     mechanism = RandomizedLabel(1.0, FiniteSet(10))
-    labels = mechanisms.inputs(mechanism, DEEP[1])
+    labels = mechanism.domain.probe(DEEP[1])
 
     def changed(output: Output) -> Output:
         assert isinstance(output, IntegerOutput)
@@ -284,7 +284,7 @@ def _sparse() -> list[Subject]:
 # --- broken randomness ------------------------------------------------------------------------------------------------
 
 
-class Streams:
+class CrossedStreams:
     """Randomness in which rows read the words of other rows."""
 
     def __init__(self, inner: Randomness, of: Callable[[Rows], Rows]) -> None:
@@ -301,13 +301,13 @@ class Streams:
         return found
 
 
-def _streams(streams: mechanisms.Streams, shape: tuple[int, int] = (600, 257)) -> list[Subject]:
+def _streams(streams: Streams, shape: tuple[int, int] = (600, 257)) -> list[Subject]:
     return [subject("gaussian", GAUSSIAN(), shape, streams=streams)]
 
 
 def _one_key(seed: int, clients: Int64s, round: int) -> Randomness:
     """Client 8 has the key of client 7."""
-    return Streams(simulation(seed, clients, round), lambda rows: np.where(rows == 8, 7, rows))
+    return CrossedStreams(simulation(seed, clients, round), lambda rows: np.where(rows == 8, 7, rows))
 
 
 def _one_round(seed: int, clients: Int64s, round: int) -> Randomness:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from sordino.errors import InvalidInput
-from sordino.mechanisms.influence import Reach, reach
+from sordino.mechanisms.reach import Reach
 from sordino.methods.robust import RobustTally
 from sordino.methods.upload import PLAIN_LIMIT, Tally
 
@@ -63,7 +63,9 @@ def on_mean(tally: Tally, counts: Sequence[int], group: int, *, samples: int = 0
         weights = tally.weights
         share = float(weights[group] / (weights @ np.asarray(counts, np.float64)))
     limit = PLAIN_LIMIT if upload.clamp is None else upload.clamp
-    found = reach(upload.mechanisms[group], upload.values, limit=limit)
+    found = upload.mechanisms[group].reach(upload.values, limit=limit)
+    if found is None:
+        raise InvalidInput(f"nothing is known of what {upload.mechanisms[group]!r} puts out: there is no bound")
     return Influence(group, share, found if upload.norm is None else _within(found, upload.norm))
 
 

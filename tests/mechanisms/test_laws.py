@@ -10,8 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from sordino.checks.laws import Atoms, EvenWords, Table, TwoSided
-from sordino.checks.mechanisms import DEEP, inputs, law, numbers
 from sordino.mechanisms import (
     BitRandomizer,
     BitString,
@@ -28,6 +26,8 @@ from sordino.mechanisms import (
     RandomizedSign,
     TwoPoint,
 )
+from sordino.mechanisms.cases import DEEP
+from sordino.mechanisms.laws import Atoms, EvenWords, Table, TwoSided
 from sordino.randomness import Keystream
 
 VALUES = 14
@@ -50,11 +50,11 @@ MECHANISMS = {
 def test_scores_of_the_real_mechanism_are_standard_normal(name):
     """20,000 draws of each of 14 values, at seed 3; each p-value is below 1e-5 with that probability."""
     mechanism = MECHANISMS[name]
-    x = inputs(mechanism, VALUES)
+    x = mechanism.domain.probe(VALUES)
     rows = np.arange(20_000)
     output = mechanism.randomize(np.broadcast_to(x, (rows.size, VALUES)), Keystream.simulation(3, rows, 1)).output
-    outputs = numbers(output)
-    exact = law(mechanism, x)
+    outputs = output.numbers()
+    exact = mechanism.law(x)
     z = exact.scores(outputs, np.random.default_rng(1))
     assert exact.possible(outputs).all()
     for column in z.T:
@@ -66,7 +66,7 @@ def test_scores_of_the_real_mechanism_are_standard_normal(name):
 )
 def test_the_probabilities_of_all_outputs_add_up_to_one(name):
     mechanism = MECHANISMS[name]
-    exact = law(mechanism, inputs(mechanism, VALUES))
+    exact = mechanism.law(mechanism.domain.probe(VALUES))
     if isinstance(exact, Atoms):
         every = np.arange(len(exact.probabilities))
     else:
@@ -79,7 +79,7 @@ def test_the_probabilities_of_all_outputs_add_up_to_one(name):
 def test_a_tables_law_has_the_exact_weights_of_the_noise():
     mechanism = Laplace(1.0, L1Ball(1.0))
     grid = mechanism.grid(4)
-    exact = law(mechanism, np.zeros(4, np.float32))
+    exact = mechanism.law(np.zeros(4, np.float32))
     assert isinstance(exact, Table)
     for k in (-9000, -33, -1, 0, 1, 32, 10_000):
         assert exact.interval(np.full((1, 4), k))[1][0, 0] == pytest.approx(float(grid.noise.probability(k)), rel=1e-12)
@@ -106,5 +106,5 @@ def test_outputs_that_exclude_an_input_are_impossible():
 
 
 def test_the_auditors_inputs_leave_the_domain():
-    assert np.abs(inputs(Laplace(1.0, Box()), DEEP[1])).max() > 100
-    assert np.linalg.norm(inputs(Gaussian(1.0), DEEP[1])) > 100
+    assert np.abs(Laplace(1.0, Box()).domain.probe(DEEP[1])).max() > 100
+    assert np.linalg.norm(Gaussian(1.0).domain.probe(DEEP[1])) > 100

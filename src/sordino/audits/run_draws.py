@@ -1,4 +1,4 @@
-"""What a run draws, as subjects of `sordino.checks`: every coordinate, client and round of it, through its own code.
+"""What a run draws, as subjects of `sordino.audits`: every coordinate, client and round of it, through its own code.
 
 The draws are addressed as in the run: one row for every client and round. The law is that of the run's mechanism, and
 the law in turn is held against the guarantees in the run's own history.
@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sordino.audits.finished import Finished
-from sordino.checks import channels, training
-from sordino.checks.mechanisms import ends, inputs, keeps, law, numbers
-from sordino.checks.statistics import Draws
-from sordino.checks.subjects import Enumerated, Subject
+from sordino.audits import channels, training
+from sordino.audits.finished_run import FinishedRun
+from sordino.audits.inspection import Enumerated, Subject
+from sordino.audits.mechanisms import exact_law, keeps
+from sordino.audits.statistics import Draws
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import Population
 from sordino.learning.cohort import ClientData
@@ -49,7 +49,7 @@ def rows_for(values: int) -> int:
     return max(FEWEST, min(ROWS, VALUES // values))
 
 
-def channel(run: Finished) -> list[Subject]:
+def channel(run: FinishedRun) -> list[Subject]:
     """The channel that the run's reports took."""
     match getattr(getattr(run.recipe.method, "channel", None), "kind", "direct"):
         case "summed":
@@ -62,7 +62,7 @@ def channel(run: Finished) -> list[Subject]:
 # --- uploads ----------------------------------------------------------------------------------------------------------
 
 
-def upload(run: Finished, client: int, round: int, releases: Sequence[Release]) -> list[Subject]:
+def upload(run: FinishedRun, client: int, round: int, releases: Sequence[Release]) -> list[Subject]:
     """The upload of one client and of all who are as strong; none where no law of its mechanism is known."""
     method = run.federation.method
     assert isinstance(method, FedAvg)
@@ -70,7 +70,7 @@ def upload(run: Finished, client: int, round: int, releases: Sequence[Release]) 
     group = int(own.class_of[client])
     mechanism, d = own.mechanisms[group], own.values
     try:
-        law(mechanism, inputs(mechanism, d))
+        exact_law(mechanism, mechanism.domain.probe(d))
     except InvalidInput:
         return []
     alike = np.flatnonzero(own.class_of == group)
@@ -82,7 +82,7 @@ def upload(run: Finished, client: int, round: int, releases: Sequence[Release]) 
 
 def _keeps(mechanism: Mechanism, values: int, stated: Sequence[Guarantee], delta: float) -> tuple[Enumerated, ...]:
     """The law against what the run stated of one value, or of a whole vector where values are no unit of their own."""
-    pair = ends(mechanism, values)
+    pair = mechanism.domain.neighbours(values)
     for adjacency in (Adjacency.COORDINATE, Adjacency.CLIENT):
         for guarantee in stated:
             if (guarantee.adversary, guarantee.adjacency) == (SERVER, adjacency) and not is_infinite(guarantee):
@@ -98,7 +98,7 @@ def is_infinite(guarantee: Guarantee) -> bool:
 def _uploads(own: Upload, clients: NDArray[np.intp], mechanism: Mechanism, shape: tuple[int, int], seed: int) -> Draws:
     """One round after the other, of all clients of a class, until there are rows enough; half of them in each half."""
     n, d = shape
-    x = inputs(mechanism, d)
+    x = mechanism.domain.probe(d)
     found: list[NDArray[Any]] = []
     lengths: set[int] = set()
     left, round, skipped = n, 0, 4 if own.samples else 0
@@ -109,8 +109,8 @@ def _uploads(own: Upload, clients: NDArray[np.intp], mechanism: Mechanism, shape
         draw = partial(_randomness, seed, round)
         bodies = own.send(who, np.broadcast_to(x, (len(who), d)), draw, [1] * len(who)).bodies
         lengths |= {len(body) for body in bodies}
-        found.append(numbers(mechanism.decode([body[skipped:] for body in bodies], d)))
-    return Draws(np.concatenate(found), law(mechanism, x), frozenset(lengths), (len(clients),))
+        found.append(mechanism.decode([body[skipped:] for body in bodies], d).numbers())
+    return Draws(np.concatenate(found), exact_law(mechanism, x), frozenset(lengths), (len(clients),))
 
 
 def _randomness(seed: int, round: int, clients: Sequence[int]) -> Keystream:
@@ -121,7 +121,7 @@ def _randomness(seed: int, round: int, clients: Sequence[int]) -> Keystream:
 # --- randomised records -----------------------------------------------------------------------------------------------
 
 
-def records(run: Finished, client: int) -> list[Subject]:
+def records(run: FinishedRun, client: int) -> list[Subject]:
     """Randomised records of one client, all with the same features and label."""
     own = run.federation.method
     assert isinstance(own, Ldpfl)
@@ -138,7 +138,7 @@ def records(run: Finished, client: int) -> list[Subject]:
 
     def draw(seed: int) -> Draws:
         packed = _randomised(kept, features, client, seed)
-        return Draws(BitOutput(packed, bits).bits(), law(mechanism, np.zeros(bits, np.uint8)))
+        return Draws(BitOutput(packed, bits).bits(), mechanism.law(np.zeros(bits, np.uint8)))
 
     return [Subject(f"{mechanism.name}: randomised records of client {client}", shape, draw)]
 
@@ -153,7 +153,7 @@ def _joint(kept: JointRecords, client: int) -> Subject:
 
     def draw(seed: int) -> Draws:
         made = _randomised(kept, np.repeat(features, shape[0], axis=0), client, seed)
-        return Draws(np.rint(made / mechanism.step()).astype(np.int64), law(mechanism, direction))
+        return Draws(np.rint(made / mechanism.step()).astype(np.int64), mechanism.law(direction))
 
     return Subject(f"record-privunit: randomised records of client {client}", shape, draw)
 
@@ -166,7 +166,7 @@ def _randomised(kept: RandomisedRecords, features: NDArray[np.float32], client: 
 # --- private training -------------------------------------------------------------------------------------------------
 
 
-def private_training(run: Finished, releases: Sequence[Release]) -> list[Subject]:
+def private_training(run: FinishedRun, releases: Sequence[Release]) -> list[Subject]:
     """The noise, samples and sums of the run's own rounds, in silos that hold a few records."""
     method = run.federation.method
     assert isinstance(method, SiloDp)
@@ -185,7 +185,7 @@ def private_training(run: Finished, releases: Sequence[Release]) -> list[Subject
     return found
 
 
-def _some_records(run: Finished) -> list[ClientData]:
+def _some_records(run: FinishedRun) -> list[ClientData]:
     """Silos of the auditor's own, with equally many of the run's records each."""
     dataset, count = run.federation.dataset, min(run.clients, SILOS)
     parts = np.arange(count * RECORDS_EACH).reshape(count, -1) % len(dataset.train)
@@ -194,7 +194,7 @@ def _some_records(run: Finished) -> list[ClientData]:
     return [data for data in found if data is not None]
 
 
-def _round(run: Finished, bench: Bench, silos: Sequence[ClientData], seed: int, round: int) -> None:
+def _round(run: FinishedRun, bench: Bench, silos: Sequence[ClientData], seed: int, round: int) -> None:
     """The run's own round, all of these silos together."""
     method = run.federation.method
     assert isinstance(method, SiloDp)
@@ -207,7 +207,7 @@ def _round(run: Finished, bench: Bench, silos: Sequence[ClientData], seed: int, 
 # --- a trusted server -------------------------------------------------------------------------------------------------
 
 
-def trusted_server(run: Finished, releases: Sequence[Release]) -> list[Subject]:
+def trusted_server(run: FinishedRun, releases: Sequence[Release]) -> list[Subject]:
     """The noise of a trusted server's rounds, and the coins of its clients."""
     method = run.federation.method
     assert isinstance(method, CentralDp)
