@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from benchmarks.simulation import Rows, insert, show
-from sordino import methods
 from sordino.mechanisms import (
     BitRandomizer,
     BitString,
@@ -110,7 +109,7 @@ def influences(recipe: Recipe) -> tuple[list[Influence], int]:
     shape, classes = SHAPES.get(recipe.data.source, SHAPES["mnist"])  # a function of MNIST otherwise
     n = recipe.number_of_clients
     each = 60_000 // n
-    method = methods.build(setting_of(recipe, shape, classes, (each,) * n)[0]).method
+    method = recipe.method.build(setting_of(recipe, shape, classes, (each,) * n)[0]).method
     given: Any = recipe.method
     tally = method.tally(method.plan(method.init(), "f"))
     asked = given.selection.asked(n)

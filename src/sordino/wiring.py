@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from sordino import methods
 from sordino.errors import InvalidInput
 from sordino.learning import datasets, models, own_data, partition
 from sordino.learning.evaluation import Exam
@@ -93,14 +92,14 @@ class Federation:
 def wire(recipe: Recipe) -> Federation:
     """All parts of a recipe; whatever does not fit together is refused here, before any training."""
     dataset = read_data(recipe)
-    parts, exams = _set_aside(recipe, dataset, split(recipe, dataset))
+    parts, exams = _set_aside(recipe, dataset, recipe.split.parts(dataset, recipe.seed))
     sizes = tuple(parts.sizes)
     if not any(sizes):
         raise InvalidInput(
             "no client holds a record: there is nothing to learn from. Give some of them split.sizes > 0"
         )
     setting, seen = setting_of(recipe, dataset.shape, len(dataset.classes), sizes)
-    built = methods.build(setting)
+    built = recipe.method.build(setting)
     return Federation(recipe, dataset, parts, exams, setting.model, setting.layout, built, recipe.budgets(), seen)
 
 
@@ -111,7 +110,7 @@ def setting_of(
 
     `sizes` are the numbers of the clients' records. A client gives a public one for all, and its own number as `own`.
     """
-    seen = methods.record_shape(recipe, shape, classes)
+    seen = recipe.method.record_shape(recipe, shape, classes)
     model = models.build(recipe.model.name, input_shape=seen, classes=classes, **recipe.model.options)
     statistics = Statistics.of(model, recipe.model.buffers)
     return Setting(recipe, model, models.parameter_layout(model), statistics, sizes, shape, classes, own), seen
@@ -171,24 +170,6 @@ def _cut(examples: Examples, limit: int) -> Examples:
     return examples if not limit or limit >= len(examples) else Examples(examples.x[:limit], examples.y[:limit])
 
 
-def split(recipe: Recipe, dataset: Dataset) -> list[NDArray[np.int64]]:
-    """Whose example is whose."""
-    given: Any = recipe.split
-    n, seed = len(dataset.train), recipe.seed
-    match given.kind:
-        case "iid":
-            return partition.iid(n, given.clients, seed, at_least=given.at_least)
-        case "sizes":
-            return partition.by_sizes(n, given.sizes, seed, at_least=given.at_least)
-        case "dirichlet":
-            return partition.dirichlet(dataset.train.y, given.clients, given.beta, seed, at_least=given.at_least)
-        case "shards":
-            return partition.shards(dataset.train.y, given.clients, given.labels_per_client, seed)
-        case "files":
-            return partition.from_files(given.files, n, held_out=dataset.held_out, at_least=given.at_least)
-    raise InvalidInput(f"unknown split {given.kind!r}")
-
-
 def _set_aside(recipe: Recipe, dataset: Dataset, parts: Sequence[NDArray[np.int64]]) -> tuple[Parts, dict[str, Exam]]:
     """Training examples of each client, and the exams: the test set, and what clients set aside for tuning.
 
@@ -216,4 +197,4 @@ def _set_aside(recipe: Recipe, dataset: Dataset, parts: Sequence[NDArray[np.int6
     return Parts(kept for kept, _ in pairs), exams
 
 
-__all__ = ["Federation", "read_data", "setting_of", "source_of", "split", "wire"]
+__all__ = ["Federation", "read_data", "setting_of", "source_of", "wire"]

@@ -10,7 +10,6 @@ import pytest
 from benchmarks import attacks
 from benchmarks import influence as page
 
-from sordino import methods
 from sordino.coordinator import Attendance, _add_sum
 from sordino.errors import InvalidInput
 from sordino.mechanisms import Box, Laplace, NoPrivacy, TwoPoint
@@ -85,7 +84,7 @@ METHODS = {
 def built(changes):
     found = recipe(changes)
     setting, _ = setting_of(found, (1, 8, 8), 10, (EACH,) * found.number_of_clients)
-    return found, methods.build(setting).method
+    return found, setting.recipe.method.build(setting).method
 
 
 def counts_of(tally):

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from sordino.channels.spec import ChannelSpec
+from sordino.parts.tables import tag
+
+if TYPE_CHECKING:
+    from sordino.methods.interface import Method
+    from sordino.recipe import Recipe
 
 Exchange = Callable[[str, Mapping[int, bytes]], Iterator[tuple[int, bytes]]]
 #: step, {client: message} -> (client, body) as they arrive; the coordinator has checked envelope, round and sender
@@ -12,6 +20,14 @@ class Direct:
     """One step, `report`: the plan out, the reports back, each with its client's name."""
 
     steps = ("report",)
+
+    class Spec(ChannelSpec):
+        """Each report goes straight to the server."""
+
+        kind: str = tag("direct", "each report goes straight to the server")
+
+        def build(self, recipe: Recipe, method: Method) -> Direct:
+            return Direct()
 
     def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         """The bodies of the reports on this plan, as they arrive."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from sordino import channels, methods
+from sordino import channels
 from sordino.channels.secagg import Ed25519Identity
 from sordino.channels.summed import Members
 from sordino.client.invitation import Invitation, check_real, check_text
@@ -61,7 +61,7 @@ class Membership:
             sizes = (public_size(self.recipe),) * self.recipe.number_of_clients
             setting, _ = setting_of(self.recipe, invitation.shape, len(invitation.classes), sizes, self.client)
             guard.built(setting.model)
-            built = methods.build(setting)
+            built = self.recipe.method.build(setting)
         except Refused:
             raise
         except SordinoError as error:

@@ -39,6 +39,8 @@ from sordino.mechanisms.interface import (
     values_affected,
 )
 from sordino.mechanisms.output import IntegerOutput, Output, decode_integers
+from sordino.mechanisms.spec import MechanismSpec, Vectors
+from sordino.parts.tables import tag
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure
 from sordino.randomness import Purpose, Randomness, Words
 
@@ -87,6 +89,14 @@ class Piecewise(Mechanism):
     """
 
     name: ClassVar[str] = "piecewise"
+
+    class Spec(MechanismSpec):
+        """The piecewise mechanism (Wang et al. 2019)."""
+
+        name: str = tag("piecewise", "near the value with high probability; epsilon per value")
+
+        def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
+            return Piecewise(self.needed(epsilon), vectors.box())
 
     def __init__(self, epsilon: ArrayLike, domain: Box | None = None) -> None:
         self._asked = per_client("epsilon", epsilon, low=MIN_EPSILON * (1 - 1e-9), high=np.inf)

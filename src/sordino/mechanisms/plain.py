@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms.domain import Box, L1Ball, L2Ball
@@ -20,6 +21,8 @@ from sordino.mechanisms.interface import (
     unproven,
 )
 from sordino.mechanisms.output import IntegerOutput, Output, RealOutput, decode_integers, decode_reals
+from sordino.mechanisms.spec import MechanismSpec, Vectors
+from sordino.parts.tables import tag
 from sordino.privacy.guarantee import Adjacency, Guarantee
 from sordino.randomness import Randomness
 
@@ -31,6 +34,23 @@ class NoPrivacy(Mechanism):
 
     name: ClassVar[str] = "none"
     domain: Box | L1Ball | L2Ball = Box(0.0, 1e30)
+
+    class Spec(MechanismSpec):
+        """The values as they are: no clipping, no noise, no protection."""
+
+        noise: ClassVar[str] = ""
+        name: str = tag("none", "values leave as they are: no protection")
+
+        @property
+        def takes_epsilon(self) -> bool:
+            return False
+
+        @property
+        def clips(self) -> bool:
+            return False
+
+        def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
+            return NoPrivacy()
 
     @property
     def clients(self) -> int | None:
@@ -75,6 +95,20 @@ class ClipOnly(NoPrivacy):
     """The values clipped to a domain and not randomised: what clipping alone costs."""
 
     name: ClassVar[str] = "clip-only"
+
+    class Spec(MechanismSpec):
+        """Clipped and not randomised: what clipping alone costs."""
+
+        noise: ClassVar[str] = ""
+        name: str = tag("clip-only", "clipped, not randomised: no protection")
+        norm: Literal["box", "l1", "l2"] = Field(default="box", description="each value, or the vector's L1 or L2 norm")
+
+        @property
+        def takes_epsilon(self) -> bool:
+            return False
+
+        def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
+            return ClipOnly(vectors.within(self.norm))
 
     def __init__(self, domain: Box | L1Ball | L2Ball | None = None) -> None:
         self.domain = domain or Box()

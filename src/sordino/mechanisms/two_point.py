@@ -38,6 +38,8 @@ from sordino.mechanisms.interface import (
     values_affected,
 )
 from sordino.mechanisms.output import BitOutput, Output, decode_bits
+from sordino.mechanisms.spec import MechanismSpec, Vectors
+from sordino.parts.tables import tag
 from sordino.privacy.accountant import bit_epsilon
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, RandomizedBit, check_count, shuffled
 from sordino.randomness import Purpose, Randomness
@@ -51,6 +53,15 @@ class TwoPoint(Mechanism):
     """
 
     name: ClassVar[str] = "two-point"
+
+    class Spec(MechanismSpec):
+        """One of two values for each coordinate (LDP-FL)."""
+
+        noise: ClassVar[str] = "points"
+        name: str = tag("two-point", "one bit per value; epsilon is per value")
+
+        def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
+            return TwoPoint(self.needed(epsilon), vectors.box())
 
     def __init__(self, epsilon: ArrayLike, domain: Box | None = None) -> None:
         self.epsilon = per_client("epsilon", epsilon, low=MIN_EPSILON * (1 - 1e-9), high=np.inf)

@@ -124,7 +124,7 @@ def build(setting: Setting) -> Built:
             f"silo {setting.sizes.index(0)} holds no records, so there is nothing to protect: set split.at_least=1"
         )
     given: Any = setting.recipe.method
-    samples = given.aggregation.kind == "samples"
+    samples = given.aggregation.samples
     upload = Upload(
         plain, None, setting.values, clients=setting.clients, what=WHAT, samples=samples, clamp=given.clamp,
         norm=given.norm,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sordino.errors import InvalidInput
-from sordino.recipe.grammar import Median, NormFilter, TrimmedMean
+from sordino.methods.robust import RobustSpec
 from sordino.wiring import Federation
 
 FEWEST = 3  #: reports of a round, below which no rule can tell the hostile one from the others
@@ -23,11 +23,12 @@ def check_bounds(parts: Federation) -> None:
         return
     if upload.norm is not None or upload.clamp is not None:
         return
-    if isinstance(given.aggregation, TrimmedMean | Median | NormFilter) and recipe.rounds.quorum >= FEWEST:
+    rule = isinstance(given.aggregation, RobustSpec) and not given.aggregation.remembers
+    if rule and recipe.rounds.quorum >= FEWEST:
         return
-    sends_updates = given.name == "silo-dp" or getattr(given, "upload", "") == "update"
+    scaled = given.sends_updates and hasattr(given, "norm")
     remedies = [
-        *(["--set method.norm=LENGTH, a little above the length of an honest report"] if sends_updates else []),
+        *(["--set method.norm=LENGTH, a little above the length of an honest report"] if scaled else []),
         f"--set method.aggregation.kind=trimmed-mean --set rounds.quorum={FEWEST} (or more)",
         "--invite, which admits only whom you give a link",
     ]
