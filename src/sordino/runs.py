@@ -27,7 +27,7 @@ from sordino.methods.interface import Bench, LocalView, State
 from sordino.observer import Observer
 from sordino.pace import device_for, execution_for, one_thread, workers_for
 from sordino.privacy.ledger import MemoryLedger
-from sordino.recipe import Recipe
+from sordino.recipe import EVERYTHING, Recipe
 from sordino.report.folder import RunFolder, alone
 from sordino.report.records import Round, Simulation
 from sordino.wiring import Federation, wire
@@ -104,7 +104,7 @@ def _folder(recipe: Recipe, folder: str | Path | None, resume: bool, device: str
         raise InvalidInput(
             f"{folder} is a run with real clients, which is not simulated: go on with sordino.serving.serve"
         )
-    before = Recipe.from_toml(found.recipe)
+    before = Recipe.from_toml(found.recipe, EVERYTHING)
     if before.fingerprint != recipe.fingerprint:
         raise InvalidInput(f"{folder} was run with another recipe: resume takes the recipe that lies there")
     return found

@@ -33,7 +33,7 @@ from sordino.methods.interface import State
 from sordino.observer import Observer
 from sordino.pace import one_thread
 from sordino.privacy.history import Spent
-from sordino.recipe import Recipe
+from sordino.recipe import EVERYTHING, Recipe
 from sordino.report.folder import RunFolder, alone
 from sordino.report.records import Round, from_json, to_line
 from sordino.signing import SigningKey, key_file
@@ -165,7 +165,7 @@ def _round_of(line: str) -> Round:
 
 def _check_resumed(recipe: Recipe, folder: str | Path) -> None:
     found = RunFolder.open(folder)
-    if Recipe.from_toml(found.recipe).fingerprint != recipe.fingerprint:
+    if Recipe.from_toml(found.recipe, EVERYTHING).fingerprint != recipe.fingerprint:
         raise InvalidInput(f"{folder} was run with another recipe: resume takes the recipe that lies there")
     if found.environment.get("device") != REAL:
         raise InvalidInput(f"{folder} holds a simulation: go on with it without clients (sordino run --resume)")

@@ -56,7 +56,7 @@ def test_the_current_folder_is_searched_for_own_code_only_and_last(elsewhere):
     (elsewhere / "wave.py").write_text("raise RuntimeError('not the library')")
     models.build("logistic", input_shape=(3,), classes=2)
     assert str(elsewhere) not in sys.path
-    with pytest.raises(InvalidInput, match="wave has no function 'load'"):
+    with pytest.raises(InvalidInput, match="'wave' has no attribute 'load'"):
         from_function("wave:load")
     assert sys.path[-1] == str(elsewhere)
 

@@ -65,7 +65,9 @@ class OwnConsents(Table):
     )
     unproven: Texts = Field(default=(), description="kinds of release that may leave without a proof")
     claimed: bool = Field(default=False, description="whether epsilons may be counted that nothing proves")
-    code: Texts = Field(default=(), description="models of one's own (package.module:Class) that recipes may name")
+    code: Texts = Field(
+        default=(), description="models and parts of one's own (package.module:Class) that recipes may name"
+    )
 
 
 class OwnLimits(Table):

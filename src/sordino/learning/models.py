@@ -27,7 +27,7 @@ from torch.nn.modules.batchnorm import _NormBase as TracksStatistics
 from torch.nn.modules.dropout import _DropoutNd as DrawingDropout
 
 from sordino.errors import InvalidInput
-from sordino.learning import own_code
+from sordino.parts import registry
 from sordino.randomness import Keystream, Purpose, Words
 
 Shape = tuple[int, ...]
@@ -476,16 +476,7 @@ def _try(path: str, module: nn.Module, shape: Shape, classes: int) -> None:
 
 
 def _import(path: str) -> type[nn.Module]:
-    package, _, name = path.partition(":")
-    try:
-        made = getattr(own_code.module(package), name)
-    except ModuleNotFoundError as error:
-        raise InvalidInput(
-            f"model {path!r} could not be imported as 'package.module:Class': {error}. Install that module, go to the "
-            "folder that holds it, or add its folder to PYTHONPATH"
-        ) from error
-    except Exception as error:
-        raise InvalidInput(f"model {path!r} could not be imported as 'package.module:Class': {error}") from error
+    made = registry.load(path)
     if not (isinstance(made, type) and issubclass(made, nn.Module)):
         raise InvalidInput(f"model {path!r} must name a subclass of torch.nn.Module, got {made!r}")
     return made

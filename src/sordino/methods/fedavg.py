@@ -50,6 +50,7 @@ class FedAvg(Method):
         sends: Literal["update", "weights"],
     ) -> None:
         given: Any = setting.recipe.method
+        self.spec = given  #: the method's table
         self.clients = setting.clients
         self.training = training
         self._model, self._initial, self._statistics = setting.model, setting.initial, setting.statistics

@@ -242,8 +242,10 @@ class LdpFl(FedAvg):
         return PerClass(len(found), lambda c: (self._mixed(found[c][0], upload, c),))
 
     def _mixed(self, release: Release, upload: Upload, c: int) -> Release:
-        mechanism, values, crowd = upload.mechanisms[c], upload.values, self.crowds[c]
-        assert isinstance(mechanism, TwoPoint)
+        mechanism: Any = upload.mechanisms[c]
+        values, crowd = upload.values, self.crowds[c]
+        if not isinstance(release.guarantees[0].loss, RandomizedBit):  # one's own, of which nothing is proven
+            return release
         if self._channel.kind == "shuffler":
             return behind_envelopes(release, mechanism, values, self._channel.group, crowd)
         return behind_shuffler(release, mechanism, values, self._channel.granularity, crowd)

@@ -130,6 +130,17 @@ EVERYTHING = Everything()
 _allowed: ContextVar[Container[str]] = ContextVar("own code that recipes may name", default=EVERYTHING)
 
 
+class Asked(Container[str]):
+    """Contains every address, and keeps those that were asked for."""
+
+    def __init__(self) -> None:
+        self.addresses: dict[str, None] = {}
+
+    def __contains__(self, address: object) -> bool:
+        self.addresses[str(address)] = None
+        return True
+
+
 class CodeNotAllowed(SordinoError):
     """A recipe from elsewhere names code that the owner of this machine has not listed."""
 
@@ -154,9 +165,11 @@ def check_allowed(address: str) -> None:
         raise CodeNotAllowed(address)
 
 
-def names(part: str) -> dict[str, str]:
-    """The known parts of a kind: name -> address. A package cannot take a shipped part's name."""
-    return {**_installed().get(part, {}), **SHIPPED[part]} if _installed() else dict(SHIPPED[part])
+def allowed_model(name: str) -> str:
+    """The name of a model; one's own, by its address, only where it may be named."""
+    if ":" in name:
+        check_allowed(name)
+    return name
 
 
 @cache
@@ -195,7 +208,7 @@ def load(address: str) -> Any:
     """What an address names."""
     module_name, _, name = address.partition(":")
     try:
-        return getattr(module(module_name), name)
+        return getattr(_module(module_name), name)
     except ModuleNotFoundError as error:
         raise InvalidInput(
             f"{address} could not be imported as 'package.module:Class': {error}. Install that module, go to the "
@@ -205,7 +218,7 @@ def load(address: str) -> Any:
         raise InvalidInput(f"{address} could not be imported as 'package.module:Class': {error}") from error
 
 
-def module(name: str) -> Any:
+def _module(name: str) -> Any:
     """The module of that name: an installed one, or else one in the current folder.
 
     Python searches the folder it is started in only when it runs a module or a file from there, so that a program
@@ -235,6 +248,6 @@ def make(part: str, name: str, **keys: Any) -> Any:
 
 
 __all__ = [
-    "ADDRESS", "EVERYTHING", "GROUP", "SHIPPED", "CodeNotAllowed", "check_allowed", "find", "load", "make", "module",
-    "names", "own_code", "tables",
+    "ADDRESS", "EVERYTHING", "GROUP", "SHIPPED", "Asked", "CodeNotAllowed", "allowed_model", "check_allowed", "find",
+    "load", "make", "own_code", "tables",
 ]  # fmt: skip

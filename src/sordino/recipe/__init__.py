@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from copy import deepcopy
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from sordino.errors import InvalidInput
 from sordino.parts import toml
+from sordino.parts.registry import EVERYTHING, Asked, CodeNotAllowed, own_code
 from sordino.parts.strengths import EPSILONS, LIMITS, resolved
 from sordino.parts.tables import Table
 from sordino.parts.words import Location, Problem, dotted, nearest
@@ -65,9 +66,14 @@ class Recipe(Sections):
         return cls._changed(data, changes, problems, label)
 
     @classmethod
-    def from_toml(cls, text: str) -> Recipe:
-        """The recipe that a TOML text describes."""
-        return cls.from_dict(_read(text, "the recipe"))
+    def from_toml(cls, text: str, code: Container[str] = ()) -> Recipe:
+        """The recipe that a TOML text describes.
+
+        The text may come from somebody else: of code that is not Sordino's it may name only the addresses in `code`,
+        else `CodeNotAllowed` is raised and nothing is imported. For text of one's own, give `EVERYTHING`.
+        """
+        with own_code(code):
+            return cls.from_dict(_read(text, "the recipe"))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Recipe:
@@ -130,6 +136,14 @@ class Recipe(Sections):
                 yield from self._settings_below(value, here)
             else:
                 yield dotted(here), value
+
+    @property
+    def own_code(self) -> tuple[str, ...]:
+        """The addresses of code other than Sordino's that this recipe names: owners list those that they accept."""
+        asked = Asked()
+        with own_code(asked):
+            type(self).from_dict(self.to_dict())
+        return tuple(asked.addresses)
 
     @property
     def fingerprint(self) -> str:
@@ -287,5 +301,6 @@ def _cut(data: dict[str, Any], path: Location) -> Location | None:
 
 
 __all__ = [
-    "BudgetRule", "Clients", "Data", "Evaluation", "Key", "Model", "Recipe", "RecipeInvalid", "Rounds", "shipped",
+    "EVERYTHING", "BudgetRule", "Clients", "CodeNotAllowed", "Data", "Evaluation", "Key", "Model", "Recipe",
+    "RecipeInvalid", "Rounds", "shipped",
 ]  # fmt: skip

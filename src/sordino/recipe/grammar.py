@@ -18,7 +18,7 @@ from sordino.learning.datasets import KNOWN
 from sordino.learning.splits import AnySplit
 from sordino.learning.training_tables import Training
 from sordino.methods.tables.spec import MethodSpec
-from sordino.parts.registry import ADDRESS
+from sordino.parts.registry import ADDRESS, allowed_model
 from sordino.parts.slot import Slot
 from sordino.parts.strengths import Strength
 from sordino.parts.tables import (
@@ -131,7 +131,7 @@ class Data(Table):
 class Model(Table):
     """The network that is trained."""
 
-    name: Annotated[str, MinLen(1)] = Field(
+    name: Annotated[str, MinLen(1), AfterValidator(allowed_model)] = Field(
         description="a model known by name (docs/models.md lists them), or your own as 'package.module:Class'"
     )
     options: Options = Field(default_factory=dict, description="the model's options, such as { hidden = [64] }")

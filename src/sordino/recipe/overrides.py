@@ -102,7 +102,7 @@ def _set(result: Overridden, keys: Keys, value: Any, root: type[BaseModel]) -> N
     nodes = [(Node(root), None)]
     said: Any = result.data
     for depth, name in enumerate(keys):
-        if problem := _unknown(nodes[-1][0], keys[: depth + 1], root):
+        if problem := _unknown(*nodes[-1], said, keys[: depth + 1], root):
             result.problems.append(problem)
             return
         nodes.append(_step(*nodes[-1], name, said))
@@ -132,13 +132,14 @@ def _forget_other_form(table: dict[str, Any], node: Node, name: str) -> None:
             del table[key]
 
 
-def _unknown(node: Node, keys: Keys, root: type[BaseModel]) -> Problem | None:
+def _unknown(node: Node, default: Any, said: Any, keys: Keys, root: type[BaseModel]) -> Problem | None:
     """The problem of a key that no form of its table has."""
-    if node.is_open or any(keys[-1] in model.model_fields for model in node.models):
+    models = [form.model for form in _likeliest_first(node, default, said) if form.model]
+    if node.is_open or any(keys[-1] in model.model_fields for model in models):
         return None
-    if not node.models:
+    if not models:
         return Problem(keys, f"{dotted(keys[:-1])} is no table and has no keys of its own")
-    known = list(dict.fromkeys(name for model in node.models for name in model.model_fields))
+    known = list(dict.fromkeys(name for model in models for name in model.model_fields))
     return Problem(keys, unknown_key(keys, known, root))
 
 

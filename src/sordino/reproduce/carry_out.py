@@ -14,7 +14,7 @@ from typing import Any, Literal
 from sordino.errors import InvalidInput
 from sordino.learning.datasets import DataUnavailable
 from sordino.observer import Observer
-from sordino.recipe import Recipe
+from sordino.recipe import EVERYTHING, Recipe
 from sordino.reproduce.experiments import Experiment
 from sordino.reproduce.records import Record, Records, essence, stated, today
 from sordino.runs import Outcome, run
@@ -145,7 +145,7 @@ def _is_of_another(folder: Path, recipe: Recipe) -> bool:
     if not begun.exists():
         return False
     try:
-        return Recipe.from_toml(begun.read_text(encoding="utf-8")).fingerprint != recipe.fingerprint
+        return Recipe.from_toml(begun.read_text(encoding="utf-8"), EVERYTHING).fingerprint != recipe.fingerprint
     except InvalidInput:  # written when recipes had other keys
         return True
 

@@ -33,7 +33,7 @@ from sordino.learning import datasets
 from sordino.learning.examples import Examples
 from sordino.messages import ANSWER_BYTES, Plan
 from sordino.observer import Observer
-from sordino.recipe import Recipe
+from sordino.recipe import EVERYTHING, Recipe
 from sordino.report.folder import RunFolder
 from sordino.report.records import Round
 from sordino.signing import Author, Envelope, SigningKey, key_file
@@ -250,7 +250,7 @@ class Hosted(Observer):
         """What is known from before a restart."""
         if not serving.begun(self.run_folder):
             return
-        lies = Recipe.from_toml(RunFolder.open(self.run_folder).recipe)
+        lies = Recipe.from_toml(RunFolder.open(self.run_folder).recipe, EVERYTHING)
         if lies.fingerprint != self.recipe.fingerprint:
             raise InvalidInput(
                 f"{self.folder} holds a federation with another recipe of this name: give another --folder, or leave "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
@@ -12,9 +12,6 @@ from sordino.methods.tables.silo_dp import NoiseSpec
 from sordino.methods.tables.spec import AGGREGATION, CHANNEL, ClipNorm, DirectAlone, ServerLr, Target, direct
 from sordino.parts.slot import Slot
 from sordino.parts.tables import Positive, Says, tag
-
-if TYPE_CHECKING:
-    from sordino.methods.setting import Built, Setting
 
 
 def _clip_form(value: Any) -> str:
@@ -28,6 +25,7 @@ class CentralDp(NoiseSpec):
         "the server's noise of central-dp follows from the recipe's seed, which invitations make public: its clients "
         "could take the noise off. It is a baseline for simulations"
     )
+    code: ClassVar[str] = "sordino.methods.central_dp"
     name: str = tag("central-dp", "a trusted server adds the noise")
     server_lr: ServerLr = 1.0
     clip: Annotated[
@@ -50,11 +48,6 @@ class CentralDp(NoiseSpec):
     @property
     def sends_updates(self) -> bool:
         return True
-
-    def build(self, setting: Setting) -> Built:
-        from sordino.methods.central_dp import build
-
-        return build(setting)
 
 
 __all__ = ["CentralDp"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -25,9 +25,6 @@ from sordino.parts.slot import Slot
 from sordino.parts.tables import Found, Spec, reads, tag
 from sordino.parts.toml import shown
 
-if TYPE_CHECKING:
-    from sordino.methods.setting import Built, Setting
-
 
 def unseen_norm(method: Any) -> Found:
     """A norm has single reports to scale."""
@@ -39,6 +36,7 @@ def unseen_norm(method: Any) -> Found:
 class FedAvg(MethodSpec):
     """Federated averaging, with a mechanism on what leaves each client."""
 
+    code: ClassVar[str] = "sordino.methods.fedavg"
     name: str = tag("fedavg", "federated averaging")
     upload: Literal["update", "weights"] = Field(
         default="update", description="what leaves a client: the change of the weights, or the weights"
@@ -59,11 +57,6 @@ class FedAvg(MethodSpec):
     @property
     def sends_updates(self) -> bool:
         return self.upload == "update"
-
-    def build(self, setting: Setting) -> Built:
-        from sordino.methods.fedavg import build
-
-        return build(setting)
 
     @reads("method")
     def a_norm_has_updates_to_scale(self, recipe: Any) -> Found:

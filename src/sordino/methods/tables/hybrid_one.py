@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -11,13 +11,11 @@ from sordino.methods.tables.silo_dp import SiloDp
 from sordino.methods.tables.spec import AGGREGATION
 from sordino.parts.tables import Count, Found, Says, reads, tag
 
-if TYPE_CHECKING:
-    from sordino.methods.setting import Built, Setting
-
 
 class HybridOne(SiloDp):
     """Hybrid-One: silos that train by DP-SGD under a secure sum, each adding the part of the noise that it needs."""
 
+    code: ClassVar[str] = "sordino.methods.hybrid_one"
     name: str = tag("hybrid-one", "record-level DP-SGD in every silo, the noise shared under a secure sum")
     steps: Annotated[Literal[1], Says("1: what is summed is one noisy gradient")] = Field(
         default=1, description="noisy gradients per round: their sum is all that leaves, and the server takes the step"
@@ -28,11 +26,6 @@ class HybridOne(SiloDp):
         "add all of the noise",
     )
     aggregation: MeanAlone = Field(default=Mean(), description=AGGREGATION)
-
-    def build(self, setting: Setting) -> Built:
-        from sordino.methods.hybrid_one import build
-
-        return build(setting)
 
     @reads("method", "split")
     def honest_silos_are_in_every_secure_sum(self, recipe: Any) -> Found:

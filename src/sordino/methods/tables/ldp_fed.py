@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -16,13 +16,11 @@ from sordino.parts.slot import Slot
 from sordino.parts.tables import Found, reads, tag
 from sordino.parts.toml import shown
 
-if TYPE_CHECKING:
-    from sordino.methods.setting import Built, Setting
-
 
 class LdpFed(MethodSpec):
     """LDP-Fed: the scheduled layer's updates through the exponential mechanism; clients.epsilon is alpha in total."""
 
+    code: ClassVar[str] = "sordino.methods.ldp_fed"
     name: str = tag("ldp-fed", "LDP-Fed; clients.epsilon is alpha, for all rounds")
     server_lr: ServerLr = 1.0
     selection: AnySelection = Field(default=SelectAll(), description=SELECTION)
@@ -44,11 +42,6 @@ class LdpFed(MethodSpec):
     @property
     def sends_updates(self) -> bool:
         return True
-
-    def build(self, setting: Setting) -> Built:
-        from sordino.methods.ldp_fed import build
-
-        return build(setting)
 
     @reads("method", "rounds.count")
     def all_layers_are_coded_alike(self, recipe: Any) -> Found:

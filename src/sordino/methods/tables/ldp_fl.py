@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -13,9 +13,6 @@ from sordino.methods.selection import AnySelection, SelectAll
 from sordino.methods.tables.spec import AGGREGATION, CHANNEL, SELECTION, BitChannel, MethodSpec, ServerLr, direct
 from sordino.parts.slot import Slot
 from sordino.parts.tables import Found, Positive, Probability, reads, tag
-
-if TYPE_CHECKING:
-    from sordino.methods.setting import Built, Setting
 
 
 class AdaptiveRange(RangeSpec):
@@ -46,6 +43,7 @@ class AdaptiveRange(RangeSpec):
 class LdpFl(MethodSpec):
     """LDP-FL: weights as single bits, ranges by layer, single parameters shuffled."""
 
+    code: ClassVar[str] = "sordino.methods.ldp_fl"
     name: str = tag("ldp-fl", "weights as bits, ranges by layer, shuffled")
     server_lr: ServerLr = 1.0
     selection: AnySelection = Field(default=SelectAll(), description=SELECTION)
@@ -57,11 +55,6 @@ class LdpFl(MethodSpec):
     )
     channel: BitChannel = Field(default_factory=direct, description=CHANNEL)
     aggregation: PartAggregation = Field(default=Mean(), description=AGGREGATION)
-
-    def build(self, setting: Setting) -> Built:
-        from sordino.methods.ldp_fl import build
-
-        return build(setting)
 
 
 __all__ = ["AdaptiveRange", "LdpFl"]

@@ -6,19 +6,19 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Le, MinLen
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from sordino.learning.training_tables import Training
 from sordino.mechanisms.record_tables import RecordMechanismSpec, Theorem2
 from sordino.methods.aggregation import AggregationSpec, Mean, offering
 from sordino.methods.selection import AnySelection, SelectAll
 from sordino.methods.tables.spec import AGGREGATION, CHANNEL, SELECTION, Clamp, DirectAlone, MethodSpec, direct
+from sordino.parts.registry import allowed_model
 from sordino.parts.slot import Slot
 from sordino.parts.tables import Count, Found, Options, Spec, Table, reads, tag
 
 if TYPE_CHECKING:
     from sordino.methods.extractors import Extractor
-    from sordino.methods.setting import Built, Setting
 
 
 class ExtractorSpec(Spec):
@@ -30,7 +30,10 @@ class ExtractorSpec(Spec):
 
 
 ModelName = Annotated[
-    str, MinLen(1), Field(description="a model known by name with a layer called flatten, up to which it is used")
+    str,
+    MinLen(1),
+    AfterValidator(allowed_model),
+    Field(description="a model known by name with a layer called flatten, up to which it is used"),
 ]
 ModelOptions = Annotated[Options, Field(description="the model's options")]
 
@@ -102,6 +105,7 @@ class Encoding(Table):
 class Ldpfl(MethodSpec):
     """LDPFL: each client randomises its records' features once; a network is federated over what came of them."""
 
+    code: ClassVar[str] = "sordino.methods.ldpfl"
     name: str = tag("ldpfl", "a network federated over records randomised once")
     server_lr: ClassVar[float] = 1.0
     selection: AnySelection = Field(default=SelectAll(), description=SELECTION)
@@ -121,11 +125,6 @@ class Ldpfl(MethodSpec):
     aggregation: Annotated[AggregationSpec, Slot("aggregation", offering("samples", "reports"))] = Field(
         default=Mean(), description=AGGREGATION
     )
-
-    def build(self, setting: Setting) -> Built:
-        from sordino.methods.ldpfl import build
-
-        return build(setting)
 
     def record_shape(self, recipe: Any, shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
         from sordino.methods.ldpfl import record_shape

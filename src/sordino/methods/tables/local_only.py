@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from sordino.mechanisms import NoPrivacy
 from sordino.mechanisms.spec import MechanismSpec
@@ -11,13 +11,11 @@ from sordino.methods.selection import SelectAll
 from sordino.methods.tables.spec import MethodSpec, direct
 from sordino.parts.tables import Found, reads, tag
 
-if TYPE_CHECKING:
-    from sordino.methods.setting import Built, Setting
-
 
 class LocalOnly(MethodSpec):
     """Every client learns alone for as many rounds, and sends nothing: what federated learning must beat."""
 
+    code: ClassVar[str] = "sordino.methods.local_only"
     name: str = tag("local-only", "every client learns alone; nothing is sent")
     server_lr: ClassVar[float] = 1.0
     selection: ClassVar[SelectAll] = SelectAll()
@@ -27,11 +25,6 @@ class LocalOnly(MethodSpec):
     @property
     def channel(self) -> Any:
         return direct()
-
-    def build(self, setting: Setting) -> Built:
-        from sordino.methods.local_only import build
-
-        return build(setting)
 
     @reads("clients.epsilon", "method.name")
     def takes_no_epsilon(self, recipe: Any) -> Found:

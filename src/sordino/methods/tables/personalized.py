@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -15,13 +15,11 @@ from sordino.parts.slot import Slot
 from sordino.parts.tables import Found, Natural, Probability, reads, tag
 from sordino.parts.words import listed
 
-if TYPE_CHECKING:
-    from sordino.methods.setting import Built, Setting
-
 
 class Personalized(MethodSpec):
     """Personalised LDP-FL: each client its own epsilon; noisy weights or random signs, weighed or selected by it."""
 
+    code: ClassVar[str] = "sordino.methods.personalized"
     name: str = tag("personalized", "clients with epsilons of their own, weighed or selected by them")
     sends: Literal["weights", "signs"] = Field(
         default="weights",
@@ -52,11 +50,6 @@ class Personalized(MethodSpec):
     @property
     def record_sampling(self) -> float | None:
         return self.sampling
-
-    def build(self, setting: Setting) -> Built:
-        from sordino.methods.personalized import build
-
-        return build(setting)
 
     @reads("method", "rounds.count")
     def reports_fit_each_other(self, recipe: Any) -> Found:

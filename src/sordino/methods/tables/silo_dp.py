@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge, Le
 from pydantic import Field
@@ -25,9 +25,6 @@ from sordino.methods.tables.spec import (
 )
 from sordino.parts.tables import Count, Found, Natural, Positive, Says, reads, tag
 from sordino.parts.toml import shown
-
-if TYPE_CHECKING:
-    from sordino.methods.setting import Built, Setting
 
 
 class NoiseSpec(MethodSpec):
@@ -57,6 +54,7 @@ class SiloDp(NoiseSpec):
     """Silos that train by DP-SGD: each record is protected, for the whole run, from whoever sees the updates."""
 
     draws_batches: ClassVar[bool] = True
+    code: ClassVar[str] = "sordino.methods.silo_dp"
     name: str = tag("silo-dp", "record-level DP-SGD in every silo")
     server_lr: ServerLr = 1.0
     clip: ClipNorm = Field(default=1.0, description="L2 norm to which every record's gradient is clipped")
@@ -90,11 +88,6 @@ class SiloDp(NoiseSpec):
     @property
     def sends_updates(self) -> bool:
         return True
-
-    def build(self, setting: Setting) -> Built:
-        from sordino.methods.silo_dp import build
-
-        return build(setting)
 
     @reads("method.name", "training.epochs", "training.steps", "training.batch_size")
     def silos_draw_their_own_batches(self, recipe: Any) -> Found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -14,13 +14,11 @@ from sordino.methods.tables.spec import AGGREGATION, SELECTION, MethodSpec, dire
 from sordino.parts.slot import Slot
 from sordino.parts.tables import tag
 
-if TYPE_CHECKING:
-    from sordino.methods.setting import Built, Setting
-
 
 class WebFed(MethodSpec):
     """WebFed: clients are web pages, which add Laplace noise to their weights."""
 
+    code: ClassVar[str] = "sordino.methods.webfed"
     name: str = tag("webfed", "weights with Laplace noise, as web pages send them")
     selection: AnySelection = Field(default=SelectAll(), description=SELECTION)
     range: FixedUnsaid | None = Field(
@@ -37,11 +35,6 @@ class WebFed(MethodSpec):
     @property
     def channel(self) -> Any:
         return direct()
-
-    def build(self, setting: Setting) -> Built:
-        from sordino.methods.webfed import build
-
-        return build(setting)
 
 
 __all__ = ["WebFed"]
