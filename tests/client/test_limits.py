@@ -32,10 +32,11 @@ from sordino.client.refusal import Reason, Refused
 from sordino.client.service import CONNECTIONS, Connections, Service
 from sordino.client.settings import OwnLimits, Settings
 from sordino.errors import InvalidInput
-from sordino.mechanisms import FixedPoint, Gaussian, Laplace, TwoPoint
+from sordino.mechanisms import FixedPoint
 from sordino.messages import Answer, Kind
 from sordino.methods import randomised_records
 from sordino.methods.randomised_records import BitRecords, at_once
+from sordino.parts import registry
 from sordino.parts.toml import deepest_key
 from sordino.randomness import Keystream
 from sordino.recipe import shipped
@@ -310,8 +311,8 @@ def test_a_client_builds_the_mechanism_of_its_own_epsilon_alone(
 
         return build
 
-    for mechanism in (Gaussian, Laplace, TwoPoint):
-        monkeypatch.setattr(mechanism.Spec, "build", counted(mechanism.Spec.build))
+    for table in registry.tables("mechanism").values():
+        monkeypatch.setattr(table, "build", counted(table.build))
     many = {"split": {"kind": "iid", "clients": 1000, "at_least": 0}, "clients.epsilon": {"linear": [1.0, 2.0]}}
     own = limited({"rounds": 300}, limit=1e9)
     for name in ("fedavg", "webfed", "personalized"):
