@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 
 import sordino
+from sordino.client.refusal import Reason, Refused
 from sordino.parts import registry
 from sordino.privacy.guarantee import Infinite
 from sordino.recipe import EVERYTHING, CodeNotAllowed, Recipe, RecipeInvalid
 from sordino.wiring import wire
+from tests.client import people
+from tests.engine.test_resume import Stop
+from tests.engine.tiny import left
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 MODULES = {"own_mechanism": "staircase", "own_method": "fedadam", "own_aggregation": "krum"}
@@ -78,6 +82,29 @@ def test_the_servers_state_goes_from_round_to_round(example):
     assert np.allclose(after.arrays["first_moment"], 0.1) and np.allclose(after.arrays["second_moment"], 0.05)
     step = 0.05 * 0.1 / (np.sqrt(0.05) + 1e-3)
     assert np.allclose(after.parameters - start.parameters, step, atol=1e-6)
+
+
+@each("own_method")
+def test_the_servers_state_survives_a_stop(example, tmp_path):
+    whole, parts = (tmp_path / name for name in ("whole", "parts"))
+    sordino.run(example, folder=whole, workers=1)
+    with pytest.raises(KeyboardInterrupt):
+        sordino.run(example, folder=parts, workers=1, observer=Stop(1))
+    sordino.run(example, folder=parts, workers=1, resume=True)
+    assert left(parts) == left(whole)
+
+
+@each("own_aggregation")
+def test_a_client_declines_a_part_that_its_owner_did_not_list(example, tmp_path):
+    (address,), invited = example.own_code, people.invitation(example).encode()
+    registry._table.cache_clear()
+    del sys.modules["krum"]
+    with people.client(tmp_path / "a") as careful, pytest.raises(Refused) as caught:
+        careful.offer(invited)
+    assert caught.value.reason is Reason.CONSENT
+    assert "krum" not in sys.modules
+    with people.client(tmp_path / "b", people.settings(code=[address], unproven=["model update"])) as willing:
+        assert willing.offer(invited).fits == 2
 
 
 @each("own_aggregation")
