@@ -198,7 +198,7 @@ class Guard:
         """Refuse a network that is too large or trained for too long. Its parameters; 0 where they are not known."""
         listed = sum(len(value) for value in options.values() if isinstance(value, list | tuple))
         self.require(Reason.LIMIT_LAYERS, listed, self.limits.layers, "layers")
-        own = ":" in name
+        own = models.is_own(name)
         try:
             with torch.device("meta"), torch.no_grad():
                 module = models.untried(name, input_shape=shape, classes=classes, **options)

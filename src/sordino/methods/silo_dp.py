@@ -49,7 +49,7 @@ class SiloDp(FedAvg):
         self, setting: Setting, training: PrivateTraining, upload: Upload, *, sends: Literal["update", "weights"]
     ) -> None:
         super().__init__(setting, training, upload, sends=sends)
-        own = ":" in setting.recipe.model.name
+        own = models.is_own(setting.recipe.model.name)
         start = torch.from_numpy(setting.initial)
         self._remembers = own and remembers(setting.model, training.loss, start, setting.input_shape)
 

@@ -165,10 +165,15 @@ def check_allowed(address: str) -> None:
         raise CodeNotAllowed(address)
 
 
+def own_address(part: str, name: str) -> str | None:
+    """The address of somebody's own part, which is named by it or offered by an installed package; None for others."""
+    return name if ADDRESS.fullmatch(name) else _installed().get(part, {}).get(name)
+
+
 def allowed_model(name: str) -> str:
-    """The name of a model; one's own, by its address, only where it may be named."""
-    if ":" in name:
-        check_allowed(name)
+    """The name of a model; one's own only where it may be named."""
+    if address := own_address("model", name):
+        check_allowed(address)
     return name
 
 
@@ -186,7 +191,7 @@ def find(part: str, name: str) -> type[Spec] | None:
     """The table of a part by its name or address; None for a name that is not known."""
     address = SHIPPED[part].get(name)
     if address is None:
-        address = name if ADDRESS.fullmatch(name) else _installed().get(part, {}).get(name)
+        address = own_address(part, name)
         if address is None:
             return None
         check_allowed(address)
@@ -249,5 +254,5 @@ def make(part: str, name: str, **keys: Any) -> Any:
 
 __all__ = [
     "ADDRESS", "EVERYTHING", "GROUP", "SHIPPED", "Asked", "CodeNotAllowed", "allowed_model", "check_allowed", "find",
-    "load", "make", "own_code", "tables",
+    "load", "make", "own_address", "own_code", "tables",
 ]  # fmt: skip
