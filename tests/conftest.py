@@ -39,7 +39,6 @@ LAYERS = ("unit", "process", "network", "browser")
 PLACES = {
     "audits": "process",
     "browser": "browser",
-    "checks": "process",
     "client": "network",
     "client/test_attacks.py": "unit",
     "client/test_fuzz.py": "process",

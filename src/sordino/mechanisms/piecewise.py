@@ -44,7 +44,9 @@ from sordino.mechanisms.laws import Pieces as PiecesLaw
 from sordino.mechanisms.likelihood import Ratio, Vector
 from sordino.mechanisms.output import IntegerOutput, Output, decode_integers
 from sordino.mechanisms.reach import Reach
+from sordino.mechanisms.spec import MechanismSpec, Vectors
 from sordino.mechanisms.tuning import Ranges, Tuning
+from sordino.parts.tables import tag
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure
 from sordino.randomness import Purpose, Randomness, Words
 
@@ -93,6 +95,14 @@ class Piecewise(Mechanism):
     """
 
     name: ClassVar[str] = "piecewise"
+
+    class Spec(MechanismSpec):
+        """The piecewise mechanism (Wang et al. 2019)."""
+
+        name: str = tag("piecewise", "near the value with high probability; epsilon per value")
+
+        def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
+            return Piecewise(self.needed(epsilon), vectors.box())
 
     def __init__(self, epsilon: ArrayLike, domain: Box | None = None) -> None:
         self._asked = per_client("epsilon", epsilon, low=MIN_EPSILON * (1 - 1e-9), high=np.inf)
