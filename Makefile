@@ -4,11 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 BENCH  := $(VENV)/.bench-ready
+MORE   := .venv-more
 PAGE   := src/sordino/web/page/build.json
 NODE   := web/node_modules/.package-lock.json
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup run serve audit test test-page browser page bench lint gpu-bundle clean
+.PHONY: help setup run serve audit check test test-more nightly test-page browser page bench lint wheel size gpu-bundle clean
 
 help: ## say what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -30,8 +31,8 @@ $(BENCH): $(READY)
 run: $(READY) ## the main job on embedded data: three silos learn digits, each record protected
 	$(BIN)/sordino run quickstart
 
-serve: $(READY) page ## a federation that people join by opening a page, on this machine
-	$(BIN)/sordino serve webfed-digits
+serve: $(READY) page ## a federation to try alone: open one of the links that are printed
+	$(BIN)/sordino serve webfed-digits --invite --set rounds.quorum=1
 
 page: ## build the web page, where Node.js is found and its sources have changed
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(PAGE); else \
@@ -54,9 +55,24 @@ audit: $(READY) ## measure what every mechanism really gives away, and catch the
 	$(BIN)/sordino audit --all
 	$(BIN)/sordino audit --broken
 
-test: lint page test-page browser ## lint, types and all tests
+check: lint ## lint, types and unit tests: about a minute
+	$(BIN)/python -m pytest -n 2 -m 'unit and not nightly'
+
+test: lint page test-page browser ## lint, types and the tests of all layers
 	@if command -v chromium >/dev/null && command -v npm >/dev/null; then export SORDINO_NEEDS_BROWSER=1; fi; \
 	$(BIN)/python -m pytest -n 2
+
+nightly: $(READY) ## compute recorded experiments again, and run every method over real machines: many minutes
+	$(BIN)/python -m pytest -n 2 -m nightly
+
+test-more: $(MORE)/.ready ## the tests that need another environment: Flower's simulation on Ray
+	$(MORE)/bin/python -m pytest tests/flower/test_simulation.py
+
+$(MORE)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(MORE)
+	$(MORE)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  -e '.[learn,service,flower,dev]' 'flwr[simulation]'
+	@touch $@
 
 test-page: page
 	@if command -v npm >/dev/null; then npm --prefix web run --silent typecheck && npm --prefix web run --silent test; fi
@@ -69,8 +85,14 @@ lint: $(READY)
 bench: $(BENCH) ## values per second of each mechanism beside its rivals
 	$(BIN)/python -m benchmarks.mechanisms
 
+wheel: $(READY) page ## build the wheel into dist/, with the page where it is built
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+
+size: ## code lines by room, without blanks, comments and docstrings
+	@$(PYTHON) tools/size.py
+
 gpu-bundle: $(READY) ## one archive that runs on a GPU machine without installs (FOR=3.12 names its Python)
 	$(BIN)/python tools/gpu_bundle.py --python $(or $(FOR),3.12)
 
 clean: ## remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist web/node_modules src/sordino/web/page
+	rm -rf $(VENV) $(MORE) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist web/node_modules src/sordino/web/page

@@ -36,7 +36,6 @@ from sordino.learning.cohort import ClientData
 from sordino.learning.evaluation import score
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.mechanisms import Mechanism
-from sordino.mechanisms.influence import reach
 from sordino.mechanisms.output import BitOutput, IntegerOutput
 from sordino.messages import Plan
 from sordino.methods.fedavg import FedAvg
@@ -44,7 +43,7 @@ from sordino.methods.interface import Bench, Cohort
 from sordino.methods.upload import PLAIN_LIMIT
 from sordino.randomness import Keystream
 from sordino.recipe import Recipe
-from sordino.wiring import Federation, wire
+from sordino.runs.federation import Federation, wire
 
 RESULTS = Path(__file__).parent / "results" / "attacks.json"
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "malicious.md"
@@ -173,7 +172,7 @@ class Hostile:
     def say(self, wanted: Float64s) -> bytes:
         """The legal report that stands for the nearest to these values."""
         mechanism = self.party.mechanism(self.client)
-        found = reach(mechanism, wanted.size, limit=16_000.0)
+        found = mechanism.reach(wanted.size, limit=16_000.0)
         values = np.clip(wanted, found.lowest, found.highest)
         output = mechanism.decode([found.ends[0]], wanted.size)
         match output:

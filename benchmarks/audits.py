@@ -18,9 +18,9 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from benchmarks.simulation import insert
-from sordino.audits.asked import Asked
-from sordino.audits.whole import Audit, audit
-from sordino.privacy.audit import REFUTED, Row
+from sordino.audits.lower_bound import REFUTED, Row
+from sordino.audits.questions import AuditOptions
+from sordino.audits.run_audit import Audit, audit
 from sordino.recipe import Recipe
 from sordino.report.words import figure
 from sordino.runs.simulation import run
@@ -74,7 +74,7 @@ JOBS = (
 )  # fmt: skip
 
 
-def carried_out(job: Job, asked: Asked) -> Audit:
+def carried_out(job: Job, asked: AuditOptions) -> Audit:
     """The run, in a folder that is gone afterwards, and its audit."""
     with tempfile.TemporaryDirectory() as base:
         folder = Path(base) / "run"
@@ -107,7 +107,7 @@ def main() -> None:
     parser.add_argument("--only", help="the recipe whose runs are audited")
     parser.add_argument("--quick", action="store_true", help="few trials and canaries; nothing is written")
     options = parser.parse_args()
-    asked = Asked(trials=2000, canaries=200) if options.quick else Asked()
+    asked = AuditOptions(trials=2000, canaries=200) if options.quick else AuditOptions()
     rows = [HEAD]
     for job in JOBS:
         if options.only not in (None, job.recipe):

@@ -18,7 +18,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from benchmarks.simulation import insert
-from sordino.checks.faults import FAULTS, Fault, attempt
+from sordino.audits.faults import FAULTS, Fault, attempt
 
 ROOT = Path(__file__).parent
 RESULTS = ROOT / "results" / "faults.json"

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
+from benchmarks.influence_bounds import Influence, in_sum, on_mean, on_model
 from benchmarks.simulation import Rows, insert, show
 from sordino import methods
 from sordino.mechanisms import (
@@ -37,12 +38,10 @@ from sordino.mechanisms import (
     RandomizedSign,
     TwoPoint,
 )
-from sordino.mechanisms.influence import reach
-from sordino.methods.influence import Influence, in_sum, on_mean, on_model
 from sordino.methods.personalized import Selection
+from sordino.methods.setting import setting_of
 from sordino.methods.upload import PLAIN_LIMIT, Upload
 from sordino.recipe import Recipe
-from sordino.wiring import setting_of
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "malicious.md"
 VALUES = 1000
@@ -78,7 +77,7 @@ def _mechanisms() -> dict[str, tuple[Mechanism, str]]:
 def mechanism_rows() -> Rows:
     rows: Rows = [["mechanism", "honest values", "estimates of legal reports", "vector, L2", "what bounds it", ""]]
     for name, (mechanism, note) in _mechanisms().items():
-        found = reach(mechanism, VALUES, limit=PLAIN_LIMIT)
+        found = mechanism.reach(VALUES, limit=PLAIN_LIMIT)
         honest = {"bits (LDPFL's records)": "0 or 1", "label, of 10": "0 or 1", "none": "any"}.get(name, "-1 to 1")
         low, high = float(found.lowest.min()), float(found.highest.max())
         rows.append([name, honest, f"{low:,.4g} to {high:,.4g}", f"{found.length:,.4g}", found.bound, note])

@@ -28,10 +28,10 @@ from rich.console import Console
 
 from benchmarks.memory import own_peak
 from benchmarks.simulation import PAGE, Rows, insert, show
-from sordino.coordinator import BATCH_BYTES
 from sordino.mechanisms import Box, TwoPoint
 from sordino.messages import ANSWER_BYTES, Answer, Kind
 from sordino.methods.upload import ROWS, Upload
+from sordino.runs.coordinator import BATCH_BYTES
 
 RESULTS = Path(__file__).parent / "results" / "ingest.json"
 VALUES = 10**6

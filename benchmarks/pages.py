@@ -181,10 +181,10 @@ def choices(name: str, seeds: int) -> dict[str, Any]:
     """Mean accuracy by share of the recipe's epsilon, all participants or one alone choosing it; over some seeds."""
     from benchmarks.attacks import Party
     from sordino.recipe import Recipe
+    from sordino.runs.federation import wire
     from sordino.runs.simulation import run
     from sordino.signing import SigningKey
     from sordino.web.task import SHARES, compile_task
-    from sordino.wiring import wire
 
     recipe = Recipe.load(name)
     told = compile_task(wire(recipe), name, SigningKey.new().author).content["choices"]

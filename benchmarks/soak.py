@@ -44,10 +44,10 @@ from sordino.privacy.history import ranges
 from sordino.privacy.ledger import Ledger, Released
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
+from sordino.runs.federation import Federation, wire
 from sordino.shuffler import keys
 from sordino.shuffler.store import Store
 from sordino.signing import SigningKey, key_file
-from sordino.wiring import Federation, wire
 
 CLIENTS = 3
 ROUNDS = 20

@@ -15,8 +15,8 @@ from papers.experiments import Experiment
 from papers.records import Epsilons, Record, Records, essence, today, worst
 from sordino.errors import InvalidInput
 from sordino.learning.datasets import DataUnavailable
-from sordino.observer import Observer
 from sordino.recipe import Recipe
+from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome
 from sordino.runs.simulation import run
 

@@ -15,17 +15,17 @@ from sordino.cli.folders import check_folder
 from sordino.cli.printing import AsJson, plain_errors, print_json
 from sordino.cli.run import Device, WorkerCount, check_place
 from sordino.errors import InvalidInput
-from sordino.observer import Observer
 from sordino.report.words import counted, duration
+from sordino.runs.observer import Observer
 
 if TYPE_CHECKING:
     from papers.carry_out import Tidings, Turn
     from papers.experiments import Experiment
     from papers.pages import Row
     from papers.records import Records
-    from sordino.coordinator import Attendance
     from sordino.report.records import Round
-    from sordino.wiring import Federation
+    from sordino.runs.coordinator import Attendance
+    from sordino.runs.federation import Federation
 
 app = typer.Typer(pretty_exceptions_show_locals=False)
 

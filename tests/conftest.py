@@ -1,10 +1,17 @@
-"""What must hold in every process that runs tests, before anything else is loaded."""
+"""What must hold in every process that runs tests, before anything else is loaded; and which layer each test is in."""
 
 from __future__ import annotations
 
 import os
+import platform
 import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 from hypothesis import settings
 
@@ -19,3 +26,87 @@ if not torch.cuda.is_available():
 # Started in the background of a script, a process ignores Ctrl-C, and so would all that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Python asks a command for the processor's name once; the first test that wants it is not to blame.
+platform.processor()
+
+# --- layers -----------------------------------------------------------------------------------------------------------
+
+TESTS = Path(__file__).parent
+LAYERS = ("unit", "process", "network", "browser")
+
+#: The layer of a folder or file below tests/. The longest path that fits decides; what fits none is `unit`.
+PLACES = {
+    "audits": "process",
+    "browser": "browser",
+    "checks": "process",
+    "client": "network",
+    "client/test_attacks.py": "unit",
+    "client/test_fuzz.py": "process",
+    "client/test_wire.py": "unit",
+    "engine": "process",
+    "flower": "network",
+    "learning/test_cohort.py": "process",
+    "learning/test_gpu_kernels.py": "process",
+    "learning/test_integer_sums.py": "process",
+    "learning/test_replay.py": "process",
+    "learning/test_simulation_benchmark.py": "process",
+    "mechanisms/test_mechanism_audits.py": "process",
+    "mechanisms/test_per_value_losses.py": "process",
+    "methods": "process",
+    "privacy/test_ledger_crash.py": "process",
+    "shuffler": "network",
+    "shuffler/test_envelopes.py": "unit",
+    "shuffler/test_page.py": "unit",
+    "shuffler/test_store.py": "unit",
+    "survival": "network",
+    "test_cli_audit.py": "process",
+    "test_cli_run.py": "process",
+    "test_docs.py": "process",
+    "test_reproduce.py": "process",
+    "test_reproduce_orderings.py": "process",
+    "test_reproduce_webfed.py": "process",
+    "test_wheel.py": "process",
+    "web": "network",
+}
+
+
+def place_of(path: Path) -> str:
+    """The layer of a file's place."""
+    inside = path.relative_to(TESTS)
+    places = [inside, *inside.parents]
+    return next((PLACES[str(place)] for place in places if str(place) in PLACES), "unit")
+
+
+def layers_of(item: pytest.Item) -> list[str]:
+    """The layers that a test is marked with."""
+    return [mark.name for mark in item.iter_markers() if mark.name in LAYERS]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test the layer of its place, unless it has a marker of its own."""
+    for item in items:
+        if not layers_of(item):
+            item.add_marker(place_of(item.path))
+
+
+#: how a test leaves its process, as Python's audit events name it
+WAYS_OUT = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "socket.bind", "socket.connect"}
+left_by: set[str] = set()  #: those that the running test has used
+
+
+def _notice(event: str, _: tuple[Any, ...]) -> None:
+    if event in WAYS_OUT and threading.current_thread() is threading.main_thread():  # others may be an earlier test's
+        left_by.add(event)
+
+
+sys.addaudithook(_notice)
+
+
+@pytest.fixture(autouse=True)
+def inside_its_layer(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a unit test that starts a process or opens a socket."""
+    left_by.clear()
+    yield
+    if left_by and layers_of(request.node) == ["unit"]:
+        pytest.fail(f"a unit test must stay in its process, and this one used {', '.join(sorted(left_by))}")

@@ -237,6 +237,7 @@ def test_laplace_digits_outputs_and_bytes_follow_from_the_rate(row):
     assert encode_numbers(output, -limit, limit) == row["report_hex"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("row", rows("gaussian", "sigma"))
 def test_gaussian_weights_outputs_and_bytes_follow_from_sigma(row):
     steps, levels, deviation, reach = gaussian_plan(row["sigma"], row["radius"])

@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 import sordino
-from sordino.audits.finished import Finished
-from sordino.checks import catalogue, channels, faults
-from sordino.checks.faults import FAULTS, Fault
+from sordino.audits import catalogue, channels, faults
+from sordino.audits.faults import FAULTS, Fault
+from sordino.audits.finished_run import FinishedRun
 from sordino.cli import app
 from sordino.mechanisms import TwoPoint
 from tests.audits.runs import small
@@ -22,7 +22,7 @@ FIELDS = {"mechanism", "unit", "adjacency", "adversary", "claimed", "proven", "a
 @pytest.fixture(autouse=True)
 def smaller(monkeypatch):
     """What is checked with many values is checked with fewer: here it is about the command."""
-    monkeypatch.setattr(catalogue.mechanisms, "WIDE", (128, 3_001))
+    monkeypatch.setattr("sordino.mechanisms.cases.WIDE", (128, 3_001))
 
 
 def run(*arguments):
@@ -90,13 +90,19 @@ def test_an_unnoticed_fault_is_a_failure(monkeypatch):
 
 def test_a_failed_check_is_a_violation_of_every_row_of_its_mechanism(monkeypatch):
     (halved,) = PLANTED[0].build()
-    monkeypatch.setitem(catalogue.mechanisms.CATALOGUE, "sign", lambda epsilon: [halved])
+    monkeypatch.setattr("sordino.audits.mechanisms.subjects", lambda mechanism, epsilon: [halved])
     result = run("sign", "--trials", "2000", "--json")
     assert result.exit_code == 1
     found = json.loads(result.stdout)
     assert {row["verdict"] for row in found["rows"]} == {"PROVEN BOUND VIOLATED"}
     assert "noise of all" in found["rows"][0]["note"]
     assert not found["checks"][0]["passed"]
+
+
+def test_the_help_names_everything_that_can_be_audited():
+    words = " ".join(re.sub(r"[^\w,.-]", " ", run("--help").stdout).split())
+    for name in catalogue.NAMES:
+        assert name in words
 
 
 def test_programs_without_an_epsilon_are_checked_by_name():
@@ -178,7 +184,7 @@ def test_a_runs_audit_as_json_has_rows_and_statement(folder):
 
 
 def test_a_violated_proof_is_exit_code_1_and_leaves_the_statement_alone(folder, monkeypatch):
-    honest = Finished.open
+    honest = FinishedRun.open
 
     def weakened(path):
         found = honest(path)
@@ -186,7 +192,7 @@ def test_a_violated_proof_is_exit_code_1_and_leaves_the_statement_alone(folder, 
         upload.__dict__["mechanisms"] = tuple(TwoPoint(2 * m.epsilon, m.domain) for m in upload.mechanisms)
         return found
 
-    monkeypatch.setattr(Finished, "open", weakened)
+    monkeypatch.setattr(FinishedRun, "open", weakened)
     before = (folder / "statement.json").read_bytes()
     result = run("runs/tiny", "--trials", "20000")
     assert result.exit_code == 1

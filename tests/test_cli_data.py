@@ -118,6 +118,7 @@ def test_list_shows_every_shipped_set() -> None:
     assert "SUBSET" in sordino("list").stdout
 
 
+@pytest.mark.network
 def test_fetch_downloads_into_the_cache_and_then_all_is_well(folder: Path, mirror: str) -> None:
     assert sordino("check", "mnist").exit_code == 1  # nothing here yet
     result = sordino("fetch", "mnist", "--mirror", mirror)
@@ -129,11 +130,13 @@ def test_fetch_downloads_into_the_cache_and_then_all_is_well(folder: Path, mirro
     assert datasets.load("mnist").train.y.tolist() == [0, 1]
 
 
+@pytest.mark.network
 def test_fetch_into_a_folder_of_ones_own(folder: Path, mirror: str, tmp_path: Path) -> None:
     assert sordino("fetch", "mnist", "--mirror", mirror, "--to", tmp_path / "mine").exit_code == 0
     assert len(list((tmp_path / "mine" / "MNIST" / "raw").iterdir())) == 4
 
 
+@pytest.mark.network
 def test_fetch_without_a_network_says_which_files_to_put_where(folder: Path) -> None:
     result = sordino("fetch", "mnist", "--mirror", "http://127.0.0.1:1")
     assert result.exit_code == 1

@@ -223,6 +223,7 @@ def test_looking_at_a_missing_file_makes_none(path: Path, command: str) -> None:
     assert not path.exists()
 
 
+@pytest.mark.process
 def test_the_installed_command_starts_quickly_and_explains_itself() -> None:
     heavy = {"numpy", "scipy", "torch", "pydantic", "rich.table"}
     program = f"import sys, sordino.cli; print(sorted({heavy} & set(sys.modules)))"

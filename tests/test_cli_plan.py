@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sordino import TwoPoint
 from sordino.cli import app
+from sordino.cli.plan import NAMES
+from sordino.mechanisms import MECHANISMS, TwoPoint
+from sordino.mechanisms.tuning import Ranges
 from sordino.privacy.guarantee import Budget, Destination, Release
 from sordino.privacy.ledger import Standing, admit
 
@@ -74,6 +76,7 @@ def test_dp_sgd_needs_no_values_and_hides_records():
     assert row["all_rounds"]["statement"] == pytest.approx(4.313, abs=2e-3)
 
 
+@pytest.mark.process
 def test_all_mechanisms_are_compared_if_none_is_named():
     names = [
         row["mechanism"] for row in planned("--values", "20", "--rounds", "2", "--epsilon", "8", "--delta", "1e-5")
@@ -84,6 +87,11 @@ def test_all_mechanisms_are_compared_if_none_is_named():
     ]  # fmt: skip
     without = planned("--values", "20", "--rounds", "2", "--epsilon", "8")
     assert [row["mechanism"] for row in without] == [name for name in names if "gaussian" not in name]
+
+
+def test_every_mechanism_that_can_be_planned_is_offered():
+    planned_ones = {mechanism.name for mechanism in MECHANISMS if mechanism.tunings(Ranges(1.0, 1.0))}
+    assert {*NAMES} == {*planned_ones, "dp-sgd"}
 
 
 def test_the_other_way_round_it_counts_rounds():
@@ -230,6 +238,7 @@ def test_the_help_shows_whole_commands():
     assert "--mechanism dp-sgd --steps 20 --rate 0.1" in " ".join(text.split())
 
 
+@pytest.mark.process
 def test_planning_without_a_recipe_does_not_load_the_learning_stack():
     program = (
         "import sys\nfrom typer.testing import CliRunner\nfrom sordino.cli import app\n"
@@ -238,3 +247,9 @@ def test_planning_without_a_recipe_does_not_load_the_learning_stack():
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout == "0 []\n"
+
+
+def test_a_recipe_without_its_option_is_refused_with_the_option():
+    result = run("webfed-digits", "--epsilon", "4")
+    assert result.exit_code == 1
+    assert "--recipe webfed-digits" in result.stderr

@@ -88,6 +88,7 @@ def test_what_is_shown_can_be_kept_and_used(tmp_path: Path) -> None:
     assert sordino("check", mine, "--set", "rounds.count=3").exit_code == 0
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", list(shipped()))
 def test_nothing_is_wrong_with_shipped_recipes_and_their_models(name: str) -> None:
     result = sordino("check", name)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sordino import Gaussian, L2Ball, Piecewise, PrivUnitG, TwoPoint
+from sordino.mechanisms import Gaussian, L2Ball, Piecewise, PrivUnitG, TwoPoint
 from sordino.privacy import amplification
 
 ROOT = Path(__file__).parent.parent

@@ -34,6 +34,7 @@ def test_accounts_that_pages_must_reproduce_are_those_of_python() -> None:
             assert ours == theirs if isinstance(theirs, str) else ours == pytest.approx(theirs, rel=1e-9)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", range(len(make_web.NETWORKS)))
 def test_networks_that_pages_must_agree_with_are_those_of_python(number: int) -> None:
     made, stored = make_web.network(*make_web.NETWORKS[number]), STORED["networks"][number]

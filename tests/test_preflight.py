@@ -8,19 +8,34 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import sordino
 from sordino.errors import InvalidInput
-from sordino.preflight import Group, PrivateSilo, Randomised, groups_of, of_federation, preflight
+from sordino.mechanisms import (
+    Box,
+    Exponential,
+    Gaussian,
+    IntegerRange,
+    L1Ball,
+    L2Ball,
+    Laplace,
+    NoPrivacy,
+    Piecewise,
+    PrivUnitG,
+    RandomizedSign,
+    Sphere,
+    TwoPoint,
+)
 from sordino.privacy.accountant import equal_bits_epsilon
 from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Guarantee, Infinite, PoissonGaussian, Release
+from sordino.randomness import Keystream
 from sordino.report.expectations import LEVELS, sentences, verdict
 from sordino.report.words import figure
+from sordino.runs.preflight import Group, PrivateSilo, Randomised, groups_of, of_federation, preflight
 
-BOX = sordino.Box(0.0, 0.1)
+BOX = Box(0.0, 0.1)
 
 
 def two_point(epsilon=1.0, box=BOX):
-    return Randomised(sordino.TwoPoint(epsilon, box))
+    return Randomised(TwoPoint(epsilon, box))
 
 
 def ahead(sender=None, clients=20, *, budget=None, values=650, rounds=10, **more):
@@ -45,21 +60,21 @@ def test_the_noise_of_two_points_is_the_papers_formula():
 @pytest.mark.parametrize(
     "mechanism",
     [
-        sordino.TwoPoint(1.0, BOX),
-        sordino.Laplace(1.0, BOX),
-        sordino.Laplace(4.0, sordino.L1Ball(1.0)),
-        sordino.Piecewise(2.0, BOX),
-        sordino.Gaussian(0.3, BOX),
-        sordino.Gaussian(0.3, sordino.L2Ball(1.0)),
-        sordino.PrivUnitG(4.0),
-        sordino.Exponential(1e-9, sordino.IntegerRange(0.1, 10)),
-        sordino.RandomizedSign.response(1.0, BOX),
+        TwoPoint(1.0, BOX),
+        Laplace(1.0, BOX),
+        Laplace(4.0, L1Ball(1.0)),
+        Piecewise(2.0, BOX),
+        Gaussian(0.3, BOX),
+        Gaussian(0.3, L2Ball(1.0)),
+        PrivUnitG(4.0),
+        Exponential(1e-9, IntegerRange(0.1, 10)),
+        RandomizedSign.response(1.0, BOX),
     ],
     ids=lambda m: f"{m.name}-{type(m.domain).__name__}",
 )
 def test_the_average_of_simulated_reports_is_as_noisy_as_predicted(mechanism):
     """40 averages over 25 clients: the norm of 200 values strays by a few percent; 10 % is beyond 5 deviations."""
-    randomness = sordino.Keystream.simulation(7, np.arange(1000), 1)
+    randomness = Keystream.simulation(7, np.arange(1000), 1)
     estimates = mechanism.estimate(mechanism.randomize(np.zeros((1000, 200), np.float32), randomness).output)
     averages = np.asarray(estimates, np.float64).reshape(40, 25, 200).mean(axis=1)
     measured = math.sqrt(np.square(averages).sum(axis=1).mean())
@@ -67,7 +82,7 @@ def test_the_average_of_simulated_reports_is_as_noisy_as_predicted(mechanism):
 
 
 def test_ranges_of_their_own_for_each_layer_add_up():
-    box = sordino.Box.per_tensor([600, 50], [0.0, 1.0], [0.1, 0.5])
+    box = Box.per_tensor([600, 50], [0.0, 1.0], [0.1, 0.5])
     k = (math.e + 1) / (math.e - 1)
     expected = k * math.sqrt((600 * 0.1**2 + 50 * 0.5**2) / 20)
     assert ahead(two_point(1.0, box)).noise == pytest.approx(expected, rel=1e-6)
@@ -83,8 +98,8 @@ def test_clients_of_several_strengths_add_up_by_their_numbers():
 
 def test_weights_by_inverse_variance_give_the_least_noise():
     """{1, 1, 10}: 1 / (1 + 1 + 0.01), which is less than the plain mean's 102 / 9."""
-    box = sordino.L2Ball(1.0)
-    quiet, loud = (Randomised(sordino.Gaussian(sigma, box)) for sigma in (1.0, 10.0))
+    box = L2Ball(1.0)
+    quiet, loud = (Randomised(Gaussian(sigma, box)) for sigma in (1.0, 10.0))
     plain = preflight(groups_of([quiet, loud], [0, 0, 1]), values=100, rounds=1)
     weighed = preflight(groups_of([quiet, loud], [0, 0, 1], weights=[1.0, 0.01]), values=100, rounds=1)
     assert plain.noise == pytest.approx(math.sqrt(100 * 102 / 9), rel=1e-4)
@@ -115,7 +130,7 @@ def test_a_silo_that_trains_is_as_noisy_as_predicted(momentum, nesterov):
         optimizer, clip=1.0, noise_multiplier=50.0, sampling_rate=0.5, expected_batch=4.0, steps=6
     )
     clients = [ClientData(torch.zeros(8, 12), torch.zeros(8, dtype=torch.int64))] * 20
-    randomness = sordino.Keystream.simulation(3, np.arange(20), 1)
+    randomness = Keystream.simulation(3, np.arange(20), 1)
     moved = train_cohort(torch.nn.Linear(12, 10), torch.zeros(130), clients, training, randomness).parameters
     measured = math.sqrt(float(moved.double().square().sum(dim=1).mean()))
     assert math.sqrt(PrivateSilo.of(training).noise(130)) == pytest.approx(measured, rel=0.07)
@@ -137,14 +152,14 @@ def test_clipping_in_a_box_shortens_the_update():
 
 
 def test_balls_shorten_and_spheres_rescale_the_update():
-    ball, sphere = sordino.Gaussian(0.5, sordino.L2Ball(0.4)), sordino.PrivUnitG(4.0, sordino.Sphere(0.4))
+    ball, sphere = Gaussian(0.5, L2Ball(0.4)), PrivUnitG(4.0, Sphere(0.4))
     assert ahead(Randomised(ball), update_norm=2.0).update == pytest.approx(0.4, rel=1e-2)
     assert ahead(Randomised(ball), update_norm=0.2).update == pytest.approx(0.2, rel=1e-2)
     assert ahead(Randomised(sphere), update_norm=0.1).update == pytest.approx(0.4, rel=1e-6)
 
 
 def test_weights_are_compared_by_how_far_they_move_from_the_centre():
-    box = sordino.Box(5.0, 0.1)
+    box = Box(5.0, 0.1)
     assert ahead(two_point(1.0, box), update_norm=1.0).update == pytest.approx(1.0, rel=1e-4)
 
 
@@ -162,7 +177,7 @@ def test_the_noise_is_judged_beside_the_update():
 def test_each_level_of_noise_has_its_words(level, words):
     noise = ahead().noise
     at = max(level, 1e-4) * 1.001 * math.sqrt(6500)
-    assert verdict(ahead(two_point(1.0, sordino.Box(0.0, 0.1)), update_norm=noise / at)) == words
+    assert verdict(ahead(two_point(1.0, Box(0.0, 0.1)), update_norm=noise / at)) == words
 
 
 def test_it_says_how_many_clients_would_make_the_noise_as_small_as_an_update():
@@ -178,7 +193,7 @@ def test_without_an_update_it_only_says_how_much_noise_there_is():
 
 
 def test_no_noise_is_called_none():
-    found = ahead(Randomised(sordino.NoPrivacy()), update_norm=1.0)
+    found = ahead(Randomised(NoPrivacy()), update_norm=1.0)
     assert sentences(found)[0] == "20 clients a round, 650 values: no noise is added."
     assert "nothing is proven (no noise is added" in sentences(found)[1]
 
@@ -189,16 +204,16 @@ def test_no_noise_is_called_none():
         (two_point(), {"largest_value": 0.5}, "Values lie up to 0.5 from the centre of their range, which reaches 0.1"),
         (two_point(), {"largest_value": 0.002}, "50 times the largest value (0.002)"),
         (two_point(), {"largest_value": 0.08}, "it fits"),
-        (Randomised(sordino.Gaussian(1.0, sordino.L2Ball(1.0))), {"update_norm": 4.0}, "shortened to the radius 1"),
+        (Randomised(Gaussian(1.0, L2Ball(1.0))), {"update_norm": 4.0}, "shortened to the radius 1"),
         (
-            Randomised(sordino.Gaussian(1.0, sordino.L2Ball(1.0))),
+            Randomised(Gaussian(1.0, L2Ball(1.0))),
             {"update_norm": 0.05},
             "20 times the size of an update",
         ),
-        (Randomised(sordino.Laplace(1.0, sordino.L1Ball(1.0))), {"update_norm": 1.0}, "L1 norm about 25.5"),
-        (Randomised(sordino.PrivUnitG(4.0)), {"update_norm": 0.3}, "rescaled to the norm 1: its own size (here 0.3)"),
+        (Randomised(Laplace(1.0, L1Ball(1.0))), {"update_norm": 1.0}, "L1 norm about 25.5"),
+        (Randomised(PrivUnitG(4.0)), {"update_norm": 0.3}, "rescaled to the norm 1: its own size (here 0.3)"),
         (
-            Randomised(sordino.Exponential(1e-9, sordino.IntegerRange(0.1, 10))),
+            Randomised(Exponential(1e-9, IntegerRange(0.1, 10))),
             {"largest_value": 0.2},
             "will be clipped",
         ),
@@ -268,7 +283,7 @@ def test_what_the_owner_lets_go_unproven_does_not_count():
 def test_a_wired_recipe_is_looked_at_as_it_will_run():
     pytest.importorskip("torch")
     from sordino.recipe import Recipe
-    from sordino.wiring import wire
+    from sordino.runs.federation import wire
 
     settings = ["clients.epsilon=2", "clients.budget.limit=4000", "rounds.count=5", "split.clients=8"]
     federation = wire(Recipe.load("two-point-digits", settings))
@@ -283,7 +298,7 @@ def test_a_wired_recipe_is_looked_at_as_it_will_run():
 def test_a_wired_silo_is_looked_at_as_it_will_run():
     pytest.importorskip("torch")
     from sordino.recipe import Recipe
-    from sordino.wiring import wire
+    from sordino.runs.federation import wire
 
     federation = wire(Recipe.load("quickstart"))
     found = of_federation(federation)
@@ -303,7 +318,7 @@ def test_a_wired_silo_is_looked_at_as_it_will_run():
 def test_what_becomes_of_batch_norm_is_said(settings, said):
     pytest.importorskip("torch")
     from sordino.recipe import Recipe
-    from sordino.wiring import wire
+    from sordino.runs.federation import wire
 
     federation = wire(Recipe.load("two-point-digits", ["model.name=tests.engine.tiny:Normed", *settings]))
     found = [words for words in sentences(of_federation(federation)) if "batch norm" in words]
@@ -316,7 +331,7 @@ def test_what_becomes_of_batch_norm_is_said(settings, said):
 
 def wired(given):
     pytest.importorskip("torch")
-    from sordino.wiring import wire
+    from sordino.runs.federation import wire
 
     return wire(given)
 
@@ -453,7 +468,7 @@ def test_reports_of_layers_that_take_turns_are_of_several_sizes():
 
 
 def test_claims_stand_beside_proofs_with_all_their_terms():
-    sender = Randomised(sordino.Laplace(3.0, BOX))
+    sender = Randomised(Laplace(3.0, BOX))
     one, ten = (figure(equal_bits_epsilon(3.0, 650 * rounds, 1e-5)) for rounds in (1, 10))
     (words,) = (s for s in sentences(ahead(sender)) if "claimed" in s)
     assert words == (
@@ -474,9 +489,9 @@ def test_many_kinds_of_clients_are_told_by_their_extremes():
     ("sender", "size"),
     [
         (two_point(), 82),
-        (Randomised(sordino.NoPrivacy()), 2600),
+        (Randomised(NoPrivacy()), 2600),
         (silo(), 2600),
-        (Randomised(sordino.PrivUnitG(4.0)), 1950),
+        (Randomised(PrivUnitG(4.0)), 1950),
     ],
     ids=["bits", "floats", "silo", "privunit"],
 )
@@ -492,7 +507,7 @@ def test_everything_is_ready_for_json():
     assert packed["noise"] == found.noise and packed["level"] == found.level
     assert packed["budgets"][0]["budget"]["adjacency"] == "client"
     assert packed["losses"][0]["proven"]["basis"]
-    nothing = ahead(Randomised(sordino.NoPrivacy())).to_json()
+    nothing = ahead(Randomised(NoPrivacy())).to_json()
     assert nothing["losses"][0]["proven"]["epsilon"] == "infinity"
     json.dumps(nothing, allow_nan=False)
 
@@ -517,9 +532,9 @@ def test_groups_hold_every_client_once(chosen):
         (lambda: preflight([], values=1, rounds=1), "at least one group"),
         (lambda: Group((), two_point()), "at least one client"),
         (lambda: Group((0,), two_point(), weight=0.0), "weight"),
-        (lambda: Randomised(sordino.TwoPoint([1.0, 2.0])), "of its own"),
+        (lambda: Randomised(TwoPoint([1.0, 2.0])), "of its own"),
         (lambda: groups_of([two_point()], [0, 0], budgets=[Budget(1.0)]), "one each"),
-        (lambda: ahead(two_point(1.0, sordino.Box(0.0, np.full(3, 0.1)))), "650 values"),
+        (lambda: ahead(two_point(1.0, Box(0.0, np.full(3, 0.1)))), "650 values"),
     ],
     ids=["values", "rounds", "asked", "norm", "largest", "groups", "clients", "weight", "many", "budgets", "box"],
 )

@@ -321,6 +321,7 @@ def recipes(draw):
     }
 
 
+@pytest.mark.process
 @settings(max_examples=300, deadline=None)
 @given(recipes())
 def test_what_is_written_reads_back_as_the_same_recipe(table):
@@ -333,6 +334,7 @@ def test_what_is_written_reads_back_as_the_same_recipe(table):
     assert again.budgets() == made.budgets()
 
 
+@pytest.mark.process
 @settings(max_examples=100, deadline=None)
 @given(recipes())
 def test_the_settings_are_the_recipe_flat(table):
@@ -411,7 +413,7 @@ def test_recipes_that_are_not_there_are_named(given, sentence):
 
 def test_files_that_are_not_text_are_refused(tmp_path):
     (tmp_path / "r.toml").write_bytes(b"name = '\xff'")
-    with pytest.raises(InvalidInput, match="cannot be read as text in UTF-8"):
+    with pytest.raises(InvalidInput, match="UTF-8"):
         Recipe.load(tmp_path / "r.toml")
     with pytest.raises(InvalidInput, match="there is no such file"):
         Recipe.load(tmp_path)
@@ -455,6 +457,7 @@ def test_every_key_of_the_schema_is_listed_and_explained():
     assert all(key.allowed and key.description for key in Recipe.all_keys())
 
 
+@pytest.mark.process
 def test_importing_recipes_loads_neither_torch_nor_scikit_learn():
     program = (
         "import sys, sordino\n"
@@ -533,7 +536,7 @@ def test_a_table_given_whole_replaces_the_old_one():
 
 
 def test_a_part_that_is_not_there_yet_begins_with_its_default_form():
-    with pytest.raises(RecipeInvalid, match=r"method\.selection\.k: belongs to count, not to all"):
+    with pytest.raises(RecipeInvalid, match=r"method\.selection\.k.*count"):
         overridden("method.selection.k=5")
     made = overridden("method.selection.k=5", "method.selection.kind=count")
     assert made.method.selection.asked(20) == 5

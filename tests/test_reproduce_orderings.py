@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import fmean
 
 import numpy as np
+import pytest
 
 from papers.experiments import experiments
 from papers.records import Records, essence
@@ -21,6 +22,8 @@ from sordino.learning import datasets
 from sordino.learning.examples import Dataset, Examples
 from sordino.recipe import Recipe
 from sordino.runs.simulation import run
+
+pytestmark = pytest.mark.nightly
 
 RECORDS = Path(__file__).parent.parent / "docs" / "papers" / "records"
 LAST_ROUND_ONLY = "evaluation.every=1000"

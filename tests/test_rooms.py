@@ -1,4 +1,4 @@
-"""Dependencies point downwards: privacy, mechanisms, learning, methods, channels, checks, fleets, runs, audits."""
+"""Dependencies point downwards: privacy, mechanisms, learning, methods, channels, fleets, runs, audits."""
 
 import ast
 import re
@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "sordino"
-RUNNING = {
-    "coordinator", "wiring", "runs", "checks", "audits", "flower", "web", "deploy", "cli",
-}  # fmt: skip
+RUNNING = {"runs", "audits", "flower", "web", "deploy", "cli"}
 ABOVE_LEARNING = {"methods", "channels", "shuffler", "client", "fleets", "report", "recipe", *RUNNING}
 FORBIDDEN = {
     "privacy": {"mechanisms", "learning", *ABOVE_LEARNING},
@@ -18,13 +16,22 @@ FORBIDDEN = {
     "methods": {"channels", "shuffler", "client", "fleets", "report", *RUNNING},
     "channels": {"shuffler", "client", "fleets", "report", *RUNNING},
     "shuffler": {"learning", "fleets", "report", "recipe", *RUNNING},
-    "client": {"fleets", *RUNNING - {"wiring"}},  # the owner reads a statement in words before joining
+    "client": {"fleets", *RUNNING},  # the owner reads a statement in words before joining
     "fleets": {"report", *RUNNING - {"flower"}},  # how Flower carries messages is written down beside the app
     "recipe": {"methods", "channels", "client", "fleets", "report", *RUNNING},
-    "report": {"mechanisms", "learning", "methods", "channels", "client", "fleets", *RUNNING},
-    "checks": {"client", "fleets", "report", "recipe", *RUNNING - {"checks"}},
+    "report": {  # `expectations` names the types of the pre-flight
+        "mechanisms",
+        "learning",
+        "methods",
+        "channels",
+        "client",
+        "fleets",
+        *RUNNING - {"runs"},
+    },  # fmt: skip
+    "runs": RUNNING - {"runs"},
     "audits": {"cli"},
 }
+PROGRAMS = ("lower_bound", "catalogue", "statistics", "inspection", "mechanisms", "channels", "training", "faults")
 
 
 WORDS = "sordino.report.words"  #: plurals, lists and figures: needs nothing, so that every room may import it
@@ -51,6 +58,12 @@ def test_a_room_knows_nothing_of_those_above_it(room):
 
 def test_words_need_no_other_module():
     assert imported_rooms(SOURCE / "report" / "words.py") == set()
+
+
+@pytest.mark.parametrize("module", PROGRAMS)
+def test_audits_of_programs_need_no_run(module):
+    forbidden = {"client", "fleets", "report", "recipe", *RUNNING - {"audits"}}
+    assert not imported_rooms(SOURCE / "audits" / f"{module}.py") & forbidden
 
 
 def test_only_its_command_knows_of_the_reproduction():

@@ -40,6 +40,7 @@ def test_the_page_has_the_memory_that_was_recorded():
         assert f"| `{mechanism.replace('m.', '')}` | {peak / 1e9:.2f} |" in page
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only /proc tells a process's own peak")
 def test_a_measured_process_does_not_report_its_parents_memory():
     large = b"x" * 300_000_000

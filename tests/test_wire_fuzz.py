@@ -15,16 +15,16 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from sordino import Box, TwoPoint
 from sordino.channels import secagg, summed
 from sordino.channels.direct import Direct
 from sordino.client.frames import Request, Response
 from sordino.client.invitation import Invitation
 from sordino.client.receipt import Seal
-from sordino.coordinator import Coordinator
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.interface import Fleet, Reply
+from sordino.mechanisms import Box, TwoPoint
 from sordino.messages import Answer, Plan, answer_to
+from sordino.runs.coordinator import Coordinator
 from sordino.shuffler.envelopes import Body, open_batch
 from sordino.shuffler.remote import Announcement, Rejected, Remote, Unreachable
 from sordino.shuffler.terms import Terms
@@ -204,6 +204,7 @@ ANSWERS = [
 ]
 
 
+@pytest.mark.network
 @pytest.mark.parametrize("status", [200, 404, 425, 500])
 @pytest.mark.parametrize("answer", ANSWERS, ids=lambda raw: f"{raw[:12]!r} {len(raw)}")
 def test_whatever_a_shuffler_answers_its_parties_say_so_in_words(rude, status, answer):

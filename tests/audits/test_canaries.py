@@ -8,26 +8,26 @@ import torch
 from torch.nn import functional
 
 from sordino.audits.canaries import Adversary, Ear, Flock, PlantedPopulation
-from sordino.audits.finished import Finished
-from sordino.audits.patterns import Gradients, made_up, patterns
+from sordino.audits.canary_patterns import Gradients, made_up, patterns
+from sordino.audits.finished_run import FinishedRun
 from sordino.errors import InvalidInput
 from sordino.learning import models
 from sordino.learning.cohort import ClientData
 from sordino.learning.examples import Examples, Normalisation
 from sordino.learning.optimizers import SGD
 from sordino.learning.private_sgd import PrivateTraining
+from sordino.runs.federation import wire
 from sordino.runs.simulation import run
-from sordino.wiring import wire
 from tests.audits.runs import small
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory) -> Finished:
+def finished(tmp_path_factory) -> FinishedRun:
     folder = tmp_path_factory.mktemp("one") / "run"
     run(small("one step"), folder=folder, workers=1)
-    return Finished.open(folder)
+    return FinishedRun.open(folder)
 
 
 # --- records ----------------------------------------------------------------------------------------------------------
@@ -147,11 +147,11 @@ def test_the_server_reads_the_sums_behind_an_upload(finished):
 
 def test_scores_tell_coins_as_well_as_the_noise_allows(finished):
     """Of single Gaussian releases with mu = 1/sigma, in and out differ by mu deviations."""
-    from sordino.audits.asked import Asked
     from sordino.audits.canaries import play
+    from sordino.audits.questions import AuditOptions
 
     flock = Flock.of(finished, range(40), 2000, seed=1)
-    scores = play(finished, flock, [None], Asked()).by_uploads[None]
+    scores = play(finished, flock, [None], AuditOptions()).by_uploads[None]
     inside, outside = scores[flock.present], scores[~flock.present]
     apart = (inside.mean() - outside.mean()) / math.sqrt((inside.var() + outside.var()) / 2)
     assert 0.85 * 0.75 < apart < 1.15 * 0.75

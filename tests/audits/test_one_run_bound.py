@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sordino.audits import lower_bound as audit
+from sordino.audits.canary_game import SHARES, TAIL, Game, Guesses, coins, judge, likelihood_under
 from sordino.errors import InvalidInput
-from sordino.privacy import audit
 from sordino.privacy.accountant import gaussian_delta, gaussian_epsilon
-from sordino.privacy.canaries import SHARES, TAIL, Game, Guesses, coins, judge, likelihood_under
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim
 
 

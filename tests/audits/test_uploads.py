@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from sordino.audits.likelihood import ones, ratio, value_by_value, worst_pair
+from sordino.audits import lower_bound as audit
 from sordino.audits.uploads import Crowd, Sender, curve, single_values, whole
 from sordino.errors import InvalidInput
 from sordino.mechanisms import (
@@ -26,9 +26,11 @@ from sordino.mechanisms import (
     Sphere,
     TwoPoint,
 )
+from sordino.mechanisms.cases import Case
+from sordino.mechanisms.likelihood import ones
 from sordino.mechanisms.output import BitOutput, IntegerOutput
 from sordino.methods.upload import Upload
-from sordino.privacy import accountant, audit
+from sordino.privacy import accountant
 from sordino.privacy.amplification import count_pair
 from sordino.privacy.guarantee import SERVER, Adjacency
 from sordino.privacy.guarantee import Gaussian as GaussianLoss
@@ -71,23 +73,23 @@ def case(mechanism, sampler, adjacency=Adjacency.CLIENT, values=VALUES):
     if isinstance(mechanism, PrivUnitG):  # what is claimed of real numbers is looked at as if it were proven
         proven = mechanism.claim().epsilon
     points = curve(accountant.compose([guarantee.loss]), proven) if delta else ()
-    return audit.Case("x", "upload", adjacency, SERVER, None, proven, delta, "proof", "ends", sampler, curve=points)
+    return Case("x", "upload", adjacency, SERVER, None, proven, delta, "proof", "ends", sampler, curve=points)
 
 
 @pytest.mark.parametrize("name", list(MECHANISMS))
 def test_the_worst_pair_reaches_most_of_what_is_proven_and_never_more(name):
     mechanism = MECHANISMS[name]
-    row = audit.run(case(mechanism, whole(sender(mechanism), *worst_pair(mechanism, VALUES))), trials=8_000, seed=2)
+    row = audit.run(case(mechanism, whole(sender(mechanism), *mechanism.worst_pair(VALUES))), trials=8_000, seed=2)
     assert row.verdict == audit.UNTESTED
     # Gaussian and bounded exponential noise reach their epsilon only where next to no outputs are.
     least = 0.4 if row.delta or name == "exponential" else 0.6
     assert least * row.proven < row.audited <= row.proven
 
 
-@pytest.mark.parametrize("name", [name for name, m in MECHANISMS.items() if value_by_value(m)])
+@pytest.mark.parametrize("name", [name for name, m in MECHANISMS.items() if m.domain.by_value])
 def test_one_value_reaches_most_of_what_is_proven_of_it(name):
     mechanism = mechanisms(WIDE)[name]
-    sampler = single_values(sender(mechanism, values=WIDE), *worst_pair(mechanism, WIDE))
+    sampler = single_values(sender(mechanism, values=WIDE), *mechanism.worst_pair(WIDE))
     row = audit.run(case(mechanism, sampler, Adjacency.COORDINATE), trials=60_000, seed=2)
     assert row.verdict == audit.UNTESTED
     assert 0.4 * row.proven < row.audited <= row.proven
@@ -108,7 +110,7 @@ def test_one_value_reaches_most_of_what_is_proven_of_it(name):
     ids=["two-point", "laplace", "laplace-l1", "gaussian-l2", "gaussian", "privunit", "exponential", "piecewise"],
 )
 def test_half_of_the_noise_is_caught(honest, broken):
-    sampler = whole(sender(broken), *worst_pair(honest, VALUES))
+    sampler = whole(sender(broken), *honest.worst_pair(VALUES))
     row = audit.run(case(honest, sampler), trials=10_000, seed=1)
     assert row.verdict == audit.VIOLATED
     assert "by the proof" in row.note
@@ -116,11 +118,11 @@ def test_half_of_the_noise_is_caught(honest, broken):
 
 def test_half_of_gaussian_noise_is_below_the_proven_epsilon_and_caught_by_the_curve():
     honest = Gaussian(4.0, L2Ball(1.0))
-    found = case(honest, whole(sender(Gaussian(2.0, L2Ball(1.0))), *worst_pair(honest, VALUES)))
+    found = case(honest, whole(sender(Gaussian(2.0, L2Ball(1.0))), *honest.worst_pair(VALUES)))
     row = audit.run(found, trials=5000, seed=1)
     assert row.audited < row.proven
     assert row.verdict == audit.VIOLATED
-    alone = audit.Case(**{**vars(found), "curve": ()})
+    alone = Case(**{**vars(found), "curve": ()})
     assert audit.run(alone, trials=5000, seed=1).verdict == audit.UNTESTED
 
 
@@ -129,7 +131,7 @@ def test_half_of_gaussian_noise_is_below_the_proven_epsilon_and_caught_by_the_cu
 
 def test_bits_have_the_exact_ratio():
     mechanism = TwoPoint(1.0, Box())
-    score = ratio(mechanism, *worst_pair(mechanism, 2))
+    score = mechanism.likelihood_ratio(*mechanism.worst_pair(2))
     epsilon = mechanism.proven_epsilon()
     bits = BitOutput.pack(np.array([[True, False], [True, True]]))
     assert score(bits) == pytest.approx(np.array([[epsilon, -epsilon], [epsilon, epsilon]]), abs=1e-6)
@@ -142,7 +144,7 @@ def test_the_probability_of_a_one_is_that_of_the_paper():
 
 def test_noise_that_falls_exponentially_tells_by_distances_in_units_of_the_radius():
     mechanism = Laplace(1.0, Box.per_tensor([1, 1], [0.0, 10.0], [1.0, 2.0]))
-    score = ratio(mechanism, *worst_pair(mechanism, 2))
+    score = mechanism.likelihood_ratio(*mechanism.worst_pair(2))
     steps = mechanism.grid(2).steps
     outputs = IntegerOutput(np.array([[0, 0], [steps, -steps], [3 * steps, steps // 2]]), np.zeros(3), np.zeros(3))
     assert score(outputs) == pytest.approx(np.array([[0, 0], [2, -2], [2, 1]]))
@@ -150,8 +152,8 @@ def test_noise_that_falls_exponentially_tells_by_distances_in_units_of_the_radiu
 
 def test_values_outside_the_domain_count_as_clipped():
     mechanism = Gaussian(1.0, Box())
-    inside = ratio(mechanism, *worst_pair(mechanism, 1))
-    outside = ratio(mechanism, np.full(1, 9.0), np.full(1, -9.0))
+    inside = mechanism.likelihood_ratio(*mechanism.worst_pair(1))
+    outside = mechanism.likelihood_ratio(np.full(1, 9.0), np.full(1, -9.0))
     output = mechanism.randomize(np.zeros(1), Keystream.simulation(1, [0], 0)).output
     assert inside(output) == pytest.approx(outside(output))
 
@@ -169,28 +171,34 @@ def test_values_outside_the_domain_count_as_clipped():
     ids=["none", "clip-box", "clip-ball", "box", "integers", "l1"],
 )
 def test_worst_pairs_lie_at_the_ends_of_the_domain(mechanism, first):
-    assert worst_pair(mechanism, 3)[0].tolist() == first
+    assert mechanism.worst_pair(3)[0].tolist() == first
 
 
 def test_without_noise_the_audit_reaches_its_cap():
-    row = audit.run(case(NoPrivacy(), whole(sender(NoPrivacy()), *worst_pair(NoPrivacy(), VALUES))), trials=1000)
+    row = audit.run(case(NoPrivacy(), whole(sender(NoPrivacy()), *NoPrivacy().worst_pair(VALUES))), trials=1000)
     assert row.audited == row.cap
     assert math.isinf(row.proven)
     assert row.verdict == audit.UNTESTED
 
 
 def test_what_has_no_worst_pair_is_refused():
-    with pytest.raises(InvalidInput, match="worst pair"):
-        worst_pair(RandomizedLabel(1.0, FiniteSet(3)), 1)
-    with pytest.raises(InvalidInput, match="likelihood"):
-        ratio(RandomizedLabel(1.0, FiniteSet(3)), np.zeros(1), np.ones(1))
+    with pytest.raises(InvalidInput, match="furthest apart"):
+        RandomizedLabel(1.0, FiniteSet(3)).worst_pair(1)
+
+
+def test_a_mechanism_with_a_law_alone_has_the_ratio_of_its_probabilities():
+    """Of three labels at e^eps = 2 the true one is kept with probability 1/2, and each other comes with 1/4."""
+    mechanism = RandomizedLabel(math.log(2), FiniteSet(3))
+    score = mechanism.likelihood_ratio(np.array([0]), np.array([1]))
+    outputs = IntegerOutput(np.array([[0], [1], [2]]), np.zeros(3, np.int64), np.full(3, 2))
+    assert score(outputs)[:, 0] == pytest.approx([math.log(2), -math.log(2), 0.0], abs=1e-6)
 
 
 # --- drawing ----------------------------------------------------------------------------------------------------------
 
 
 def test_every_trial_has_randomness_of_its_own_and_the_same_seed_the_same_draws():
-    sampler = whole(sender(MECHANISMS["gaussian"]), *worst_pair(MECHANISMS["gaussian"], VALUES))
+    sampler = whole(sender(MECHANISMS["gaussian"]), *MECHANISMS["gaussian"].worst_pair(VALUES))
     first, again, other = sampler(True, 500, 1), sampler(True, 500, 1), sampler(True, 500, 2)
     assert np.array_equal(first, again)
     assert len(np.unique(first)) > 400
@@ -200,7 +208,7 @@ def test_every_trial_has_randomness_of_its_own_and_the_same_seed_the_same_draws(
 def test_a_sample_count_before_the_values_is_left_alone():
     mechanism = MECHANISMS["two-point"]
     plain, counted = (
-        whole(sender(mechanism, samples=samples), *worst_pair(mechanism, VALUES))(True, 200, 1)
+        whole(sender(mechanism, samples=samples), *mechanism.worst_pair(VALUES))(True, 200, 1)
         for samples in (False, True)
     )
     assert np.array_equal(plain, counted)
@@ -211,7 +219,7 @@ def test_a_sample_count_before_the_values_is_left_alone():
 
 def crowd(size: int, epsilon: float = 1.0, values: int = 3) -> Crowd:
     mechanism = TwoPoint(epsilon, Box())
-    return Crowd(sender(mechanism, values=values), size, *worst_pair(mechanism, values))
+    return Crowd(sender(mechanism, values=values), size, *mechanism.worst_pair(values))
 
 
 @pytest.mark.parametrize(("size", "epsilon"), [(2, 1.0), (10, 2.0), (50, 0.5)])
@@ -238,7 +246,7 @@ def test_single_counts_stay_below_what_is_proven_and_show_most_of_it():
     pair = count_pair(10, TwoPoint(2.0).proven_epsilon())
     delta = 1e-3
     proven = next(e for e in np.linspace(0, 3, 3001) if max(pair.delta(e), pair.reversed().delta(e)) <= delta)
-    found = audit.Case("x", "count", Adjacency.COORDINATE, SERVER, None, proven, delta, "", "", one.single_values)
+    found = Case("x", "count", Adjacency.COORDINATE, SERVER, None, proven, delta, "", "", one.single_values)
     row = audit.run(found, trials=60_000, seed=1)
     assert 0.6 * proven < row.audited <= proven
 

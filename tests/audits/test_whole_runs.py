@@ -11,24 +11,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sordino.audits import drawn
-from sordino.audits.asked import Asked
-from sordino.audits.finished import Finished
-from sordino.audits.whole import FILE, Audit, audit
-from sordino.checks.inspection import inspect_one, level
+from sordino.audits import run_draws
+from sordino.audits.finished_run import FinishedRun
+from sordino.audits.inspection import inspect_one, level
+from sordino.audits.lower_bound import CONSISTENT, REFUTED, VIOLATED
+from sordino.audits.questions import AuditOptions
+from sordino.audits.run_audit import FILE, Audit, audit
 from sordino.errors import InvalidInput
 from sordino.learning import draws, linear_head, private_sgd
 from sordino.mechanisms import Gaussian, TwoPoint
 from sordino.mechanisms.output import BitOutput
-from sordino.privacy.audit import CONSISTENT, REFUTED, VIOLATED
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure, Release
 from sordino.privacy.statement import Audited, Statement
 from sordino.report.statement import to_text
+from sordino.runs.federation import Federation
 from sordino.runs.simulation import run
-from sordino.wiring import Federation
 from tests.audits.runs import RECIPES, small
 
-QUICK = Asked(trials=2000, canaries=200)
+QUICK = AuditOptions(trials=2000, canaries=200)
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,7 @@ def test_the_shuffled_claim_is_refuted(audits):
 
 def test_ldp_feds_client_is_audited_in_its_own_first_round(folders):
     """Two of four are asked in a round, and every round has its own layer."""
-    found = Finished.open(folders("ldp-fed"))
+    found = FinishedRun.open(folders("ldp-fed"))
     heard = {client for spent in found.spent for who in spent.clients for client in who}
     first = {client: found.releases(client)[0] for client in heard}
     late = max(first, key=lambda client: first[client])
@@ -213,15 +213,15 @@ def test_where_nothing_was_released_there_is_nothing_to_audit(audits):
 
 def weaken(monkeypatch: pytest.MonkeyPatch, weaker: Any) -> None:
     """From now on clients send through weaker mechanisms than the run vouched for."""
-    honest = Finished.open
+    honest = FinishedRun.open
 
-    def opened(path: Path) -> Finished:
+    def opened(path: Path) -> FinishedRun:
         run = honest(path)
         upload = run.federation.upload
         upload.__dict__["mechanisms"] = tuple(map(weaker, upload.mechanisms))
         return run
 
-    monkeypatch.setattr(Finished, "open", opened)
+    monkeypatch.setattr(FinishedRun, "open", opened)
 
 
 def test_bits_with_half_of_the_protection_are_caught(folders, monkeypatch):
@@ -246,7 +246,7 @@ def halve_noise(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_half_of_the_noise_of_dp_sgd_is_caught_by_canaries_in_one_run_and_by_many_rounds(folders, monkeypatch):
     """Proven is mu = 0.75: an epsilon of 3.15 at delta 1e-5. Half of the noise is mu = 1.5."""
-    asked = Asked(trials=1000, canaries=16_000)
+    asked = AuditOptions(trials=1000, canaries=16_000)
     honest = audit(folders("one step"), asked)
     assert [row.verdict for row in honest.rows] == [CONSISTENT] * 3
     assert honest.rows[0].proven == pytest.approx(3.15, abs=0.01)
@@ -295,8 +295,8 @@ def broken_training(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_faults_of_a_runs_dp_sgd_are_caught_by_the_checks_of_its_own_training(folders, monkeypatch, name, check):
-    finished = Finished.open(folders("silo-dp"))
-    subjects = drawn.private_training(finished, finished.releases(0)[1])
+    finished = FinishedRun.open(folders("silo-dp"))
+    subjects = run_draws.private_training(finished, finished.releases(0)[1])
     broken_training(name, monkeypatch)
     found = [inspect_one(one, 1, level(0)) for one in subjects]
     assert check in {one.check for each in found for one in each.failed}
@@ -329,7 +329,7 @@ def test_gradients_that_are_not_clipped_are_caught(folders, monkeypatch):
         return replace(found, sums=10 * found.sums)
 
     monkeypatch.setattr(linear_head.LinearHead, "sums", unclipped)
-    assert audit(folders("one step"), Asked(trials=1000, canaries=400)).violated
+    assert audit(folders("one step"), AuditOptions(trials=1000, canaries=400)).violated
 
 
 # --- the folder -------------------------------------------------------------------------------------------------------
@@ -431,6 +431,6 @@ def test_absurd_requests_are_refused(folders, name, asked, words):
 
 
 def test_a_run_is_audited_with_a_federation_of_its_own(folders):
-    first, second = (Finished.open(folders("two-point")).federation for _ in range(2))
+    first, second = (FinishedRun.open(folders("two-point")).federation for _ in range(2))
     assert isinstance(first, Federation)
     assert first.method is not second.method

@@ -20,12 +20,13 @@ from sordino.learning import datasets
 from sordino.messages import Answer, Plan
 from sordino.privacy.history import ranges
 from sordino.randomness import KEY_BYTES, Keystream
-from sordino.wiring import wire
+from sordino.runs.federation import wire
 from tests.browser.leaving import check_frames, check_requests
 from tests.browser.stage import Browser, play, served
 from tests.client import people
 
 KEY = 7
+ALONE = ['method.aggregation={ kind = "mean" }', "rounds.quorum=1"]  #: one page is enough; a rule needs more
 REPORTS = 2
 BODY_BYTES = {"webfed-digits": 4 * 650, "two-point-digits": 82}  #: float32 values; bits, 650 of them in whole bytes
 
@@ -39,7 +40,7 @@ def plans(received: list[dict[str, str]]) -> dict[int, Plan]:
 
 def native(folder: Path, name: str, federation: str) -> Client:
     """A native client with the records of the page's slot, and with the key that the page had."""
-    recipe = Recipe.load(name)
+    recipe = Recipe.load(name, ALONE)
     data = {"source": "digits", "rows": ranges([int(k) for k in wire(recipe).parts[0]])}
     adjacency = "record-add-remove" if name == "webfed-digits" else "client"
     budget = {"limit": 1e6, "delta": 1e-5, "adjacency": adjacency}
@@ -53,7 +54,8 @@ def native(folder: Path, name: str, federation: str) -> Client:
 def test_a_report_is_what_the_encoder_makes_with_that_key(
     browser: Browser, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    with served(tmp_path, *BODY_BYTES, "--gather", "0") as server:
+    alone = [word for change in ALONE for word in ("--set", change)]
+    with served(tmp_path, *BODY_BYTES, *alone, "--gather", "0") as server:
         told = play("known_key", browser, server, federations=list(BODY_BYTES), key=KEY, reports=REPORTS)
     for name, size in BODY_BYTES.items():
         with subtests.test(name):
@@ -64,7 +66,7 @@ def test_a_report_is_what_the_encoder_makes_with_that_key(
             with native(tmp_path / name, name, asked[reports[0].round].federation) as client:
                 for report in reports[:REPORTS]:
                     expected = Answer.decode(
-                        client.answer("report", people.signed(asked[report.round], given=Recipe.load(name)))
+                        client.answer("report", people.signed(asked[report.round], given=Recipe.load(name, ALONE)))
                     )
                     compare(name, report, expected)
 

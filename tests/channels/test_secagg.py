@@ -140,7 +140,7 @@ def test_extreme_values_do_not_wrap_around(span, extreme):
 
 
 def test_a_sum_beyond_64_bits_is_refused_before_anything_is_sent():
-    with pytest.raises(InvalidInput, match=r"more than 64 bits: keep fewer decimals"):
+    with pytest.raises(InvalidInput, match="64 bits"):
         session(low=0, high=2**61, clients=9)
 
 
@@ -189,7 +189,7 @@ def test_a_client_refuses_a_list_below_the_threshold(step):
     requests = held.server.requests(step)
     object.__setattr__(held.server.session, "threshold", 5)
     client = min(requests)
-    with pytest.raises(Refused, match=r"4 clients .* fewer than the threshold of 5"):
+    with pytest.raises(Refused, match="threshold of 5"):
         held.clients[client].answer(step, requests[client], held.vectors[client])
 
 
@@ -302,7 +302,7 @@ def test_a_client_unmasks_once_and_refuses_every_further_request():
     held = Round(session())
     held.to("the end")
     for client, step in itertools.product(held.vectors, ("confirm", "unmask")):
-        with pytest.raises(Refused, match="is over for this client: nothing is answered twice"):
+        with pytest.raises(Refused, match="answered twice"):
             held.clients[client].answer(step, held.requests[client])
 
 
@@ -350,7 +350,7 @@ def test_a_server_that_tells_clients_of_different_sharers_gets_no_confirmation()
     for c in others:
         with pytest.raises(Refused, match=rf"client {client} was told other names.*the server's lists differ"):
             held.clients[c].answer("confirm", told(held, "confirm", c, sent, held.vectors))
-    with pytest.raises(Refused, match="is said to have sent a vector, but shared no secrets"):
+    with pytest.raises(Refused, match="shared no secrets"):
         held.clients[client].answer("confirm", told(held, "confirm", client, sent, held.vectors))
 
 
@@ -414,10 +414,10 @@ def test_messages_of_another_round_federation_sum_or_client_are_refused(step):
         held.to(step), elsewhere.to(step)
         client = next(iter(held.vectors))
         requests, foreign = held.server.requests(step), elsewhere.server.requests(step)
-        with pytest.raises(Refused, match="of another round or another sum"):
+        with pytest.raises(Refused, match="another sum"):
             held.clients[client].answer(step, foreign[client], held.vectors[client])
         answer = elsewhere.clients[client].answer(step, foreign[client], held.vectors[client])
-        with pytest.raises(Refused, match="of another round or another sum"):
+        with pytest.raises(Refused, match="another sum"):
             held.server.receive(step, client, answer)
         second, third = list(held.vectors)[1:3]
         if step not in secagg.COMMON:
@@ -435,7 +435,7 @@ def test_a_seal_from_another_session_is_refused_even_under_a_new_head():
     client = next(iter(held.vectors))
     old = last.server.requests("masked")[client]
     replayed = secagg._message("masked", held.session, client, old[secagg._HEAD.size :])
-    with pytest.raises(Refused, match="damaged, forged or of another round"):
+    with pytest.raises(Refused, match="forged"):
         held.clients[client].answer("masked", replayed, held.vectors[client])
 
 
@@ -512,7 +512,7 @@ def test_a_lie_about_everybody_does_not_bind_those_who_stay():
     found = pledged(SEVEN, {2: set(vectors(SEVEN))})
     found.step("shares", {44}).step("masked", {44})
     confirming = found.server.requests("confirm")
-    with pytest.raises(Refused, match="over other clients was revealed before"):
+    with pytest.raises(Refused, match="revealed before"):
         found.clients[2].answer("confirm", confirming.pop(2))
     for client, request in confirming.items():
         found.server.receive("confirm", client, found.clients[client].answer("confirm", request))
@@ -544,7 +544,7 @@ def test_a_sum_that_enough_clients_revealed_is_lost_without_somebody_who_is_in_i
     found = pledged(SEVEN, dict.fromkeys((2, 9, 16, 23, 30), before))
     found.step("shares", {37})
     found.step("masked", {37})
-    with pytest.raises(SumLost, match="client 37, who is in it, is not there any more"):
+    with pytest.raises(SumLost, match=r"client 37.*not there"):
         found.server.requests("confirm")
 
 
@@ -555,7 +555,7 @@ def test_a_key_that_agrees_with_everybody_is_refused():
     requests = held.server.requests("shares")
     client, weak = list(held.vectors)[:2]
     spoilt = requests[client].replace(held.clients[weak]._entry.seal, bytes(32))
-    with pytest.raises(Refused, match="the same secret with everybody"):
+    with pytest.raises(Refused, match="same secret"):
         held.clients[client].answer("shares", spoilt)
 
 
@@ -581,7 +581,7 @@ def test_a_false_share_of_a_key_is_noticed():
 
     held.to("unmask", {"masked": {dropped}})
     held.step("unmask", {dropped}, forge=forge)
-    with pytest.raises(SumLost, match=r"a client sent a false one|false share"):
+    with pytest.raises(SumLost, match=r"false one|false share"):
         held.server.total()
 
 
@@ -589,7 +589,7 @@ def test_a_value_out_of_range_is_noticed_in_the_sum(monkeypatch):
     held = Round(session())
     held.vectors[2] = np.full(20, 5000)
     monkeypatch.setattr(secagg, "_checked_vector", lambda vector, agreed: vector)  # a client that does not check
-    with pytest.raises(SumLost, match="9 clients cannot have made"):
+    with pytest.raises(SumLost, match="9 clients cannot"):
         held.total()
 
 
@@ -661,7 +661,7 @@ def test_a_roster_that_is_wrong_about_the_client_itself_is_refused(lie):
     else:
         entries[other] = replace(entries[third], client=other)
     body = roster(held, entries.values())
-    with pytest.raises(Refused, match="the server is not to be trusted"):
+    with pytest.raises(Refused, match="not to be trusted"):
         held.clients[client].answer("shares", secagg._message("shares", held.session, secagg._EVERYBODY, body))
 
 
@@ -799,6 +799,7 @@ def recorded_costs() -> dict[str, dict[str, dict[str, float]]]:
     return found
 
 
+@pytest.mark.process
 def test_the_pages_bytes_are_those_that_travel_now():
     """A sum of one value, and what a million values add: their number in the invitation, and the masked vector."""
     for kind, (low, high) in KINDS.items():

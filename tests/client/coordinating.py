@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from sordino import channels
-from sordino.coordinator import Coordinator
 from sordino.fleets.interface import Reply
 from sordino.fleets.local_clients import SocketFleet
 from sordino.fleets.signed import SignedFleet
 from sordino.learning import datasets
 from sordino.recipe import Recipe
-from sordino.wiring import wire
+from sordino.runs.coordinator import Coordinator
+from sordino.runs.federation import wire
 from tests.client.people import KEY, NAME, read_once, terms
 
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 from sordino.client.core import Client
 from sordino.privacy.history import ranges
 from sordino.privacy.ledger import Ledger, Released
-from sordino.wiring import Federation
+from sordino.runs.federation import Federation
 from tests.client import people
 
 ROOT = Path(__file__).parent.parent.parent

@@ -11,7 +11,6 @@ from sordino import channels
 from sordino.client.core import Client
 from sordino.client.invitation import CommonTerms, Invitation
 from sordino.client.settings import Settings
-from sordino.coordinator import Coordinator, Rules
 from sordino.fleets.interface import Fleet, Reply
 from sordino.fleets.signed import SignedFleet
 from sordino.learning import datasets
@@ -21,8 +20,9 @@ from sordino.methods.interface import State
 from sordino.privacy.history import ranges
 from sordino.randomness import Keystream
 from sordino.recipe import Recipe
+from sordino.runs.coordinator import Coordinator, Rules
+from sordino.runs.federation import Federation, wire
 from sordino.signing import Author, Envelope, SigningKey
-from sordino.wiring import Federation, wire
 from tests.engine import tiny
 
 NAME = "digits-demo"

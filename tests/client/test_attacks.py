@@ -307,7 +307,7 @@ FLOATS = {"method.mechanism": {"name": "privunit"}, "method.range.radius": 1.0, 
 
 
 def test_a_proven_budget_refuses_a_mechanism_of_floats_and_names_others(tmp_path):
-    with pytest.raises(Refused, match=r"floats.*gaussian with norm l2 and laplace with norm l1") as caught:
+    with pytest.raises(Refused, match=r"floats.*norm l2.*norm l1") as caught:
         joined(tmp_path / "a", recipe(FLOATS))
     assert caught.value.reason is Reason.CONSENT
 
@@ -363,7 +363,7 @@ def test_claimed_accounting_needs_the_owners_consent(tmp_path):
 
 
 def test_a_budget_of_claims_needs_consent_too(tmp_path):
-    with pytest.raises(Exception, match="claimed epsilons, which nothing proves"):
+    with pytest.raises(Exception, match="claimed epsilons"):
         people.client(tmp_path / "a", settings(budget={"basis": "claimed"}))
 
 

@@ -40,7 +40,7 @@ from sordino.methods.randomised_records import BitRecords, at_once
 from sordino.randomness import Keystream
 from sordino.recipe import shipped
 from sordino.recipe.toml import deepest_key
-from sordino.wiring import wire
+from sordino.runs.federation import wire
 from tests.client import people
 from tests.client.people import COST, KEY, NAME, body, invitation, plans, recipe, settings, signed
 from tests.engine import tiny

@@ -19,15 +19,15 @@ from sordino.channels import secagg
 from sordino.channels.secagg import STEPS
 from sordino.client.core import Client
 from sordino.client.refusal import Reason, Refused
-from sordino.coordinator import Coordinator
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Reply
 from sordino.fleets.local_clients import SocketFleet
 from sordino.learning import datasets
 from sordino.methods.interface import State
 from sordino.privacy import guarantee
+from sordino.runs.coordinator import Coordinator
+from sordino.runs.federation import Federation
 from sordino.signing import Envelope
-from sordino.wiring import Federation
 from tests.client import people
 from tests.client.mortals import ROOT, Mortals
 from tests.client.people import COST, NAME
@@ -230,11 +230,11 @@ def test_a_second_budget_is_written_down_and_given_up_as_the_settings_say(tmp_pa
 
 def test_a_list_of_keys_that_lacks_somebody_or_is_none_is_refused(tmp_path):
     clients = listing(people.members(tmp_path, summed(4)), range(3))
-    with pytest.raises(Refused, match="lacks those of client 3: add them"):
+    with pytest.raises(Refused, match="lacks those of client 3"):
         clients[0].offer(people.invitation(summed(4).recipe).encode())
     path = tmp_path / "1" / "client.toml"
     path.write_text(path.read_text().replace(clients[0].identity.public, "00ff"))
-    with pytest.raises(InvalidInput, match=r"peers.digits-demo: 0 = '00ff': a client's number .*64 hexadecimal"):
+    with pytest.raises(InvalidInput, match=r"peers.digits-demo: 0.*64 hexadecimal"):
         Client.open(path.parent)
 
 
@@ -251,7 +251,7 @@ def test_one_key_does_not_stand_for_two_clients(tmp_path):
     path.write_text(whole.replace(f'0 = "{own}"\n', "").replace(another, own))
     with (
         Client.open(path.parent) as client,
-        pytest.raises(Refused, match="your own key as that of client 2") as refusal,
+        pytest.raises(Refused, match="that of client 2") as refusal,
     ):
         client.offer(people.invitation(summed(4).recipe).encode())
     assert refusal.value.reason is Reason.CONSENT

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from sordino.channels.direct import Direct
-from sordino.coordinator import Coordinator, NobodyLeft, Rules
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet, Reply
 from sordino.messages import Answer, Kind, Plan, answer_to
 from sordino.privacy.guarantee import Budget
 from sordino.privacy.ledger import Consents, MemoryLedger
+from sordino.runs.coordinator import Coordinator, NobodyLeft, Rules
 from tests.engine.federations import VALUES, fleet, work
 
 
@@ -144,13 +144,13 @@ def test_all_decline_ends_the_run_with_the_remedy():
     def decline(answers, _):
         return [(c, Answer(Kind.DECLINED, a.round, a.digest).encode()) for c, m in answers if (a := Answer.decode(m))]
 
-    with pytest.raises(NobodyLeft, match=r"all 6 clients.*round 1.*Raise clients.budget"):
+    with pytest.raises(NobodyLeft, match=r"6 clients.*round 1.*clients.budget"):
         hold(decline)
 
 
 def test_spent_clients_decline_and_the_round_goes_on():
     """Two-point, epsilon 1 per value: an upload costs VALUES; two clients can afford one, four can afford two."""
-    from sordino import Box, TwoPoint
+    from sordino.mechanisms import Box, TwoPoint
 
     given = work(build=lambda e: TwoPoint(e, Box(0.0, 0.5)), epsilons=[1.0] * 6)
     budgets = [Budget(VALUES * 1.001)] * 2 + [Budget(VALUES * 2.001)] * 4
@@ -220,7 +220,7 @@ def test_a_plan_that_was_written_down_is_sent_as_it_is_and_must_be_this_rounds()
     plan = Plan.decode(given.method.plan(state, "test").encode())
     after, held = coordinator.round(state, plan)
     assert set(sent) == {plan.encode()} and held.plan is plan and held.attendance.clients == tuple(range(6))
-    with pytest.raises(InvalidInput, match="a plan of round 1 cannot follow the state after round 1"):
+    with pytest.raises(InvalidInput, match="plan of round 1"):
         coordinator.round(after, plan)
 
 

@@ -8,20 +8,20 @@ import pytest
 
 from sordino import run
 from sordino.channels.direct import Direct
-from sordino.coordinator import Coordinator
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import SimulatedFleet, Task
 from sordino.methods.interface import Bench
 from sordino.methods.ldpfl import Ldpfl
-from sordino.observer import Observer
 from sordino.privacy.guarantee import Budget
 from sordino.privacy.history import Spent
 from sordino.privacy.ledger import Consents, MemoryLedger
 from sordino.report.folder import RunFolder
 from sordino.runs.checkpoint import Belongings
+from sordino.runs.coordinator import Coordinator
+from sordino.runs.federation import wire
+from sordino.runs.observer import Observer
 from sordino.runs.simulation import work_of
 from sordino.runs.store import FileStore
-from sordino.wiring import wire
 from tests.engine.federations import fleet, work
 from tests.engine.tiny import left, recipe
 
@@ -59,7 +59,7 @@ class StopsAfter(Observer):
 def test_methods_without_a_preparation_are_not_asked_for_one():
     given = work()
     assert given.method.preparation("test") is None
-    with pytest.raises(InvalidInput, match="FedAvg has nothing to prepare"):
+    with pytest.raises(InvalidInput, match="nothing to prepare"):
         Coordinator(given.method, fleet(given), Direct(), "test").prepare()
 
 
@@ -152,7 +152,7 @@ def test_a_run_without_what_was_prepared_does_not_go_on(tmp_path: Path):
     with pytest.raises(KeyboardInterrupt):
         run(prepared_recipe(), folder=tmp_path / "cut", workers=1, observer=StopsAfter(2))
     (tmp_path / "cut" / "checkpoint" / "clients" / "1.safetensors").unlink()
-    with pytest.raises(InvalidInput, match="prepared before the first round, and it is not to be made again"):
+    with pytest.raises(InvalidInput, match="not to be made again"):
         run(prepared_recipe(), folder=tmp_path / "cut", resume=True, workers=1)
 
 
@@ -167,7 +167,7 @@ def test_belongings_are_written_once_and_read_back(tmp_path: Path):
     first[0] = {}
     again = Belongings(folder)
     assert set(again) == {0, 3} and again[0] == {} and np.array_equal(again[3]["records"], made["records"])
-    with pytest.raises(InvalidInput, match="client 3 has prepared before"):
+    with pytest.raises(InvalidInput, match=r"client 3.*before"):
         again[3] = made
 
 

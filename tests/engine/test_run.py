@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 import sordino
-from sordino.audits.finished import Finished
+from sordino.audits.finished_run import FinishedRun
 from sordino.errors import InvalidInput
 from sordino.mechanisms import (
     Box,
@@ -29,16 +30,16 @@ from sordino.mechanisms import (
     Sphere,
     TwoPoint,
 )
-from sordino.observer import Observer
-from sordino.preflight import of_federation
 from sordino.privacy.accountant import compose
 from sordino.privacy.accountant import epsilon as epsilon_of
 from sordino.privacy.guarantee import Adjacency
 from sordino.recipe import Recipe
 from sordino.report import expectations
 from sordino.report.statement import sentences, to_json, to_text
+from sordino.runs.federation import wire
+from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome
-from sordino.wiring import wire
+from sordino.runs.preflight import of_federation
 from tests.engine.tiny import BATCH_NORM, TWO_POINT, VALUES, left, recipe
 
 DELTA = 1e-5  #: at which a statement gives its figures where the recipe names none
@@ -294,7 +295,7 @@ def test_a_silos_target_holds_for_the_whole_run():
 
 
 def test_batch_norm_is_refused_unless_the_recipe_says_what_becomes_of_its_statistics():
-    with pytest.raises(InvalidInput, match=r"running statistics.*model\.buffers=local"):
+    with pytest.raises(InvalidInput, match=r"model\.buffers=local"):
         sordino.run(recipe(BATCH_NORM, **{"model.buffers": "refuse"}))
 
 
@@ -540,6 +541,26 @@ def test_a_folder_holds_everything_and_it_agrees(tmp_path):
     assert page.open == [] and "all 3 rounds are done" in words and f"{outcome.accuracy:.1%}"[:-3] in words
 
 
+@pytest.mark.parametrize("changes", [{}, {**BATCH_NORM, "model.buffers": "release"}], ids=["plain", "batch-norm"])
+def test_a_model_that_is_loaded_scores_as_the_run_did(changes, tmp_path):
+    given = recipe(changes)
+    outcome = sordino.run(given, folder=tmp_path / "run")
+    model = sordino.load_model(tmp_path / "run")
+    exam = wire(given).exams["test"]
+    with torch.no_grad():
+        scores = model(torch.from_numpy(exam.normalisation.apply(exam.examples.x)))
+    assert float((scores.argmax(1).numpy() == exam.examples.y).mean()) == outcome.accuracy
+    assert not model.training
+
+
+def test_a_model_of_another_recipe_is_not_loaded(tmp_path):
+    sordino.run(recipe(), folder=tmp_path / "run")
+    text = recipe({"model": {"name": "mlp"}}).to_toml()
+    (tmp_path / "run" / "recipe.toml").write_text(text)
+    with pytest.raises(InvalidInput, match="another recipe"):
+        sordino.load_model(tmp_path / "run")
+
+
 def test_an_observer_is_told_everything_in_order():
     told: list[Any] = []
 
@@ -588,7 +609,7 @@ def test_a_number_of_rounds_that_was_not_fixed_in_advance_is_a_caveat_of_the_sta
     assert any("clients set aside" in sentence for sentence in private.result.preflight)
     kept = json.loads((tmp_path / "private/statement.json").read_text())
     assert kept["caveats"] == [said] and said in (tmp_path / "private/report.html").read_text()
-    assert Finished.open(tmp_path / "private").statement == private.statement
+    assert FinishedRun.open(tmp_path / "private").statement == private.statement
 
     public = {"rounds.stop_on": "test", "rounds.target_accuracy": 1e-9}
     (said,) = sordino.run(recipe(base, **public)).statement.caveats

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 import sordino
-from sordino import Box, TwoPoint
 from sordino.channels.direct import Direct
-from sordino.coordinator import Coordinator, Rules
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.simulated import WorkerLost
 from sordino.learning.stacked import Execution
+from sordino.mechanisms import Box, TwoPoint
 from sordino.messages import Plan
 from sordino.methods.interface import Bench
+from sordino.runs.coordinator import Coordinator, Rules
 from tests.engine.federations import fleet, work
 from tests.engine.tiny import recipe
 
@@ -63,7 +63,7 @@ def test_a_killed_worker_is_named_with_the_remedy():
         plan = given.method.plan(given.method.init(), "test").encode()
         list(own.exchange("report", dict.fromkeys(range(8), plan), None))
         os.kill(own._hands._processes[1].pid, signal.SIGKILL)
-        with pytest.raises(WorkerLost, match=r"worker 1 ended with signal SIGKILL.*--resume"):
+        with pytest.raises(WorkerLost, match=r"worker 1.*SIGKILL.*--resume"):
             for number in range(2, 4):
                 plan = Plan("test", number, {}, {"parameters": given.method.init().parameters}).encode()
                 list(own.exchange("report", dict.fromkeys(range(8), plan), None))
@@ -112,7 +112,7 @@ def test_what_goes_wrong_in_a_worker_is_said_here():
     own = fleet(given, workers=2)
     try:
         broken = Plan("test", 1, {}, {"parameters": np.zeros(3, np.float32)}).encode()
-        with pytest.raises(SordinoError, match="parameters must be float32"):
+        with pytest.raises(SordinoError, match="must be float32"):
             list(own.exchange("report", dict.fromkeys(range(8), broken), None))
         plan = given.method.plan(given.method.init(), "test").encode()
         assert len(list(own.exchange("report", dict.fromkeys(range(8), plan), None))) == 8

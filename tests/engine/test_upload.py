@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sordino import (
+from sordino.errors import InvalidInput
+from sordino.mechanisms import (
     Box,
     ClipOnly,
     Exponential,
     Gaussian,
     IntegerRange,
-    Keystream,
     L1Ball,
     L2Ball,
     Laplace,
@@ -21,8 +21,8 @@ from sordino import (
     RandomizedSign,
     TwoPoint,
 )
-from sordino.errors import InvalidInput
 from sordino.methods.upload import MAX_SAMPLES, PLAIN_LIMIT, Upload
+from sordino.randomness import Keystream
 
 D = 37
 BUILDERS = {

@@ -118,7 +118,7 @@ def test_no_certificate_outlives_its_authority(issuer):
     ends = certificates.seen(issuer.certificate).ends
     late = certificates.server(["a.org"], issuer, 500, now=ends - timedelta(days=100))
     assert certificates.seen(late.certificate).ends == ends
-    with pytest.raises(InvalidInput, match="authority's own certificate has expired"):
+    with pytest.raises(InvalidInput, match=r"authority.*expired"):
         certificates.server(["a.org"], issuer, now=ends + timedelta(hours=2))
 
 
@@ -371,7 +371,7 @@ def test_a_renewed_certificate_is_taken_by_clients_who_have_the_same_authority(s
     handshake(tmp_path, own, (setup / "client-1/ca.crt").read_bytes(), "127.0.0.1")
     assert stat.S_IMODE((setup / "server/server.key").stat().st_mode) == 0o600
     shutil.rmtree(setup / "authority")
-    with pytest.raises(InvalidInput, match="renew where the set-up was made"):
+    with pytest.raises(InvalidInput, match="renew where"):
         renew(setup)
 
 

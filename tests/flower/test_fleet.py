@@ -20,7 +20,6 @@ from sordino.client.core import Client
 from sordino.client.frames import Request, Response, What
 from sordino.client.refusal import Reason
 from sordino.client.settings import allow_shuffler
-from sordino.coordinator import Coordinator
 from sordino.errors import InvalidInput
 from sordino.fleets import flower
 from sordino.fleets.flower import FlowerFleet, Roster, Unknown
@@ -35,12 +34,13 @@ from sordino.methods.interface import Bench
 from sordino.privacy.history import ranges
 from sordino.privacy.ledger import Released
 from sordino.recipe import Recipe
+from sordino.runs.coordinator import Coordinator
+from sordino.runs.federation import wire
 from sordino.runs.serving import invitations, serve
 from sordino.runs.simulation import run
 from sordino.runs.stopping import TooFewClients
 from sordino.shuffler import keys
 from sordino.signing import key_file
-from sordino.wiring import wire
 from tests.client import people
 from tests.client.forgeries import STRANGER, forged
 from tests.client.people import NAME
@@ -217,7 +217,7 @@ def test_reports_go_through_a_shuffler_of_somebody_elses_and_come_to_the_same(pa
         found.serve_all(injected=True)
         with pytest.raises(InvalidInput, match="shuffler-token"):
             found.run()
-        files = (tmp_path / "shuffler" / "server.token", tmp_path / "server" / keys.PRIVATE, None)
+        files = {"token": tmp_path / "shuffler" / "server.token", "key": tmp_path / "server" / keys.PRIVATE}
         outcome = found.run(shuffler=files)
     finally:
         shuffler.running.kill()

@@ -1,6 +1,6 @@
 """Gateways over a real SuperLink: participants of two web servers, one message a round from each, one model.
 
-With SORDINO_ALL_METHODS=1 (some minutes): a SuperLink, two nodes, two `sordino serve --gateway`, four `sordino join`.
+Some minutes, so `nightly`: a SuperLink, two nodes, two `sordino serve --gateway`, four `sordino join`.
 """
 
 import json
@@ -26,7 +26,6 @@ pytest.importorskip("flwr")
 NAME = "gates"
 CHANGES = ["split.clients=4", "rounds.count=3", "rounds.deadline=240"]
 ROWS = ["0-279", "280-559", "560-839", "840-1119"]
-every_method = pytest.mark.skipif(not os.environ.get("SORDINO_ALL_METHODS"), reason="minutes; SORDINO_ALL_METHODS=1")
 
 
 class Desk:
@@ -85,7 +84,7 @@ def desk():
         shutil.rmtree(folder)
 
 
-@every_method
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_four_participants_behind_two_gateways_learn_over_flower_and_each_ledger_has_its_rounds(desk):
     from sordino.flower import write_app

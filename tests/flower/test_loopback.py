@@ -1,10 +1,9 @@
 """Real processes on this machine: a SuperLink with TLS and node authentication, three nodes, three owners' clients.
 
-Every command is the one that `sordino deploy` wrote down. One method runs in every test run; with SORDINO_ALL_METHODS=1
-the methods of all five papers, secure sums and a server that is killed run as well (some minutes).
+Every command is the one that `sordino deploy` wrote down. One method runs in every test run; the methods of all
+five papers, secure sums and a server that is killed are `nightly` (some minutes).
 """
 
-import os
 import shutil
 import tempfile
 import threading
@@ -25,7 +24,6 @@ pytest.importorskip("flwr")
 
 NAME = "loopback"
 RUN = 480.0  #: seconds in which a run must be over, on a busy machine too
-every_method = pytest.mark.skipif(not os.environ.get("SORDINO_ALL_METHODS"), reason="minutes; SORDINO_ALL_METHODS=1")
 
 
 @pytest.fixture
@@ -106,7 +104,7 @@ def test_three_organisations_with_budgets_of_their_own_learn_over_tls_and_each_s
     assert (machines.folder / "server/runs" / NAME / "model.safetensors").is_file()
 
 
-# --- with SORDINO_ALL_METHODS=1 ---------------------------------------------------------------------------------------
+# --- nightly ----------------------------------------------------------------------------------------------------------
 
 SUMMED: dict[str, Any] = {  # a secure sum needs four clients
     "method.channel": {"kind": "summed"},
@@ -123,7 +121,7 @@ METHODS = {
 }
 
 
-@every_method
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("method", list(METHODS))
 def test_every_method_runs_over_tls_and_every_ledger_has_every_round_once(machines, method):
@@ -142,7 +140,7 @@ def test_every_method_runs_over_tls_and_every_ledger_has_every_round_once(machin
         assert found == sorted(set(found)) and [n for n in found if n] == list(range(1, recipe.rounds.count + 1))
 
 
-@every_method
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)
 def test_a_server_that_is_killed_in_the_middle_goes_on_and_no_round_is_counted_twice(machines):
     make(machines, people.recipe({"clients.epsilon": [1.0, 2.0, 1.0], "rounds.count": 4}))

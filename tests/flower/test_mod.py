@@ -33,12 +33,12 @@ from flwr.serverapp import Grid  # noqa: E402
 from flwr.serverapp.strategy import FedAvg  # noqa: E402
 from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
-from sordino import Box, Budget, ClipOnly, L1Ball, L2Ball, Laplace, Ledger, PrivUnitG, TwoPoint  # noqa: E402
 from sordino.errors import InvalidInput  # noqa: E402
 from sordino.flower import decoded, local_privacy  # noqa: E402
 from sordino.flower.mod import RECORD, Parcel, fingerprint  # noqa: E402
-from sordino.privacy.guarantee import Release  # noqa: E402
-from sordino.privacy.ledger import cost  # noqa: E402
+from sordino.mechanisms import Box, ClipOnly, L1Ball, L2Ball, Laplace, PrivUnitG, TwoPoint  # noqa: E402
+from sordino.privacy.guarantee import Budget, Release  # noqa: E402
+from sordino.privacy.ledger import Ledger, cost  # noqa: E402
 from tests.flower.nodes import archive  # noqa: E402
 from tests.flower.template import client_app, server_app  # noqa: E402
 

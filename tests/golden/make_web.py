@@ -52,9 +52,9 @@ from sordino.privacy.guarantee import (
 from sordino.privacy.terms import plain
 from sordino.randomness import Keystream, Purpose
 from sordino.recipe import Recipe
+from sordino.runs.federation import wire
 from sordino.signing import Author, SigningKey
 from sordino.web.task import compile_task, layers_of, mechanism_of
-from sordino.wiring import wire
 
 WEB = Path(__file__).with_name("web.json")
 TASKS = Path(__file__).with_name("web_tasks.json")

@@ -470,7 +470,7 @@ def test_running_statistics_go_on_from_an_earlier_round() -> None:
     second = train(model, clients, training, buffers=first.buffers)
     assert second.buffers["1.num_batches_tracked"].tolist() == [4, 4]
     assert first.buffers["1.num_batches_tracked"].tolist() == [2, 2]
-    with pytest.raises(InvalidInput, match="as an earlier call returned them"):
+    with pytest.raises(InvalidInput, match="earlier call"):
         train(model, clients, training, buffers={"1.running_mean": torch.zeros(2, 6)})
 
 
@@ -924,7 +924,7 @@ def test_misfits_are_refused_before_any_work() -> None:
         train(model, [clients[0], ClientData(torch.zeros(2, 20), torch.tensor([0, 10]))], training)
     with pytest.raises(InvalidInput, match="labels from -1"):
         train(model, [ClientData(torch.zeros(1, 20), torch.tensor([-1]))], training)
-    with pytest.raises(InvalidInput, match="randomness is for 3 clients"):
+    with pytest.raises(InvalidInput, match="for 3 clients"):
         train_cohort(model, flat(model), clients, training, stream(range(3)))
     with pytest.raises(InvalidInput, match=r"float32 \[210\] or \[2, 210\]"):
         train_cohort(model, torch.zeros(3, 210), clients, training, stream(range(2)))

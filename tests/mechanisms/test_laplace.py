@@ -116,7 +116,7 @@ def test_noise_finer_than_the_grid_is_refused_with_the_remedy() -> None:
 
 
 def test_epsilon_finer_than_the_tables_over_a_long_vector_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="finer than the noise tables"):
+    with pytest.raises(InvalidInput, match="noise tables"):
         Laplace(1e-6, L1Ball(1.0)).guarantee(values=10**6)
 
 

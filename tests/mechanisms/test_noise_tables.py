@@ -236,6 +236,7 @@ def rounded_gaussian(k: int, sigma: float) -> mpmath.mpf:
 SINGLE = [(32.0, 512), (40.0, 64), (32.0, 2048), (100.5, 300), (512.0, 512)]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("sigma", "shift"), SINGLE)
 def test_single_table_keeps_every_weight_and_has_little_excess(sigma: float, shift: int) -> None:
     noise = gaussian_noise(sigma, shift)
@@ -411,6 +412,7 @@ def test_a_discrete_gaussians_weights_are_those_of_the_formula(bits: int) -> Non
     ]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("bits", [4, 5])
 def test_the_rounded_gaussian_is_as_near_as_the_slack_takes_it(bits: int) -> None:
     """A discrete Gaussian against the rounded Gaussian of variance sigma^2 - 1/12, in forty digits, to 18 sigma."""

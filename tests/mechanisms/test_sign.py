@@ -54,6 +54,7 @@ def test_values_beyond_the_clip_vote_like_its_ends() -> None:
     assert (mechanism.mean(np.array([[50.0, -50.0]])) == mechanism.mean(np.array([[3.0, -1.0]]))).all()
 
 
+@pytest.mark.process
 @given(st.floats(0.03, 1e6), st.lists(st.floats(-3, 3), min_size=2, max_size=20))
 def test_no_pair_of_values_exceeds_the_proven_ratio(sigma: float, values: list[float]) -> None:
     """Probabilities as exact counts out of 2^32: mean * 2^31 is a whole number."""

@@ -51,6 +51,7 @@ def ratio_at_most_exp(high: int, low: int, epsilon: float) -> bool:
     return Fraction(high, low) <= Fraction(exp_bounds(Fraction(epsilon), 256)[0], 1 << 256)
 
 
+@pytest.mark.process
 @given(
     st.floats(1e-6, 25),
     st.floats(-1024, 1024, width=32),

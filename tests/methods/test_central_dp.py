@@ -13,8 +13,8 @@ from sordino.privacy.accountant import compose
 from sordino.privacy.guarantee import MODEL_READER, SERVER, Adjacency, Infinite, PoissonGaussian
 from sordino.privacy.statement import Row, Statement
 from sordino.recipe import Recipe, RecipeInvalid
+from sordino.runs.federation import wire
 from sordino.runs.simulation import run
-from sordino.wiring import wire
 from tests.engine.tiny import TINY
 
 

@@ -17,8 +17,8 @@ from sordino.privacy.accountant import compose
 from sordino.privacy.guarantee import SERVER, Adjacency, PoissonGaussian, summed
 from sordino.randomness import Keystream
 from sordino.recipe import Recipe, RecipeInvalid
+from sordino.runs.federation import wire
 from sordino.runs.simulation import run
-from sordino.wiring import wire
 from tests.engine.tiny import TINY
 
 RECORD = Adjacency.RECORD_ADD_REMOVE

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from benchmarks import attacks
 from benchmarks import influence as page
+from benchmarks.influence_bounds import in_sum, on_mean, on_model, worst_class
 
 from sordino import methods
-from sordino.coordinator import Attendance, _add_sum
 from sordino.errors import InvalidInput
 from sordino.mechanisms import Box, Laplace, NoPrivacy, TwoPoint
-from sordino.methods.influence import in_sum, on_mean, on_model, worst_class
+from sordino.methods.setting import setting_of
 from sordino.methods.upload import MAX_SAMPLES, PLAIN_LIMIT, Sum, Upload
-from sordino.wiring import setting_of
+from sordino.runs.coordinator import Attendance, _add_sum
 from tests.engine.test_upload import BUILDERS, D, draw, upload, vectors
 from tests.engine.tiny import TWO_POINT, recipe
 

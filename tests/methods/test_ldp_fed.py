@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from papers.experiments import experiments
 from papers.truex_ldp_fed import equivalent_epsilon
 from sordino import channels
-from sordino.coordinator import Coordinator
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import SimulatedFleet
 from sordino.learning import models
@@ -27,8 +26,9 @@ from sordino.methods.upload import Upload
 from sordino.privacy.guarantee import SERVER, Adjacency
 from sordino.privacy.statement import Statement
 from sordino.recipe import Recipe, RecipeInvalid
+from sordino.runs.coordinator import Coordinator
+from sordino.runs.federation import wire
 from sordino.runs.simulation import run, work_of
-from sordino.wiring import wire
 from tests.engine.tiny import TINY
 
 E = 80
@@ -146,7 +146,7 @@ def test_every_schedule_spends_alpha_exactly(sizes: list[int], beyond: int, cycl
 
 
 def test_too_few_rounds_for_the_layers_are_refused_with_the_remedy() -> None:
-    with pytest.raises(InvalidInput, match=r"4 rounds .* too few for 5 layers.*raise rounds.count"):
+    with pytest.raises(InvalidInput, match=r"4 rounds.*5 layers.*rounds.count"):
         proportional(LAYERS, 80, 20)
     with pytest.raises(InvalidInput, match="too few for 5 layers"):
         single_layer(LAYERS, 4)
@@ -281,10 +281,10 @@ def test_a_plan_outside_the_schedule_is_refused() -> None:
     method, made = plans(settings())
     first = made[0]
     greedy = Plan("test", 1, {**first.settings, "share": [1, 1]}, first.arrays)
-    with pytest.raises(InvalidInput, match="asks for fc2 with 1 of alpha, which is not what the recipe's schedule"):
+    with pytest.raises(InvalidInput, match="fc2 with 1 of alpha"):
         method.releases(greedy)
     other_round = Plan("test", 2, first.settings, first.arrays)
-    with pytest.raises(InvalidInput, match="not what the recipe's schedule"):
+    with pytest.raises(InvalidInput, match="recipe's schedule"):
         method.upload(other_round)
     for broken in ({}, {**first.settings, "share": [1, 0]}, {**first.settings, "columns": [1]}):
         with pytest.raises(InvalidInput, match="not one of LDP-Fed"):

@@ -12,7 +12,6 @@ from hypothesis.extra import numpy as arrays
 
 from sordino import channels
 from sordino.channels.direct import Direct
-from sordino.coordinator import Coordinator
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import SimulatedFleet
 from sordino.learning import models
@@ -24,9 +23,10 @@ from sordino.privacy.accountant import bit_epsilon
 from sordino.privacy.guarantee import SERVER, Adjacency, Release, shuffled
 from sordino.privacy.statement import Row, Statement
 from sordino.recipe import Recipe, RecipeInvalid, shipped
+from sordino.runs.coordinator import Coordinator
+from sordino.runs.federation import Federation, wire
 from sordino.runs.outcome import Outcome
 from sordino.runs.simulation import run, work_of
-from sordino.wiring import Federation, wire
 from tests.engine.tiny import BATCH_NORM, TINY, VALUES
 
 LAYOUT = models.parameter_layout(models.build("mlp", input_shape=(64,), classes=10, hidden=[8]))  # 520 and 90 values
@@ -119,7 +119,7 @@ def test_without_a_stated_one_it_spans_the_initial_weights_which_are_public() ->
 
 
 def test_layers_that_the_model_lacks_are_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"radius names the layers wrong; this model has"):
+    with pytest.raises(InvalidInput, match=r"radius.*this model has"):
         wire(settings({**TWO_LAYERS, "method.range": {"kind": "adaptive", "radius": {"wrong": 1.0}}}))
 
 
@@ -218,7 +218,7 @@ def test_the_number_of_workers_changes_nothing() -> None:
 
 
 def test_an_interrupted_run_goes_on_with_its_ranges(tmp_path: Any) -> None:
-    from sordino.observer import Observer
+    from sordino.runs.observer import Observer
 
     class Impatient(Observer):
         def round(self, record: Any, attendance: Any) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from sordino.methods.silo_dp import REMEMBERS
 from sordino.privacy.guarantee import Infinite, PoissonGaussian
-from sordino.wiring import wire
+from sordino.runs.federation import wire
 from tests.engine import tiny
 
 PRIVATE: dict[str, dict[str, Any]] = {

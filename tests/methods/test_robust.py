@@ -1,23 +1,26 @@
 """Reports that are bounded by a norm, and rules that a few hostile reports move little."""
 
+import itertools
+
 import numpy as np
 import pytest
+from benchmarks.influence_bounds import on_mean
 
 from sordino import methods
 from sordino.errors import InvalidInput
 from sordino.mechanisms import Box, Laplace, NoPrivacy
 from sordino.methods import robust
 from sordino.methods.fedavg import PAST
-from sordino.methods.influence import on_mean
 from sordino.methods.robust import AgreementTally, RobustTally, agreement, check_room, median, norm_filter, trimmed_mean
+from sordino.methods.setting import setting_of
 from sordino.methods.upload import Sum, Upload
-from sordino.observer import Observer
-from sordino.preflight import of_federation
 from sordino.randomness import Keystream
 from sordino.recipe import Recipe
 from sordino.report.expectations import sentences
+from sordino.runs.federation import wire
+from sordino.runs.observer import Observer
+from sordino.runs.preflight import of_federation
 from sordino.runs.simulation import run
-from sordino.wiring import setting_of, wire
 from tests.engine.tiny import TWO_POINT, recipe
 
 DP_SGD = {"training": {"optimizer": {"name": "sgd", "lr": 0.1}}}
@@ -131,6 +134,18 @@ def test_rules_by_hand():
     # from the median (3, 20) the distances are 10.2, 1, 10, 20.02 and 1428: the median of them is 10.2
     assert norm_filter(FIVE, 1.5).tolist() == [2, 20]
     assert norm_filter(FIVE, 2.0).tolist() == [2.5, 25]
+
+
+def test_a_trimmed_mean_of_three_or_more_leaves_out_one_at_each_end_however_small_the_share():
+    given = rows((0,), (1,), (16_384,))
+    assert trimmed_mean(given, 1e-12).tolist() == [1]
+    assert trimmed_mean(given[1:], 1e-12).tolist() == [8192.5]  # of two no rule can tell
+
+
+def test_agreement_is_the_same_in_every_order_of_arrival_where_scores_are_equal():
+    given = rows((1, 0), (-2, 0), (0, 3), (0, -4))
+    found = {tuple(agreement(given[list(order)], 0.2)) for order in itertools.permutations(range(4))}
+    assert len(found) == 1
 
 
 def test_agreement_leaves_out_what_points_least_where_the_others_do():
@@ -262,6 +277,12 @@ def test_a_rule_is_refused_where_no_single_report_is_seen(kind, changes, reason)
 def test_agreement_is_of_updates():
     with pytest.raises(InvalidInput, match="updates"):
         recipe({"method": {"name": "fedavg", "upload": "weights"}, "method.aggregation": {"kind": "agreement"}})
+
+
+def test_agreement_needs_a_norm_since_it_goes_by_directions():
+    with pytest.raises(InvalidInput, match="directions") as caught:
+        recipe({**SILOS, "method.aggregation": {"kind": "agreement"}})
+    assert "method.norm" in str(caught.value)
 
 
 def test_reports_that_take_more_room_than_there_is_are_refused_when_wired():

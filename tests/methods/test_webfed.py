@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from sordino.channels.direct import Direct
-from sordino.coordinator import Coordinator, RoundOutcome
 from sordino.fleets.simulated import SimulatedFleet
 from sordino.mechanisms import Laplace
 from sordino.methods.interface import Bench, ClientState, Cohort, State
@@ -18,8 +17,9 @@ from sordino.privacy.accountant import compose
 from sordino.privacy.guarantee import Adjacency, Infinite, Pure, Release
 from sordino.randomness import Keystream
 from sordino.recipe import Recipe, RecipeInvalid
+from sordino.runs.coordinator import Coordinator, RoundOutcome
+from sordino.runs.federation import wire
 from sordino.runs.simulation import run, work_of
-from sordino.wiring import wire
 from tests.engine.tiny import TINY, VALUES
 
 PLAIN: dict[str, Any] = {"method.mechanism": {"name": "none"}, "method.range": None, "clients.epsilon": None}

@@ -176,6 +176,7 @@ def test_bad_deltas_are_refused(bad: float) -> None:
         mu_for(1.0, bad)
 
 
+@pytest.mark.process
 def test_importing_the_accountant_does_not_import_dp_accounting() -> None:
     code = "import sys, sordino.privacy.accountant; sys.exit('dp_accounting' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -324,6 +325,7 @@ def test_bits_are_never_below_the_binomial_formula_in_rational_arithmetic(t_min:
         assert mixed.epsilon(at) <= compose([RandomizedBit(t_min - 1, count + 1)]).epsilon(at) * (1 + 1e-3)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("at", [1e-2, 1e-8, 1.1e-11, 1e-12])
 @pytest.mark.parametrize(("each", "count"), [(1.0, 1000), (0.1, 100_000), (0.01, 10**6), (0.5, 10**6)])
 def test_many_bits_are_never_below_the_binomial_formula(each: float, count: int, at: float) -> None:
@@ -374,6 +376,7 @@ def test_the_grid_is_never_below_a_gaussian(mu: float, count: int, at: float) ->
     assert found <= gaussian_epsilon(mu, at) * 1.002
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("at", [1e-2, 1e-5, 1e-8, 1.1e-11, 1e-12])
 @pytest.mark.parametrize(
     ("q", "sigma", "steps"), [(0.99999, 50.0, 10**6), (0.999, 3.0, 100), (0.9, 20.0, 200), (0.5, 50.0, 200)]

@@ -155,6 +155,7 @@ def test_a_figure_that_was_too_small() -> None:
     assert shuffled_bits(0.1, 1, 1.1e-11, 100_000).upper == pytest.approx(709.9553, abs=1e-4)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("at", [1e-2, 1e-5, 1e-8, 1.1e-11, 1e-12, 1e-18])
 @pytest.mark.parametrize(
     ("local", "count"), [(1.0, 1), (2.0, 3), (0.5, 100), (0.1, 100_000), (0.01, 10**6), (1.0, 10**6)]
@@ -171,6 +172,7 @@ def test_alone_behind_a_shuffler_it_is_the_binomial_formula(local: float, count:
         assert interval.lower >= 0.95 * interval.upper
 
 
+@pytest.mark.process
 @given(st.floats(0.01, 4.0), st.integers(1, 10**6), st.floats(-12, -2))
 @settings(max_examples=20, deadline=None)
 def test_alone_behind_a_shuffler_nothing_is_gained(local: float, count: int, exponent: float) -> None:

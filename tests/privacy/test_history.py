@@ -322,6 +322,7 @@ def test_memory_is_four_bytes_for_each_release_and_little_for_each_client() -> N
     assert peak < kept + 300 * clients
 
 
+@pytest.mark.process
 def test_many_budgets_and_chance_participation_take_seconds() -> None:
     """10,000 clients of 600 classes, each in a third of 20 rounds: thousands of groups, a few seconds' work."""
     chooser, classes = random.Random(5), 600

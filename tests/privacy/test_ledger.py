@@ -142,7 +142,7 @@ def test_budgets_hold_across_federations_and_restarts_and_not_across_data_sets(p
 
 
 def test_without_a_budget_nothing_leaves(ledger: Ledger) -> None:
-    with pytest.raises(BudgetExceeded, match="'beds': there is no budget"):
+    with pytest.raises(BudgetExceeded, match=r"'beds'.*no budget"):
         ledger.record(key(0, dataset="beds"), pure("a", 0.1, "beds"), b"1")
 
 
@@ -184,7 +184,7 @@ def test_a_change_of_terms_may_not_forget_a_spend(ledger: Ledger) -> None:
     ledger.set_budget("wards", Budget(limit=1.0, adjacency=Adjacency.LABEL))
     guarantee = Guarantee(SERVER, Adjacency.LABEL, Pure(0.5), "by hand")
     ledger.record(key(0), Release("a", "wards", "update", (guarantee,)), b"1")
-    with pytest.raises(ConsentMissing, match="'update' has no finite epsilon"):
+    with pytest.raises(ConsentMissing, match=r"'update'.*finite"):
         ledger.set_budget("wards", Budget(limit=9.0, adjacency=Adjacency.CLIENT))
     ledger.allow_unproven("wards", "update")
     ledger.set_budget("wards", Budget(limit=9.0, adjacency=Adjacency.CLIENT))
@@ -418,14 +418,14 @@ def test_what_is_computed_from_earlier_releases_costs_nothing(ledger: Ledger) ->
 
 
 def test_derived_from_what_was_never_recorded_is_refused(ledger: Ledger) -> None:
-    with pytest.raises(InvalidInput, match="'features', which this ledger has not recorded"):
+    with pytest.raises(InvalidInput, match=r"'features'.*not recorded"):
         ledger.record(key(0), derived("model", "features"), b"1")
     assert ledger.replay(key(0)) is None
 
 
 def test_a_release_id_is_used_once(ledger: Ledger) -> None:
     ledger.record(key(0), pure("a", 0.1), b"1")
-    with pytest.raises(InvalidInput, match="a fresh draw is a new release"):
+    with pytest.raises(InvalidInput, match="fresh draw"):
         ledger.record(key(1), pure("a", 0.1), b"2")
 
 
@@ -475,7 +475,7 @@ def test_recording_the_same_again_gives_the_first_entry_and_other_bytes_are_refu
 def test_a_draw_that_fails_or_uses_the_ledger_records_nothing(ledger: Ledger) -> None:
     with pytest.raises(ZeroDivisionError):
         ledger.release_once(key(0), lambda: (pure("a", 1 / 0), b""))
-    with pytest.raises(InvalidInput, match="draw must not use the ledger"):
+    with pytest.raises(InvalidInput, match="draw must not"):
         ledger.release_once(key(0), lambda: (pure("a", ledger.standing("wards").left), b""))
     assert ledger.release_once(key(0), lambda: (pure("a", 1.0), b"ok")) == b"ok"
 
@@ -646,7 +646,7 @@ def test_a_sound_ledger_verifies_and_its_head_is_its_last_hash(filled: Path) -> 
 )
 def test_edits_behind_the_triggers_are_noticed(filled: Path, statement: str) -> None:
     edit_behind_the_triggers(filled, statement)
-    with pytest.raises(LedgerDamaged, match=r"(was edited|is missing|no entries).*Nothing is released until"):
+    with pytest.raises(LedgerDamaged, match=r"was edited|is missing|no entries"):
         Ledger.open(filled)
 
 
@@ -675,7 +675,7 @@ def test_the_file_forbids_edits_by_itself(filled: Path) -> None:
 )
 def test_an_altered_schema_is_noticed(filled: Path, statement: str) -> None:
     edit(filled, statement)
-    with pytest.raises(LedgerDamaged, match="tables or triggers were altered"):
+    with pytest.raises(LedgerDamaged, match="triggers were altered"):
         Ledger.open(filled)
 
 
@@ -686,7 +686,7 @@ def test_cut_off_last_entries_are_noticed_by_a_receipt_and_not_by_the_chain(fill
     with Ledger.open(filled) as ledger:
         assert ledger.verify().entries == 5  # this is the limit of a chain
         assert not ledger.contains_head(receipt)
-        with pytest.raises(LedgerDamaged, match="of your receipt is not in it"):
+        with pytest.raises(LedgerDamaged, match="your receipt"):
             ledger.verify(expected_head=receipt)
 
 
@@ -711,7 +711,7 @@ def test_a_running_ledger_notices_that_an_older_copy_was_put_in_its_place(filled
     with Ledger.open(filled) as ledger:
         ledger.record(key(9), pure("r9", 0.1), b"9")
         shutil.copyfile(older, filled)  # the same file, with other content
-        with pytest.raises(LedgerDamaged, match="which was there before, is gone"):
+        with pytest.raises(LedgerDamaged, match="is gone"):
             ledger.record(key(10), pure("r10", 0.1), b"10")
     with Ledger.open(filled) as ledger:
         older.replace(filled)  # another file
@@ -766,7 +766,7 @@ def test_files_that_are_no_ledgers_are_named_as_what_they_are(tmp_path: Path) ->
     empty.touch()
     with pytest.raises(LedgerDamaged, match="no SQLite file"):
         Ledger.open(text)
-    with pytest.raises(LedgerDamaged, match="SQLite file of another program"):
+    with pytest.raises(LedgerDamaged, match="another program"):
         Ledger.open(other)
     with pytest.raises(LedgerDamaged, match="is empty"):
         Ledger.open(empty)
@@ -779,7 +779,7 @@ def test_files_that_are_no_ledgers_are_named_as_what_they_are(tmp_path: Path) ->
 
 def test_a_newer_format_is_left_to_a_newer_sordino(filled: Path) -> None:
     edit(filled, "PRAGMA user_version = 2")
-    with pytest.raises(LedgerUnavailable, match=r"has format 2.*use the Sordino that wrote it"):
+    with pytest.raises(LedgerUnavailable, match="format 2"):
         Ledger.open(filled)
 
 
@@ -918,6 +918,7 @@ def test_unknown_clients_are_refused() -> None:
             ledger.record({client: pure("a", 0.1)})  # type: ignore[dict-item]
 
 
+@pytest.mark.process
 def test_a_round_of_a_hundred_thousand_clients_takes_about_a_second() -> None:
     ledger = MemoryLedger([Budget(limit=1.0)] * 100_000)
     guarantees = pure("any", 0.1).guarantees

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sordino import Box, Exponential, Gaussian, IntegerRange, Laplace, RandomizedSign, TwoPoint
 from sordino.errors import InvalidInput
+from sordino.mechanisms import Box, Exponential, Gaussian, IntegerRange, Laplace, RandomizedSign, TwoPoint
 from sordino.privacy.accountant import compose, equal_bits_epsilon
 from sordino.privacy.guarantee import (
     SERVER,

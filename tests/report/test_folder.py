@@ -74,7 +74,7 @@ def test_an_empty_folder_is_taken(tmp_path):
 
 def test_a_folder_that_holds_a_run_is_left_as_it_is(folder):
     before = folder.recipe
-    with pytest.raises(InvalidInput, match=r"already holds a run.*--resume.*--out"):
+    with pytest.raises(InvalidInput, match=r"holds a run.*--resume.*--out"):
         RunFolder.create(folder.path, "other")
     assert folder.recipe == before
 
@@ -132,6 +132,7 @@ with held(Path(sys.argv[1]), "this"):
 """
 
 
+@pytest.mark.process
 def test_a_lock_keeps_other_processes_out_and_ends_with_its_own(tmp_path):
     lock = tmp_path / "lock"
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(lock)], stdout=subprocess.PIPE, text=True) as other:
@@ -304,7 +305,7 @@ def test_damage_elsewhere_is_named_and_not_passed_over(folder):
 def test_rounds_come_in_order_and_a_resumed_run_drops_the_later_ones_first(folder):
     for number in range(1, 6):
         folder.append_round(a_round(number))
-    with pytest.raises(InvalidInput, match="round 4 cannot follow round 5"):
+    with pytest.raises(InvalidInput, match=r"round 4.*round 5"):
         folder.append_round(a_round(4))
     folder.truncate_rounds(3)
     folder.append_round(a_round(4, 0.125))
@@ -320,7 +321,7 @@ def test_truncating_before_the_first_round_does_nothing(folder):
 
 def test_rounds_out_of_order_on_disk_are_refused(folder):
     (folder.path / "metrics.jsonl").write_text(f"{to_line(a_round(2))}\n{to_line(a_round(2))}\n")
-    with pytest.raises(InvalidInput, match="line 2: round 2 follows round 2"):
+    with pytest.raises(InvalidInput, match="line 2: round 2"):
         folder.rounds()
 
 
@@ -410,7 +411,7 @@ def test_a_damaged_result_is_named(folder):
     with pytest.raises(InvalidInput, match=r"result\.json is damaged"):
         folder.result()
     (folder.path / "result.json").write_text('{"name": "x"}')
-    with pytest.raises(InvalidInput, match=r"result\.json: a Result needs seed, stopped, rounds"):
+    with pytest.raises(InvalidInput, match=r"result\.json.*seed, stopped"):
         folder.result()
 
 
@@ -453,6 +454,7 @@ def test_models_that_are_not_float32_absent_or_damaged_are_refused(folder):
 # --- crashes and full disks ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 def test_a_reader_sees_the_old_file_or_the_new_one_and_nothing_between(tmp_path):
     path = tmp_path / "file"
     contents = [bytes([65 + k]) * 200_000 for k in range(2)]
@@ -496,6 +498,7 @@ except SordinoError as error:
     return done.stdout
 
 
+@pytest.mark.process
 def test_a_full_disk_leaves_the_old_result_and_says_so(tmp_path):
     folder = ordinary(tmp_path / "run", rounds=3)
     before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
@@ -505,6 +508,7 @@ def test_a_full_disk_leaves_the_old_result_and_says_so(tmp_path):
     assert {path.name: path.read_bytes() for path in folder.path.iterdir()} == before
 
 
+@pytest.mark.process
 def test_a_full_disk_leaves_no_half_file_where_there_was_none(tmp_path):
     folder = RunFolder.create(tmp_path / "run", "")
     said = full_disk(folder.path, 500, 'folder.write_report("x" * 10_000)')
@@ -512,6 +516,7 @@ def test_a_full_disk_leaves_no_half_file_where_there_was_none(tmp_path):
     assert sorted(p.name for p in folder.path.iterdir()) == ["environment.json", "recipe.toml"]
 
 
+@pytest.mark.process
 def test_a_full_disk_keeps_all_rounds_before_the_one_that_did_not_fit(tmp_path):
     folder = RunFolder.create(tmp_path / "run", "")
     folder.append_round(a_round(1))

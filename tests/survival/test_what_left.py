@@ -18,6 +18,7 @@ from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
 from sordino.report.statement import to_text
 from sordino.runs.journal import read_past
+from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome
 from sordino.runs.serving import serve
 from sordino.runs.stopping import TooFewClients
@@ -165,6 +166,44 @@ def test_in_a_secure_sum_nothing_leaves_who_was_not_asked_for_its_masked_report(
     assert [record.reported for record in outcome.rounds] == [3]
     assert counted(outcome) == [(1, 0)] * 3 + [(0, 0)]
     assert [client.standing.spent > 0 for client in clients.values()] == [True] * 3 + [False]
+
+
+def test_who_cannot_be_reached_for_its_masked_report_sends_none(tmp_path):
+    given = people.recipe({"split.clients": 4, "rounds.count": 1, "method.channel": {"kind": "summed"}})
+    clients = people.members(tmp_path, people.wire(given))
+
+    class Cut(people.DirectFleet):
+        def exchange(self, step, messages, deadline):
+            there = {c: m for c, m in messages.items() if (step, c) != ("masked", 3)}
+            yield from super().exchange(step, there, deadline)
+            yield from (Reply(c, reached=False) for c in messages if c not in there)
+
+    outcome = serve(given, Cut(clients), tmp_path / "run", federation=NAME)
+    assert [record.reported for record in outcome.rounds] == [3]
+    assert counted(outcome) == [(1, 0)] * 3 + [(0, 0)]
+
+
+def test_an_observer_is_told_who_answered_what_and_why_and_with_which_receipt(tmp_path):
+    class Wary(Scripted):
+        def exchange(self, step, messages, deadline):
+            for reply in super().exchange(step, messages, deadline):
+                reason = "the budget is spent" if reply.client == 0 else ""
+                yield replace(reply, reason=reason, receipt=b"receipt %d" % reply.client)
+
+    told = []
+
+    class Listening(Observer):
+        def round(self, record, attendance):
+            told.append(attendance)
+
+    fleet = Wary(lambda client, plan: None if client == 0 else BODY)
+    serve(people.recipe({"rounds.count": 1}), fleet, tmp_path / "run", observer=Listening())
+    (attendance,) = told
+    assert (attendance.declined, attendance.reported) == ([0], [1, 2])
+    assert attendance.reasons == {0: "the budget is spent"}
+    past = read_past(RunFolder(tmp_path / "run"))
+    assert past.receipts == attendance.receipts == {client: b"receipt %d" % client for client in range(3)}
+    assert past.attendances[1].declined == [0] and past.attendances[1].reported == [1, 2]
 
 
 # --- what only a simulation can stand for

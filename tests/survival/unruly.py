@@ -14,8 +14,8 @@ from sordino.client.frames import Request, Response, What
 from sordino.client.service import Service
 from sordino.privacy.history import ranges
 from sordino.recipe import Recipe
+from sordino.runs.federation import wire
 from sordino.signing import Envelope
-from sordino.wiring import wire
 from tests.client import people
 from tests.client.people import NAME
 

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from websockets.asyncio.client import connect
+from websockets.server import ServerProtocol
 
 from sordino.client.frames import Request, Response, What
 from sordino.messages import Plan, answer_to
@@ -192,8 +193,9 @@ from tests.web.visitors import hosted
 
 found = hosted(Path(sys.argv[1]), {"rounds.quorum": 3})
 hall = Hall({found.name: found}, Limits(request=1.5, refused=10_000))
+certified = [Path(each) for each in sys.argv[3:]]
 if sys.argv[2] == "serve":
-    serve(hall, Place(port=0), lambda port: print(port, flush=True))
+    serve(hall, Place("127.0.0.1", 0, *certified), lambda port: print(port, flush=True))
 else:
     with serving(hall) as port:
         print(port, flush=True)
@@ -202,13 +204,14 @@ else:
 
 
 @contextlib.contextmanager
-def small_server(folder, how):
+def small_server(folder, how, *certified):
     """A server in a process of its own that may open 400 files; its port, and what it says on the way."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     said = (folder / "said").open("w+")
+    command = [sys.executable, "-c", SERVER, str(folder), how, *map(str, certified)]
     process = subprocess.Popen(
-        [sys.executable, "-c", SERVER, str(folder), how], env=environment, text=True, stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, stderr=said, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (400, 400)),
+        command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (400, 400)),
     )  # fmt: skip
     try:
         yield int(process.stdout.readline()), process, said
@@ -245,7 +248,7 @@ async def dribble(port, first, closed):
         await asyncio.sleep(1.0)
 
 
-@pytest.mark.parametrize("how", ["serve", "serving"])  # uvloop where there is one, and asyncio's own loop
+@pytest.mark.parametrize("how", ["serve", "serving"])  # as a command, and in a thread
 def test_800_slow_connections_at_400_descriptors_leave_everybody_else_served(tmp_path, how):
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(descriptors[0], min(4096, descriptors[1])), descriptors[1]))
@@ -337,15 +340,40 @@ def test_a_connection_counts_before_its_tls_handshake_which_has_to_be_quick(tmp_
         wait_until(lambda: hall.doorway.strangers + hall.doorway.participants == 0)
 
 
+def test_a_server_with_a_certificate_completes_every_handshake_and_refuses_without_a_traceback(tmp_path, certified):
+    """On the event loop of `sordino serve`: uvloop lost most handshakes, and asyncio's TLS breaks when closed twice."""
+    trust = ssl.create_default_context(cafile=str(certified.certificate))
+    with small_server(tmp_path, "serve", certified.certificate, certified.key) as (port, process, said):
+        for _ in range(8):
+            page = http.client.HTTPSConnection("localhost", port, timeout=3, context=trust)
+            page.request("GET", "/api/server")
+            assert json.loads(page.getresponse().read())["https"] is True
+            page.close()
+        for _ in range(3):
+            with trust.wrap_socket(slow(port, b""), server_hostname="localhost") as secured:
+                secured.sendall(upgrade(port))
+                assert secured.recv(1000).startswith(b"HTTP/1.1 101")
+                secured.sendall(framed(0x81, b"{}"))
+                heard = b""
+                while more := secured.recv(1000):
+                    heard += more
+                assert b"refused" in heard
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        said.seek(0)
+        assert said.read() == ""
+
+
 # --- who does not read
 
 
-def deaf(port, found, secret=b"deaf", room=4096):
+def deaf(port, found, secret=b"deaf", room=4096, trust=None):
     """A participant that says hello and reads nothing from then on."""
     ear = socket.socket()
     ear.settimeout(10)
     ear.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
     ear.connect(("127.0.0.1", port))
+    ear = ear if trust is None else trust.wrap_socket(ear, server_hostname="localhost")
     ear.sendall(upgrade(port))
     assert ear.recv(1000).startswith(b"HTTP/1.1 101")
     ear.sendall(framed(0x81, json.dumps(hello(found, secret)).encode()))
@@ -393,9 +421,25 @@ def plan_of(request):
     return Plan.decode(people.unsigned(request.payload))
 
 
-def test_who_reads_slowly_but_steadily_gets_its_plan_whole(tmp_path):
+def test_a_participant_that_never_reads_is_cut_off_over_tls_too(tmp_path, certified):
     found = hosted(tmp_path, {**LARGE, "rounds.count": 1, "split.clients": 1})
-    with server(found, limits=Limits(sending=0.3, slowest=20_000)) as port, deaf(port, found, room=65536) as ear:
+    hall = Hall({"demo": found}, Limits(sending=0.5))
+    trust = ssl.create_default_context(cafile=str(certified.certificate))
+    with serving(hall, certified) as port, deaf(port, found, trust=trust) as ear:
+        wait_until(lambda: found.fleet.connected)
+        ear.sendall(framed(0x8A, b""))  # it is alive
+        wait_until(lambda: not found.fleet.connected, 5)
+        wait_until(lambda: hall.doorway.participants + hall.doorway.strangers == 0, 2)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_who_reads_slowly_but_steadily_gets_its_plan_whole(tmp_path, certified, scheme):
+    found = hosted(tmp_path, {**LARGE, "rounds.count": 1, "split.clients": 1})
+    hall = Hall({"demo": found}, Limits(sending=0.3, slowest=20_000))
+    place, trust = None, None
+    if scheme == "https":
+        place, trust = certified, ssl.create_default_context(cafile=str(certified.certificate))
+    with serving(hall, place) as port, deaf(port, found, room=65536, trust=trust) as ear:
         heard, began = 0, time.monotonic()
         while heard < 4 * found.parts.layout.size:
             more = ear.recv(40_000)
@@ -408,7 +452,7 @@ def test_who_reads_slowly_but_steadily_gets_its_plan_whole(tmp_path):
 
 def test_pings_of_somebody_who_reads_nothing_do_not_pile_up(tmp_path):
     found = hosted(tmp_path, THREE)
-    hall = Hall({"demo": found}, Limits(sending=1.0))
+    hall = Hall({"demo": found}, Limits(sending=1.0, frames_burst=1e9))
     with serving(hall) as port, deaf(port, found) as ear:
         wait_until(lambda: hall.doorway.participants)
         (visit,) = hall.doorway._participants.values()
@@ -532,6 +576,64 @@ def test_a_page_hears_how_often_to_ask_for_a_sign_of_life(tmp_path):
 # --- rate, HEAD and the log
 
 
+EMPTY = {"pings": framed(0x89, b""), "pongs": framed(0x8A, b""), "continuations": framed(0x00, b"")}
+
+
+def is_cut_off(found, seconds=3.0):
+    """Whether the server closes a connection, whatever it says before."""
+    found.settimeout(seconds)
+    try:
+        while found.recv(65536):
+            pass
+    except TimeoutError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+@pytest.mark.parametrize("kind", EMPTY)
+def test_empty_frames_are_counted_and_those_of_strangers_are_few(tmp_path, kind):
+    found = hosted(tmp_path, THREE)
+    begun = framed(0x01, b"") if kind == "continuations" else b""  # a text that goes on
+    hall = Hall({"demo": found}, Limits(frames=20, frames_burst=100))
+    with serving(hall) as port:
+        with slow(port, upgrade(port)) as stranger:
+            assert stranger.recv(1000).startswith(b"HTTP/1.1 101")
+            stranger.sendall(begun + EMPTY[kind] * 40)
+            assert is_cut_off(stranger)
+        with deaf(port, found) as participant:
+            wait_until(lambda: hall.doorway.participants)
+            participant.sendall(begun + EMPTY[kind] * 80)
+            assert not is_cut_off(participant, 0.5)
+            participant.sendall(EMPTY[kind] * 200)
+            assert is_cut_off(participant)
+
+
+def test_a_flood_of_frames_is_cut_off_before_it_is_read(tmp_path, monkeypatch):
+    found, read, receive_data = hosted(tmp_path, THREE), [], ServerProtocol.receive_data
+    monkeypatch.setattr(
+        ServerProtocol, "receive_data", lambda self, data: (read.append(data), receive_data(self, data))
+    )
+    with server(found) as port, slow(port, upgrade(port)) as stranger:
+        assert stranger.recv(1000).startswith(b"HTTP/1.1 101")
+        with contextlib.suppress(OSError):
+            stranger.sendall(EMPTY["pings"] * 100_000)
+        assert is_cut_off(stranger)
+        assert sum(map(len, read)) < 10_000  # of 600,000 bytes: a read may have 256 kB, and 40,000 frames
+
+
+def test_a_body_of_empty_chunks_is_not_read_to_its_end(tmp_path):
+    head = b"GET /api/server HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunk, end = b"1\r\na\r\n", b"0\r\n\r\n"
+    with server(hosted(tmp_path, THREE)) as port, slow(port, head) as short, slow(port, head) as long:
+        short.sendall(chunk * 100 + end)
+        assert short.recv(1000).startswith(b"HTTP/1.1 200")
+        with contextlib.suppress(OSError):
+            long.sendall(chunk * 2000)
+        assert is_cut_off(long)
+
+
 def test_answers_that_the_server_asked_for_are_not_charged_to_the_rate(tmp_path):
     found = hosted(tmp_path, {"rounds.count": 30, "split.clients": 1, "rounds.quorum": 1})
 
@@ -548,7 +650,7 @@ def test_answers_that_the_server_asked_for_are_not_charged_to_the_rate(tmp_path)
                     await visitor.socket.send(Response(True, answer, "", b"receipt").encode())
             return told
 
-    with server(found, limits=Limits(rate=0.1, burst=5)) as port:
+    with server(found, limits=Limits(rate=0.1, burst=5, frames=0.1, frames_burst=5)) as port:
         assert asyncio.run(fast(port)) == "ended"
     assert found.last_round == 30
 
@@ -610,6 +712,7 @@ def test_attempts_of_strangers_leave_no_line_in_the_log(tmp_path, caplog, capfd)
             assert attempt(port, upgrade(port, "http://[::1")).startswith(b"HTTP/1.1 403")
             assert attempt(port, upgrade(port, name="nothing")).startswith(b"HTTP/1.1 404")
             assert attempt(port, b"no request\r\n\r\n").startswith(b"HTTP/1.1 400")
+            assert attempt(port, upgrade(port, "http://é")).startswith(b"HTTP/1.1 400")
             assert attempt(port, BODY.replace(b"Content-Length: 100000", b"Transfer-Encoding: chunked") + b"zz\r\n")
             attempt(port, upgrade(port).replace(b"websocket", b"h2c"))
             with slow(port, upgrade(port)) as one:

@@ -22,9 +22,9 @@ from sordino.fleets.local_clients import SocketFleet
 from sordino.fleets.web import Stopped
 from sordino.messages import Plan, answer_to
 from sordino.runs import serving
+from sordino.runs.federation import wire
 from sordino.signing import SigningKey
 from sordino.web.gateway import GatewayHosted, GatewayService
-from sordino.wiring import wire
 from tests.client import people
 from tests.client.forgeries import STRANGER
 from tests.web.visitors import BITS, recipe, server, visit

@@ -160,3 +160,30 @@ def test_no_other_page_and_no_other_machine_frees_a_place(tmp_path, live_for_all
         assert freed(port, 3, {"Origin": own}) == 404
         assert freed(port, 0, {"Origin": own}, "another") == 404
         assert freed(port, 0, {"Origin": own, "Sec-Fetch-Site": "same-origin"}) == 204
+
+
+def test_an_open_round_that_lacks_participants_waits(tmp_path):
+    found = hosted(tmp_path, {"split.clients": 2, "rounds.quorum": 2, "rounds.count": 1})
+
+    def told(port):
+        summary = get(port, "/api/federations")[0]
+        return summary["state"], summary["participants"]
+
+    async def go(port):
+        async with visit(port, found, "a") as first, visit(port, found, "b") as second:
+            plans = await first.plan(), await second.plan()
+            assert told(port) == ("training", 2)
+        await gone(found)
+        assert told(port) == ("waiting", 0)
+        async with visit(port, found, "a") as first, visit(port, found, "b") as second:
+            await first.until("welcome")
+            await second.until("welcome")
+            assert told(port) == ("training", 2)
+            await first.report(plans[0])
+            await second.report(plans[1])
+            await first.until("ended")
+        await gone(found)
+        assert told(port) == ("finished", 0)
+
+    with server(found) as port:
+        asyncio.run(go(port))

@@ -9,7 +9,9 @@ import json
 
 import pytest
 from benchmarks.attacks import Hostile, Party
+from typer.testing import CliRunner
 
+from sordino.cli import app
 from sordino.client.frames import Request
 from sordino.errors import InvalidInput
 from sordino.messages import Plan
@@ -98,24 +100,57 @@ def test_one_page_of_five_costs_the_paper_federation_less_than_two_points(tmp_pa
 
 PLAIN = {"method": {"name": "fedavg"}, "clients": {}}
 WEIGHTS = {**PLAIN, "method": {"name": "fedavg", "upload": "weights"}}
+FOUR = {"split.clients": 5, "rounds.quorum": 4}
+SILOS = {**FOUR, **people.METHODS["silo-dp"], "clients.budget": None}
+NOISE = {"method": {"name": "webfed", "range": {"kind": "fixed", "radius": 1.0}}}
+NORM, RULE, ENOUGH = "method.norm=LENGTH", "method.aggregation.kind=", "rounds.quorum=4"
+
+
+def _rule(kind):
+    return {"method.aggregation": {"kind": kind}}
 
 
 @pytest.mark.parametrize(
-    ("changes", "remedies"),
+    ("changes", "remedies", "others"),
     [
-        (PLAIN, ("method.norm", "trimmed-mean", "--invite")),
-        (WEIGHTS, ("trimmed-mean", "--invite")),
-        ({**PLAIN, "method.aggregation": {"kind": "median"}, "rounds.quorum": 2}, ("rounds.quorum=3",)),
-        ({**PLAIN, "method.aggregation": {"kind": "agreement"}, "rounds.quorum": 3}, ("method.norm",)),
+        (PLAIN, (NORM, f"{RULE}trimmed-mean", ENOUGH, "split.clients=5"), ()),
+        ({**PLAIN, **FOUR}, (NORM, f"{RULE}trimmed-mean", ENOUGH), ("split.clients",)),
+        (WEIGHTS, (f"{RULE}trimmed-mean",), (NORM,)),
+        ({**PLAIN, **_rule("median"), "rounds.quorum": 2}, (ENOUGH,), (NORM, RULE)),
+        ({**NOISE, **_rule("trimmed-mean"), "rounds.quorum": 2}, (ENOUGH,), (NORM, RULE)),
+        ({**PLAIN, **_rule("agreement"), "method.norm": 1.0, "rounds.quorum": 1}, (ENOUGH,), (NORM, RULE)),
+        (SILOS, (f"{NORM} --set {RULE}agreement --set {ENOUGH}",), ("trimmed-mean",)),
+        ({**SILOS, **_rule("trimmed-mean")}, (f"{NORM} --set {RULE}agreement --set {ENOUGH}",), ()),
     ],
-    ids=["updates", "weights", "two reports", "directions only"],
-)
-def test_an_open_federation_that_bounds_no_report_is_refused_before_anything_is_made(changes, remedies, tmp_path):
+    ids=[
+        "updates", "enough places", "weights", "two reports", "noise and two reports", "a norm and one report",
+        "silos", "silos and a rule alone",
+    ],
+)  # fmt: skip
+def test_an_open_federation_that_bounds_no_report_is_refused_before_anything_is_made(
+    changes, remedies, others, tmp_path
+):
     with pytest.raises(InvalidInput) as caught:
         Hosted(recipe(changes), tmp_path / "open")
-    assert all(remedy in str(caught.value) for remedy in remedies)
-    assert ("method.norm" in str(caught.value)) == ("method.norm" in remedies or changes is not WEIGHTS)
+    told = str(caught.value)
+    assert all(remedy in told for remedy in (*remedies, "--invite"))
+    assert not any(other in told for other in others)
     assert not (tmp_path / "open").exists()
+
+
+def test_the_length_of_an_honest_report_is_printed_by_the_command_that_the_refusal_names(tmp_path):
+    command = ["run", "webfed-digits", "--set", "method.norm=1", "--set", "rounds.count=1"]
+    result = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "run")])
+    assert "honest report has an L2 norm of about" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("name", ["webfed-digits", "webfed-digits-laplace"])
+def test_the_federations_made_for_pages_begin_with_enough_reports_for_their_rules(name, tmp_path):
+    assert Recipe.load(name).rounds.quorum >= 4
+    with pytest.raises(InvalidInput) as caught:
+        Hosted(Recipe.load(name, ["rounds.quorum=2"]), tmp_path / "open")
+    assert ENOUGH in str(caught.value)
+    Hosted(Recipe.load(name, ["rounds.quorum=1"]), tmp_path / "alone", by_invitation=True).stop()
 
 
 @pytest.mark.parametrize(
@@ -124,10 +159,11 @@ def test_an_open_federation_that_bounds_no_report_is_refused_before_anything_is_
         ({}, False),  # bits
         (PLAIN, True),
         ({**PLAIN, "method.norm": 1.0}, False),
-        ({**PLAIN, "method.aggregation": {"kind": "median"}, "rounds.quorum": 3}, False),
-        ({"method": {"name": "webfed", "range": {"kind": "fixed", "radius": 1.0}}}, False),
+        ({**PLAIN, **_rule("median"), "rounds.quorum": 3}, False),
+        ({**SILOS, **_rule("agreement"), "method.norm": 1.0}, False),
+        (NOISE, False),
     ],
-    ids=["bits", "by invitation", "norm", "rule", "noise from a table"],
+    ids=["bits", "by invitation", "norm", "rule", "silos", "noise from a table"],
 )
 def test_a_federation_is_served_where_reports_are_bounded_or_people_are_known(changes, invited, tmp_path):
     Hosted(recipe(changes), tmp_path / "served", by_invitation=invited).stop()

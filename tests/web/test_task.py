@@ -14,9 +14,9 @@ from sordino.errors import InvalidInput
 from sordino.privacy.guarantee import Adjacency, Budget, Destination
 from sordino.privacy.ledger import Consents, MemoryLedger, admit
 from sordino.recipe import Recipe
+from sordino.runs.federation import wire
 from sordino.runs.simulation import run
 from sordino.web.task import LARGEST_MODEL, check, compile_task, spending
-from sordino.wiring import wire
 from tests.client import people
 from tests.web import visitors
 
@@ -98,7 +98,7 @@ def test_choices_are_stronger_measured_and_the_first_is_the_recipes_own():
 
 def test_without_a_norm_there_are_no_classes_of_noise_to_choose():
     """One participant's noise would drown the reports of all others."""
-    content = task_of(Recipe.load("webfed-digits", ["method.norm="])).content
+    content = task_of(Recipe.load("webfed-digits", ["method.norm=", 'method.aggregation={ kind = "mean" }'])).content
     assert content["choices"] == []
     assert content["upload"]["norm"] is None
     assert content["plan"]["settings"] == {}

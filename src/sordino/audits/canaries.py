@@ -2,7 +2,7 @@
 
 A canary is a record that an adversary made up: a pattern that is orthogonal to those of the others, of the length of
 real records, with a label. Its clipped gradient points in a direction nearly of its own. Each is put in or left out by
-a fair coin (add/remove adjacency); the statistics are those of `sordino.privacy.canaries`.
+a fair coin (add/remove adjacency); the statistics are those of `sordino.audits.canary_game`.
 
 The server is the adversary that silos are protected from: it has sent out the models w and sees every upload, and it
 knows all records but the coins. So it knows for every canary the clipped gradient g(w), and the sum of the gradients of
@@ -28,31 +28,31 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sordino.audits import drawn
-from sordino.audits.asked import Asked, Finding, Found, answers, checked
-from sordino.audits.finished import Finished, View
+from sordino.audits import run_draws
+from sordino.audits.canary_game import Coins, Game, Scores, check_canaries, coins, judge
+from sordino.audits.canary_patterns import Gradients, made_up
+from sordino.audits.finished_run import FinishedRun, View
 from sordino.audits.one_record import question as one_record
-from sordino.audits.patterns import Gradients, made_up
+from sordino.audits.questions import AuditOptions, Finding, Findings, answers, checked
 from sordino.audits.uploads import curve
 from sordino.channels.direct import Direct
 from sordino.channels.interface import Channel, Exchange
-from sordino.coordinator import Coordinator, NobodyLeft, Rules
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import Population, SimulatedFleet, Work
 from sordino.learning import models
 from sordino.learning.cohort import ClientData
 from sordino.learning.optimizers import SGD
 from sordino.learning.private_sgd import PrivateTraining
+from sordino.mechanisms.cases import Points
 from sordino.messages import Plan
 from sordino.methods.hybrid_one import HybridOne
 from sordino.methods.interface import Bench
 from sordino.methods.silo_dp import SiloDp
-from sordino.pace import device_for, workers_for
 from sordino.privacy.accountant import compose
-from sordino.privacy.audit import Points
-from sordino.privacy.canaries import Coins, Game, Scores, check_canaries, coins, judge
 from sordino.privacy.guarantee import MODEL_READER, SERVER, Adjacency, PoissonGaussian
 from sordino.privacy.history import Group, ranges
+from sordino.runs.coordinator import Coordinator, NobodyLeft, Rules
+from sordino.runs.execution import device_for, workers_for
 
 Float32s = NDArray[np.float32]
 
@@ -73,7 +73,7 @@ class Flock:
     present: Coins
 
     @classmethod
-    def of(cls, run: Finished, silos: Sequence[int], count: int, seed: int) -> Flock:
+    def of(cls, run: FinishedRun, silos: Sequence[int], count: int, seed: int) -> Flock:
         """As many for each of these silos, or one more."""
         check_canaries(count)
         return cls(
@@ -152,7 +152,7 @@ class Ear:
 class Adversary:
     """Whoever has sent the models and sees uploads, or sums of `honest` of them."""
 
-    def __init__(self, run: Finished, flock: Flock, gradients: Gradients, honest: int | None) -> None:
+    def __init__(self, run: FinishedRun, flock: Flock, gradients: Gradients, honest: int | None) -> None:
         method = run.federation.method
         assert isinstance(method, SiloDp)
         self._flock, self._gradients, self._honest = flock, gradients, honest
@@ -241,7 +241,7 @@ class Played:
     by_final_model: Scores
 
 
-def play(run: Finished, flock: Flock, honest: Sequence[int | None], asked: Asked) -> Played:
+def play(run: FinishedRun, flock: Flock, honest: Sequence[int | None], asked: AuditOptions) -> Played:
     """The run's recipe, trained once with the canaries that are in; with ledgers of its own, in memory."""
     federation, method = run.federation, run.federation.method
     assert isinstance(method, SiloDp)
@@ -271,7 +271,7 @@ def play(run: Finished, flock: Flock, honest: Sequence[int | None], asked: Asked
     return Played({h: adversary.scores() for h, adversary in adversaries.items()}, before - after)
 
 
-def _population(run: Finished, flock: Flock) -> PlantedPopulation:
+def _population(run: FinishedRun, flock: Flock) -> PlantedPopulation:
     dataset = run.federation.dataset
     return PlantedPopulation(dataset.train, run.federation.parts, dataset.normalisation, flock.planted())
 
@@ -285,7 +285,7 @@ def _decoded(method: SiloDp, plan: Plan, body: bytes) -> Float32s:
 # --- the audit --------------------------------------------------------------------------------------------------------
 
 
-def audit(run: Finished, asked: Asked) -> Found:
+def audit(run: FinishedRun, asked: AuditOptions) -> Findings:
     """Canaries in the silos that lost most (or in the one asked for), for every onlooker whom DP-SGD protects from."""
     group = run.group_of(asked.client)
     silos = group.clients if asked.client is None else (asked.client,)
@@ -302,11 +302,11 @@ def audit(run: Finished, asked: Asked) -> Found:
     strongest = min(games, key=lambda game: game.proven)
     final = judge(_of_final_model(strongest, flock), played.by_final_model, flock.present, seed=asked.seed)
     question = one_record(run, silos[0], flock.records)
-    found = Found(group, (*findings, Finding(final, None), *answers([question], asked)))
-    return checked(found, [*drawn.private_training(run, releases), *drawn.channel(run)], asked)
+    found = Findings(group, (*findings, Finding(final, None), *answers([question], asked)))
+    return checked(found, [*run_draws.private_training(run, releases), *run_draws.channel(run)], asked)
 
 
-def _game(run: Finished, group: Group, view: View, flock: Flock) -> Game:
+def _game(run: FinishedRun, group: Group, view: View, flock: Flock) -> Game:
     stated = run.stated(group)[view]
     seen = "all uploads" if view[0] == SERVER else f"all sums, of which {view[0].parties} silos' parts are unknown"
     return Game(
@@ -329,7 +329,7 @@ def _of_final_model(game: Game, flock: Flock) -> Game:
     return replace(game, adversary=MODEL_READER, claim=None, attack=attack)
 
 
-def _unit(run: Finished, flock: Flock) -> str:
+def _unit(run: FinishedRun, flock: Flock) -> str:
     return f"the whole run, {run.rounds} round{'s' if run.rounds > 1 else ''}, {len(flock):,} canaries"
 
 

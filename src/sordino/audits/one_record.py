@@ -12,18 +12,18 @@ import math
 import numpy as np
 import torch
 
-from sordino.audits.asked import Question
-from sordino.audits.finished import Finished
-from sordino.audits.patterns import Gradients
+from sordino.audits.canary_patterns import Gradients
+from sordino.audits.finished_run import FinishedRun
+from sordino.audits.questions import Question
 from sordino.audits.uploads import curve
 from sordino.fleets.simulated import Population
 from sordino.learning.cohort import ClientData
 from sordino.learning.stacked import Execution
+from sordino.mechanisms.cases import Case, Sampler, Scores
 from sordino.methods.hybrid_one import HybridOne
 from sordino.methods.interface import Bench, Cohort
 from sordino.methods.silo_dp import SiloDp
 from sordino.privacy.accountant import compose, epsilon
-from sordino.privacy.audit import Case, Sampler, Scores
 from sordino.privacy.guarantee import SERVER, Adjacency
 from sordino.randomness import Keystream
 
@@ -34,7 +34,7 @@ WIDTH = 64  #: rounds computed together
 ADJACENCY = Adjacency.RECORD_ADD_REMOVE
 
 
-def question(run: Finished, silo: int, made_up: ClientData) -> Question:
+def question(run: FinishedRun, silo: int, made_up: ClientData) -> Question:
     """One round of a silo, with the first of these records or without it."""
     method = run.federation.method
     assert isinstance(method, SiloDp)
@@ -60,7 +60,7 @@ def question(run: Finished, silo: int, made_up: ClientData) -> Question:
     return Question(case, None)
 
 
-def _rounds(run: Finished, silo: int, made_up: ClientData) -> Sampler:
+def _rounds(run: FinishedRun, silo: int, made_up: ClientData) -> Sampler:
     """Each trial an upload of the first round."""
     federation, method = run.federation, run.federation.method
     assert isinstance(method, SiloDp)

@@ -14,16 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.audits import drawn
-from sordino.audits.asked import Asked, Found, Question, answers, checked
-from sordino.audits.finished import Finished, figures, once
-from sordino.audits.likelihood import Ratio, ratio
+from sordino.audits import run_draws
+from sordino.audits.finished_run import FinishedRun, figures, once
+from sordino.audits.questions import AuditOptions, Findings, Question, answers, checked
 from sordino.mechanisms import BitString, PrivUnitG, Sphere
+from sordino.mechanisms.cases import Case, Sampler, Scores
 from sordino.mechanisms.output import BitOutput, IntegerOutput
 from sordino.methods.fedavg import DATASET
 from sordino.methods.ldpfl import Ldpfl
 from sordino.methods.randomised_records import RECORDS, JointRecords, RandomisedRecords, randomizer
-from sordino.privacy.audit import Case, Sampler, Scores
 from sordino.privacy.guarantee import SERVER, Adjacency
 from sordino.randomness import Keystream
 
@@ -36,7 +35,7 @@ AT_ONCE = 2**21  #: values randomised at a time
 SEEN = "the randomised record itself, which the theorem is about (the server sees networks computed from it)"
 
 
-def audit(run: Finished, asked: Asked) -> Found:
+def audit(run: FinishedRun, asked: AuditOptions) -> Findings:
     """One record of one client."""
     method = run.federation.method
     assert isinstance(method, Ldpfl)
@@ -46,10 +45,10 @@ def audit(run: Finished, asked: Asked) -> Found:
     question = _question(run, method.records, client)
     others = group.releases[1:]
     left_out = [f"{release.what}: they are used as they are, so nothing bounds what they tell" for release, _ in others]
-    return checked(Found(group, answers([question], asked), tuple(left_out)), drawn.records(run, client), asked)
+    return checked(Findings(group, answers([question], asked), tuple(left_out)), run_draws.records(run, client), asked)
 
 
-def _question(run: Finished, records: RandomisedRecords, client: int) -> Question:
+def _question(run: FinishedRun, records: RandomisedRecords, client: int) -> Question:
     view = SERVER, Adjacency.RECORD_REPLACE
     stated = run.stated(run.group_of(client))[view]
     claim = stated.claimed
@@ -73,12 +72,12 @@ def _question(run: Finished, records: RandomisedRecords, client: int) -> Questio
     return Question(case, view)
 
 
-def _named(run: Finished) -> str:
+def _named(run: FinishedRun) -> str:
     method: Any = run.recipe.method
     return str(method.mechanism.name)
 
 
-def _sampler(run: Finished, records: RandomisedRecords, client: int) -> tuple[int, Sampler, str]:
+def _sampler(run: FinishedRun, records: RandomisedRecords, client: int) -> tuple[int, Sampler, str]:
     """How many values a randomised record has, its draws in both worlds, and the pair in words."""
     method: Any = run.recipe.method
     if isinstance(records, JointRecords):
@@ -119,7 +118,7 @@ def _bit_score(spec: Any, epsilon: float | None, bits: int) -> Callable[[NDArray
     mechanism = randomizer(spec, epsilon, BitString(bits))
     if mechanism is None:
         return lambda packed: BitOutput(packed, bits).bits().sum(axis=1, dtype=np.float64)
-    by_bit: Ratio = ratio(mechanism, np.ones(bits), np.zeros(bits))
+    by_bit = mechanism.likelihood_ratio(np.ones(bits), np.zeros(bits))
     return lambda packed: np.asarray(by_bit(BitOutput(packed, bits)).sum(axis=1))
 
 
@@ -130,7 +129,7 @@ def _joint_score(
     assert epsilon is not None
     mechanism = PrivUnitG(epsilon, Sphere(math.sqrt(1 - 1 / classes)))
     direction = records.directions(features, np.zeros(1, np.int64))[0]
-    in_caps, limits = ratio(mechanism, direction, -direction), mechanism.limits(direction.size, 1)
+    in_caps, limits = mechanism.likelihood_ratio(direction, -direction), mechanism.limits(direction.size, 1)
     return lambda array: in_caps(IntegerOutput(np.rint(array / mechanism.step()).astype(np.int64), *limits))[:, 0]
 
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from sordino.audits import drawn
-from sordino.audits.asked import Asked, Found, Question, answers, checked
-from sordino.audits.finished import Finished, figures, once
+from sordino.audits import run_draws
+from sordino.audits.finished_run import FinishedRun, figures, once
+from sordino.audits.questions import AuditOptions, Findings, Question, answers, checked
 from sordino.audits.uploads import curve
+from sordino.mechanisms.cases import Case, Sampler, Scores
 from sordino.methods.central_dp import CentralDp
 from sordino.methods.interface import Bench, Cohort
 from sordino.privacy.accountant import compose
-from sordino.privacy.audit import Case, Sampler, Scores
 from sordino.privacy.guarantee import MODEL_READER, Adjacency, Infinite
 from sordino.randomness import Keystream
 
@@ -30,7 +30,7 @@ MOST = 10_000  #: models drawn from each world: each is a sum of its own
 VIEW = MODEL_READER, Adjacency.CLIENT
 
 
-def audit(run: Finished, asked: Asked) -> Found:
+def audit(run: FinishedRun, asked: AuditOptions) -> Findings:
     """One client's share in one round's model."""
     method: Any = run.recipe.method
     group = run.group_of(asked.client)
@@ -39,8 +39,8 @@ def audit(run: Finished, asked: Asked) -> Found:
     left_out = [f"{g.adjacency} against {g.adversary}: {g.loss.why}"
                 for g in releases[0].guarantees if isinstance(g.loss, Infinite)]  # fmt: skip
     if method.clip == "median":
-        return Found(group, (), (*left_out, "the noise follows the median of all clients' norms: set method.clip to a "
-                                            "number for a model that can be audited"))  # fmt: skip
+        why = "the noise follows the median of all clients' norms: set method.clip to a number for a model to audit"
+        return Findings(group, (), (*left_out, why))
     stated = run.stated(group)[VIEW]
     delta = run.federation.delta
     proven = figures(once(releases), delta)[VIEW]
@@ -60,11 +60,11 @@ def audit(run: Finished, asked: Asked) -> Found:
         most_trials=min(MOST, max(1000, VALUES // d)),
         curve=curve(compose([loss], adjacency=Adjacency.CLIENT), proven.proven),
     )
-    found = Found(group, answers([Question(case, VIEW)], asked), tuple(left_out))
-    return checked(found, drawn.trusted_server(run, releases), asked)
+    found = Findings(group, answers([Question(case, VIEW)], asked), tuple(left_out))
+    return checked(found, run_draws.trusted_server(run, releases), asked)
 
 
-def _models(run: Finished, client: int, round: int, clip: float) -> Sampler:
+def _models(run: FinishedRun, client: int, round: int, clip: float) -> Sampler:
     """Each trial a model; the score is how far it went in the update's direction."""
     method = run.federation.method
     assert isinstance(method, CentralDp)

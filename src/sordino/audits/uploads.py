@@ -16,18 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from sordino.audits import drawn
-from sordino.audits.asked import Asked, Found, Question, answers, checked
-from sordino.audits.finished import Finished, View, figures, once
-from sordino.audits.likelihood import ones, ratio, value_by_value, worst_pair
+from sordino.audits import run_draws
+from sordino.audits.finished_run import FinishedRun, View, figures, once
+from sordino.audits.questions import AuditOptions, Findings, Question, answers, checked
 from sordino.fleets.simulated import Population
-from sordino.mechanisms import Mechanism, RandomizedSign, TwoPoint
+from sordino.mechanisms import Mechanism
+from sordino.mechanisms.cases import Case, Points, Sampler, Scores
+from sordino.mechanisms.likelihood import ones
 from sordino.mechanisms.output import BitOutput, Output
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import Bench, Cohort, State
 from sordino.methods.upload import Draw, Sent, Upload
 from sordino.privacy.accountant import Composed, compose
-from sordino.privacy.audit import Case, Points, Sampler, Scores
 from sordino.privacy.guarantee import SERVER, Adjacency, Gaussian, Guarantee, Infinite, RandomizedBit, Release
 from sordino.randomness import Keystream
 
@@ -74,7 +74,7 @@ def _fresh(seed: int, start: int, stream: int) -> Draw:
 
 def whole(sender: Sender, first: Vector, second: Vector) -> Sampler:
     """Each trial a whole upload."""
-    score = ratio(sender.mechanism, first, second)
+    score = sender.mechanism.likelihood_ratio(first, second)
 
     def sample(world: bool, trials: int, seed: int) -> Scores:
         found = sender.outputs((first if world else second)[None], trials, seed, world)
@@ -85,7 +85,7 @@ def whole(sender: Sender, first: Vector, second: Vector) -> Sampler:
 
 def single_values(sender: Sender, first: Vector, second: Vector) -> Sampler:
     """Each value of an upload a trial of its own: they are randomised independently, and alike."""
-    score = ratio(sender.mechanism, first, second)
+    score = sender.mechanism.likelihood_ratio(first, second)
 
     def sample(world: bool, trials: int, seed: int) -> Scores:
         uploads = -(-trials // len(first))
@@ -122,7 +122,7 @@ class Crowd:
 
     def table(self) -> Scores:
         """The log-likelihood ratio of every number of ones; all values have the same."""
-        p, q = (ones(_of_bits(self.sender.mechanism), vector)[0] for vector in (self.first, self.second))
+        p, q = (ones(self.sender.mechanism, vector)[0] for vector in (self.first, self.second))
         k = np.arange(self.size + 1)
         others = binom.logpmf(k, self.size - 1, q), binom.logpmf(k - 1, self.size - 1, q)
         worlds = [np.logaddexp(np.log1p(-own) + others[0], np.log(own) + others[1]) for own in (p, q)]
@@ -160,7 +160,7 @@ class _Overheard(Upload):
         return super().send(clients, vectors, draw, sizes)
 
 
-def own_vectors(run: Finished, state: State, clients: Sequence[int], seed: int) -> Vector:
+def own_vectors(run: FinishedRun, state: State, clients: Sequence[int], seed: int) -> Vector:
     """What these clients would hand to the mechanism in the round after `state`: trained on their own records."""
     federation, method = run.federation, run.federation.method
     assert isinstance(method, FedAvg)
@@ -183,20 +183,20 @@ def own_vectors(run: Finished, state: State, clients: Sequence[int], seed: int) 
 # --- cases ------------------------------------------------------------------------------------------------------------
 
 
-def audit(run: Finished, asked: Asked) -> Found:
+def audit(run: FinishedRun, asked: AuditOptions) -> Findings:
     """All that can be told about one client's upload in one round of a run."""
     group = run.group_of(asked.client)
     client = group.clients[0] if asked.client is None else asked.client
     round, releases = run.releases(client, asked.round)
     questions, left_out = _Questions(run, client, round, releases, asked.seed).all()
-    found = Found(group, answers(questions, asked), left_out)
-    return checked(found, [*drawn.upload(run, client, round, releases[:1]), *drawn.channel(run)], asked)
+    found = Findings(group, answers(questions, asked), left_out)
+    return checked(found, [*run_draws.upload(run, client, round, releases[:1]), *run_draws.channel(run)], asked)
 
 
 class _Questions:
     """What to ask of one upload: for every onlooker and change that its guarantees speak of."""
 
-    def __init__(self, run: Finished, client: int, round: int, releases: Sequence[Release], seed: int) -> None:
+    def __init__(self, run: FinishedRun, client: int, round: int, releases: Sequence[Release], seed: int) -> None:
         method = run.federation.method
         assert isinstance(method, FedAvg)
         self._run, self._client, self._round, self._seed = run, client, round, seed
@@ -205,7 +205,7 @@ class _Questions:
         self._sender = Sender(self._upload, client, 0)
         self._release, *others = releases  # what the mechanism made comes first
         self._stated = run.stated(run.group_of(client))
-        self._ends = worst_pair(self._sender.mechanism, self._upload.values)
+        self._ends = self._sender.mechanism.worst_pair(self._upload.values)
         self._questions: list[Question] = []
         self._left_out = [_left_out(release) for release in others]
 
@@ -228,7 +228,7 @@ class _Questions:
     def _direct(self, view: View) -> None:
         if view[1] is not Adjacency.COORDINATE:
             self._ask(view, self._unit, self._apart, whole(self._numbered(), *self._ends), self._upload.values)
-        elif value_by_value(self._sender.mechanism):
+        elif self._sender.mechanism.domain.by_value:
             self._ask(view, "one value", ENDS, single_values(self._numbered(), *self._ends), 1)
 
     def _crowd(self, view: View, parties: int) -> None:
@@ -263,7 +263,7 @@ class _Questions:
 
     @property
     def _apart(self) -> str:
-        by_value = value_by_value(self._sender.mechanism)
+        by_value = self._sender.mechanism.domain.by_value
         return "every value at one end of its range or at the other" if by_value else "two opposite ends of the domain"
 
     def _numbered(self) -> Sender:
@@ -303,11 +303,6 @@ def _curve(guarantees: Sequence[Guarantee], view: View, proven: float) -> Points
 def curve(composed: Composed, epsilon: float) -> Points:
     """(epsilon, delta) pairs from 0 up to an epsilon that is known."""
     return tuple((epsilon * k / POINTS, composed.delta(epsilon * k / POINTS)) for k in range(POINTS))
-
-
-def _of_bits(mechanism: Mechanism) -> TwoPoint | RandomizedSign:
-    assert isinstance(mechanism, TwoPoint | RandomizedSign)
-    return mechanism
 
 
 def _left_out(release: Release) -> str:

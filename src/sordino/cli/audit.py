@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from sordino.audits.whole import Audit
-    from sordino.checks.inspection import Inspected
-    from sordino.checks.subjects import Subject
-    from sordino.privacy.audit import Case, Row
+    from sordino.audits.inspection import Inspected, Subject
+    from sordino.audits.lower_bound import Row
+    from sordino.audits.run_audit import Audit
+    from sordino.mechanisms import Mechanism
+    from sordino.mechanisms.cases import Case
 
 VIOLATED = "PROVEN BOUND VIOLATED"
 
@@ -30,8 +31,9 @@ def audit(
         str | None,
         typer.Argument(
             metavar="[MECHANISM|RUN]",
-            help="two-point, laplace, gaussian, sign, exponential, bits, label, piecewise, privunit, keys, secure-sum "
-            "or shuffler (all if left out); or a run's folder, such as runs/quickstart.",
+            help="two-point, laplace, gaussian, sign, exponential, bits, label, piecewise, privunit, dp-sgd, keys, "
+            "secure-sum or shuffler (all if left out); your own as package.module:Class; or a run's folder, such as "
+            "runs/quickstart.",
         ),
     ] = None,
     epsilon: Annotated[
@@ -104,18 +106,11 @@ def _audit_programs(
     name: str | None, strengths: Sequence[float], trials: int, seed: int, every: bool, as_json: bool
 ) -> None:
     """Attacks on mechanisms and checks of everything, or of what is named."""
-    from sordino.checks import catalogue
-    from sordino.mechanisms import audits
+    from sordino.audits.catalogue import PROGRAMS, cases
+    from sordino.audits.mechanisms import subjects
 
-    attacked = [one for one in audits.CATALOGUE if name in (None, one)]
-    checked = [one for one in catalogue.NAMES if name in (None, one)]
-    if not attacked and not checked:
-        names = ", ".join(dict.fromkeys((*audits.CATALOGUE, *catalogue.NAMES)))
-        raise InvalidInput(f"no mechanism {name!r} to audit; there are {names}; or give a run's folder")
-    found = [_Audited(one, audits.cases(one, e)) for e in strengths for one in attacked]
-    once = [_Audited(one, [], catalogue.subjects(one)) for one in checked if one in catalogue.PROGRAMS]
-    for one, e in zip(found, (e for e in strengths for _ in attacked), strict=True):
-        one.subjects = catalogue.subjects(one.name, e)
+    found = [_Audited(cases(one, e), subjects(one, e)) for e in strengths for one in _mechanisms(name)]
+    once = [_Audited([], draws()) for program, draws in PROGRAMS.items() if name in (None, program)]
     _carry_out([*found, *once], trials, seed)
     rows, inspected = [row for one in found for row in one.rows], [i for one in [*found, *once] for i in one.inspected]
     if as_json:
@@ -129,20 +124,35 @@ def _audit_programs(
         raise typer.Exit(1)
 
 
+def _mechanisms(name: str | None) -> Sequence[type[Mechanism]]:
+    """The mechanism of this name, anybody's own, or all; none where a program is named."""
+    from sordino.audits.catalogue import AUDITED, NAMES, PROGRAMS
+    from sordino.mechanisms import mechanism_named
+
+    if name is None or name in PROGRAMS:
+        return () if name else AUDITED
+    if ":" not in name and name not in NAMES:
+        raise InvalidInput(f"no mechanism {name!r} to audit; there are {', '.join(NAMES)}; or give a run's folder")
+    own = mechanism_named(name)
+    if not any(own.audit_cases(1.0)) and not any(own.specimens(1.0)):
+        raise InvalidInput(f"{name} says nothing to audit: give it audit_cases, or specimens and their law")
+    return (own,)
+
+
 @dataclass
 class _Audited:
     """A mechanism, or a program without an epsilon: its cases, its subjects, and what came of them."""
 
-    name: str
     cases: list[Case]
-    subjects: list[Subject] = field(default_factory=list)
+    subjects: list[Subject]
     rows: list[Row] = field(default_factory=list)
     inspected: list[Inspected] = field(default_factory=list)
 
 
 def _carry_out(audited: Sequence[_Audited], trials: int, seed: int) -> None:
-    from sordino.checks.inspection import failures, inspect_one, level
-    from sordino.privacy import audit as auditing
+    from sordino.audits import lower_bound as auditing
+    from sordino.audits.inspection import failures, inspect_one, level
+    from sordino.mechanisms.cases import Case
 
     each = level(sum(len(one.subjects) for one in audited))
     work: list[tuple[_Audited, Case | Subject]] = []
@@ -150,7 +160,7 @@ def _carry_out(audited: Sequence[_Audited], trials: int, seed: int) -> None:
         work += [(one, case) for case in one.cases]
         work += [(one, subject) for subject in one.subjects]
     for one, task in with_progress(work, "Auditing"):
-        if isinstance(task, auditing.Case):
+        if isinstance(task, Case):
             one.rows.append(auditing.run(task, trials=trials, seed=seed))
         else:
             one.inspected.append(inspect_one(task, seed, each))
@@ -160,7 +170,7 @@ def _carry_out(audited: Sequence[_Audited], trials: int, seed: int) -> None:
 
 
 def _audit_summary(rows: list[Row], inspected: list[Inspected]) -> str:
-    from sordino.privacy import audit as auditing
+    from sordino.audits import lower_bound as auditing
 
     said = []
     if rows:
@@ -183,7 +193,7 @@ def _audit_faults(seed: int, as_json: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from sordino.checks.faults import FAULTS, attempt
+    from sordino.audits.faults import FAULTS, attempt
 
     found = [attempt(fault, seed) for fault in with_progress(list(FAULTS), "Breaking")]
     caught = sum(one.caught for one in found)
@@ -211,12 +221,11 @@ def _audit_faults(seed: int, as_json: bool) -> None:
 
 def _is_run(what: str) -> bool:
     """Whether a run's folder is meant: one that is there, or a path where a mechanism's name would do."""
-    from sordino.checks import catalogue
-    from sordino.mechanisms import audits
+    from sordino.audits.catalogue import NAMES
 
     if (Path(what) / "recipe.toml").is_file():
         return True
-    if what in audits.CATALOGUE or what in catalogue.PROGRAMS:
+    if what in NAMES or ":" in what:
         return False
     if (Path("runs") / what / "recipe.toml").is_file():
         raise InvalidInput(f"no mechanism and no folder {what!r} here; there is a run runs/{what}: give that")
@@ -233,11 +242,11 @@ def _audit_run(
     every: bool,
     as_json: bool,
 ) -> None:
-    from sordino.audits.asked import Asked
-    from sordino.audits.whole import audit as audit_run
+    from sordino.audits.questions import AuditOptions
+    from sordino.audits.run_audit import audit as audit_run
 
-    usual = Asked()
-    asked = Asked(
+    usual = AuditOptions()
+    asked = AuditOptions(
         client,
         round,
         usual.trials if trials is None else trials,
@@ -352,8 +361,8 @@ def _chance(p: float) -> str:
 
 
 def _checks_summary(inspected: Sequence[Inspected]) -> str:
-    from sordino.checks.inspection import failures
-    from sordino.checks.statistics import FAMILY
+    from sordino.audits.inspection import failures
+    from sordino.audits.statistics import FAMILY
 
     count = sum(len(one.looks) for one in inspected)
     wrong = failures(inspected)

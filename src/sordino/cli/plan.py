@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,84 +14,19 @@ from sordino.report.words import decimal
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from sordino.mechanisms import Mechanism
-    from sordino.preflight import Preflight, Sender
     from sordino.privacy.guarantee import Budget, Release
-    from sordino.privacy.planning import Allowance
-    from sordino.recipe import Recipe
-    from sordino.wiring import Federation
+    from sordino.runs.fitting import Answer, Cases, Family, Question
+    from sordino.runs.preflight import Preflight
 
 NAMES = ("two-point", "sign", "laplace", "piecewise", "exponential", "gaussian", "dp-sgd")
 
 
-@dataclass(frozen=True)
-class Question:
-    """What is to be planned: so many values a round within this budget, and who averages them."""
-
-    budget: Budget
-    values: int | None  #: None where it makes no difference and was not said
-    rounds: int
-    clients: int | None = None
-    asked: float | None = None
-    update_norm: float | None = None
-
-    @property
-    def size(self) -> int:
-        """How many values to reckon with."""
-        return self.values or 1
-
-
-@dataclass(frozen=True)
-class Family:
-    """A mechanism whose parameter is sought: its name, the parameter's, and how both are used."""
-
-    name: str
-    parameter: str
-    sender: Callable[[float], Sender]
-    plan: Callable[[Question], Allowance]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What the budget allows one mechanism, and what that looks like in the average of the clients."""
-
-    family: Family
-    question: Question
-    allowance: Allowance
-    ahead: Preflight
-
-    @property
-    def averaged(self) -> bool:
-        """Whether it was said how many clients average their reports."""
-        return self.question.clients is not None
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options as they were given."""
-
-    epsilon: float | None
-    delta: float | None
-    adjacency: str | None
-    rounds: int | None
-    values: int | None
-    norm: str | None
-    radius: float | None
-    precision: int
-    steps: int | None
-    rate: float | None
-    clients: int | None
-    update_norm: float | None
-    box: float | None = None  #: a recipe's range for single values
-    ball: float | None = None  #: a recipe's range for whole vectors
-
-
-Cases = list[tuple[Family, Question]]
-
-
 def plan(
     mechanism: Annotated[
-        list[str] | None, typer.Option(help=f"{', '.join(NAMES)}; may be repeated. All that fit if left out.")
+        list[str] | None,
+        typer.Option(
+            help=f"{', '.join(NAMES)} or your own as package.module:Class; may be repeated. All that fit if left out."
+        ),
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="The budget's limit, for the whole training.")] = None,
     delta: Annotated[float | None, typer.Option(help="The budget's delta; 0 if left out.")] = None,
@@ -136,6 +69,7 @@ def plan(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the recipe.")
     ] = None,
     as_json: AsJson = False,
+    misplaced: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
 ) -> None:
     """Turn a total budget into the parameters of each round, before anything is trained.
 
@@ -151,15 +85,27 @@ def plan(
     sordino plan --recipe two-point-digits --epsilon 50 --delta 1e-5
     """
     with plain_errors():
-        options = Options(
+        if misplaced:
+            raise InvalidInput(f"got {misplaced[0]!r} without an option: a recipe is named by --recipe {misplaced[0]}")
+        from sordino.runs.fitting import Request, answer, plain_cases, recipe_cases
+
+        names = mechanism or []
+        for name in names:
+            if name not in NAMES and ":" not in name:
+                raise InvalidInput(f"unknown mechanism {name!r}; allowed: {', '.join(NAMES)}")
+        request = Request(
             epsilon, delta, adjacency, rounds, values, norm, radius, precision, steps, rate, clients, update_norm
         )
-        names = _checked(mechanism or [], options)
         if recipe is None and settings:
             raise InvalidInput("--set changes a recipe: name it with --recipe")
-        cases = _recipe_cases(recipe, settings or [], names, options) if recipe else _plain_cases(names, options)
+        if recipe:
+            from sordino.recipe import Recipe
+
+            cases = recipe_cases(Recipe.load(recipe, settings or []), names, request)
+        else:
+            cases = plain_cases(names, request, NAMES[:-1])
         if parameter is not None:
-            lines = [_rounds_with(family, question, parameter, options) for family, question in _only_one(cases)]
+            lines = [_rounds_with(family, question, parameter, rounds) for family, question in _only_one(cases)]
             if as_json:
                 print_json(lines)
             else:
@@ -169,7 +115,7 @@ def plan(
             raise InvalidInput(
                 "--rounds is missing: how many must the budget last? (Or ask the other way: --parameter)"
             )
-        answers = [_answer(*case) for case in with_progress(cases, "Planning")]
+        answers = [answer(*case) for case in with_progress(cases, "Planning")]
     if as_json:
         print_json([_as_json(answer) for answer in answers])
         return
@@ -177,289 +123,7 @@ def plan(
     typer.echo("\n".join(_notes(answers)))
 
 
-def _checked(names: list[str], options: Options) -> list[str]:
-    from sordino.privacy.guarantee import check_count
-
-    for name in names:
-        if name not in NAMES:
-            raise InvalidInput(f"unknown mechanism {name!r}; allowed: {', '.join(NAMES)}")
-    if options.norm not in (None, "box", "l1", "l2"):
-        raise InvalidInput(f"--norm is box, l1 or l2, got {options.norm!r}")
-    for option in ("rounds", "values", "steps", "clients"):
-        if (count := getattr(options, option)) is not None:
-            check_count(f"--{option}", count)
-    for option in ("update_norm", "radius"):
-        size = getattr(options, option)
-        if size is not None and not (math.isfinite(size) and size > 0):
-            raise InvalidInput(f"--{option.replace('_', '-')} must be a finite number > 0, got {size!r}")
-    return names
-
-
-def _needed(value: Any, option: str, question: str) -> Any:
-    if value is None:
-        raise InvalidInput(f"{option} is missing: {question}")
-    return value
-
-
-def _budget(options: Options, *, of_records: bool) -> Budget:
-    from sordino.privacy.guarantee import Adjacency, Budget
-    from sordino.privacy.terms import adjacency_named
-
-    limit = _needed(options.epsilon, "--epsilon", "how much may be spent in all?")
-    hidden = Adjacency.RECORD_ADD_REMOVE if of_records else Adjacency.CLIENT
-    if options.adjacency is not None:
-        hidden = adjacency_named(options.adjacency)
-    if hidden is Adjacency.LABEL:
-        raise InvalidInput("an update is not a label: plan for client, record-replace, record-add-remove or coordinate")
-    return Budget(limit, options.delta or 0.0, adjacency=hidden)
-
-
-# --- mechanisms -------------------------------------------------------------------------------------------------------
-
-
-def _plain_cases(names: list[str], options: Options) -> Cases:
-    """The mechanisms named; else all that send a vector, save those that prove nothing under this budget."""
-    cases: Cases = []
-    for name in names or NAMES[:-1]:
-        budget = _budget(options, of_records=name == "dp-sgd")
-        if name == "gaussian" and not names and budget.delta == 0:
-            continue
-        if name != "dp-sgd":
-            _needed(options.values, "--values", "how many values has an upload?")
-        question = Question(
-            budget, options.values, options.rounds or 1, options.clients, options.clients, options.update_norm
-        )
-        cases += [(family, question) for family in _families(name, question.size, options)]
-    return cases
-
-
-def _families(name: str, values: int, options: Options) -> list[Family]:
-    """The ways to plan one mechanism: one for each norm it may clip by."""
-    from sordino import mechanisms as m
-    from sordino.mechanisms.integers import MAX_EPSILON, MIN_EPSILON
-
-    each, whole = _radii(options, values)
-    box, bits = m.Box(0.0, each), (MIN_EPSILON, MAX_EPSILON)
-    match name:
-        case "two-point":
-            return [_family(name, "epsilon per value", lambda e: m.TwoPoint(e, box), bits)]
-        case "sign":
-            return [_family(name, "epsilon per value", lambda e: m.RandomizedSign.response(e, box), bits)]
-        case "piecewise":
-            return [_family(name, "epsilon per value", lambda e: m.Piecewise(e, box), bits)]
-        case "exponential":
-            codes = m.IntegerRange(each, options.precision)
-            alphas = (1.001 * MIN_EPSILON / codes.bound, 63.9)
-            return [_family(name, "alpha per value", lambda a: m.Exponential(a, codes), alphas)]
-        case "laplace":
-            l1 = m.L1Ball(whole)
-            return _by_norm(
-                options.norm,
-                box=_family("laplace (box)", "epsilon per value", lambda e: m.Laplace(e, box), bits),
-                l1=_family("laplace (l1)", "epsilon per upload", lambda e: m.Laplace(e, l1), bits),
-            )
-        case "gaussian":
-            l2 = m.L2Ball(whole)
-            return _by_norm(
-                options.norm,
-                box=_family("gaussian (box)", "sigma", lambda s: m.Gaussian(s, box), _sigmas(each), "least"),
-                l2=_family("gaussian (l2)", "sigma", lambda s: m.Gaussian(s, l2), _sigmas(whole), "least"),
-            )
-    steps = _needed(options.steps, "--steps", "how many steps does a silo make in a round?")
-    rate = _needed(options.rate, "--rate", "which share of a silo's records is in a batch?")
-    return [_silo_family(steps, rate)]
-
-
-def _radii(options: Options, values: int) -> tuple[float, float]:
-    """How far a value may lie from the centre, and how long a vector may be: as given, or what fits an update."""
-    norm = options.update_norm
-    each, whole = (1.0, 1.0) if norm is None else (3 * norm / math.sqrt(values), norm)
-    return options.radius or options.box or each, options.radius or options.ball or whole
-
-
-def _sigmas(radius: float) -> tuple[float, float]:
-    from sordino.mechanisms.noise import FINE_SIGMA
-
-    return radius / 511, 0.999 * radius * FINE_SIGMA
-
-
-def _by_norm(norm: str | None, **choices: Family) -> list[Family]:
-    if norm is None:
-        return list(choices.values())
-    if norm not in choices:
-        raise InvalidInput(f"this mechanism does not clip by {norm}; allowed: {', '.join(choices)}")
-    return [choices[norm]]
-
-
-def _family(
-    name: str,
-    parameter: str,
-    build: Callable[[float], Mechanism],
-    between: tuple[float, float],
-    sought: Literal["largest", "least"] = "largest",
-) -> Family:
-    from sordino.preflight import Randomised
-    from sordino.privacy import planning
-
-    def plan(question: Question) -> Allowance:
-        find = planning.largest if sought == "largest" else planning.least
-        return find(
-            question.budget, question.rounds, lambda p: _release(Randomised(build(p)), question), between=between
-        )
-
-    return Family(name, parameter, lambda p: Randomised(build(p)), plan)
-
-
-def _release(sender: Sender, question: Question) -> Release:
-    """What one round releases, with the guarantee for the budget's own adjacency in front."""
-    from sordino.preflight import Randomised
-
-    (release,) = sender.releases(question.size)
-    if isinstance(sender, Randomised):
-        own = sender.mechanism.guarantee(question.budget.adjacency, values=question.size)
-        release = replace(release, guarantees=(own,))
-    return release
-
-
-def _silo_family(steps: int, rate: float) -> Family:
-    """Silos by DP-SGD, as long as it is not known how a gradient's noise enters an update."""
-    from sordino.preflight import PrivateSilo
-    from sordino.privacy import planning
-    from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, PoissonGaussian
-
-    def sender(multiplier: float) -> Sender:
-        guarantee = Guarantee(
-            SERVER, Adjacency.RECORD_ADD_REMOVE, PoissonGaussian(rate, multiplier, steps), "DP-SGD, of Gaussian noise"
-        )
-        return PrivateSilo(lambda _: guarantee, multiplier, 1.0, 1.0, ())
-
-    def plan(question: Question) -> Allowance:
-        return planning.private_training(question.budget, question.rounds, sampling_rate=rate, steps=steps)
-
-    return Family("dp-sgd", "noise multiplier", sender, plan)
-
-
-# --- recipes ----------------------------------------------------------------------------------------------------------
-
-
-def _recipe_cases(name: str, settings: list[str], names: list[str], options: Options) -> Cases:
-    """The recipe's own mechanism, or those named, on the recipe's own values, rounds and clients."""
-    from sordino.preflight import asked_per_round
-    from sordino.recipe import Recipe
-    from sordino.wiring import wire
-
-    recipe = Recipe.load(name, settings)
-    federation = wire(recipe)
-    values, silo = federation.upload.values, recipe.method.name == "silo-dp"
-    options = _with_range(options, recipe)
-    families = [family for n in names for family in _families(n, values, options)] or [_own_family(federation)]
-    rounds = options.rounds or recipe.rounds.count
-    asked = float(options.clients or asked_per_round(recipe))
-    clients = max(math.ceil(asked), options.clients or federation.clients)
-    return [
-        (family, Question(budget, values, rounds, clients, asked, options.update_norm))
-        for budget in _recipe_budgets(recipe, options, of_records=silo)
-        for family in families
-    ]
-
-
-def _with_range(options: Options, recipe: Recipe) -> Options:
-    """The recipe's range goes for mechanisms that clip as its own does: value by value, or whole vectors."""
-    method: Any = recipe.method
-    radius = getattr(getattr(method, "range", None), "radius", None)
-    if not isinstance(radius, (int, float)):
-        return options
-    whole = method.mechanism.name == "privunit" or getattr(method.mechanism, "norm", "box") != "box"
-    return replace(options, ball=float(radius)) if whole else replace(options, box=float(radius))
-
-
-def _recipe_budgets(recipe: Recipe, options: Options, *, of_records: bool) -> list[Budget]:
-    """The budget given, else the recipe's own, smallest first, else the target of its DP-SGD."""
-    from sordino.privacy.guarantee import Adjacency, Budget
-
-    if options.epsilon is not None:
-        return [_budget(options, of_records=of_records)]
-    if options.delta is not None or options.adjacency is not None:
-        raise InvalidInput("--delta and --adjacency belong to a budget of your own: give --epsilon with them")
-    if own := recipe.budgets():
-        return sorted(set(own), key=lambda budget: budget.limit)
-    if target := getattr(recipe.method, "target", None):
-        return [Budget(target.epsilon, target.delta, adjacency=Adjacency.RECORD_ADD_REMOVE)]
-    raise InvalidInput(f"the recipe {recipe.name!r} sets no budget: give --epsilon, for the whole training")
-
-
-def _own_family(federation: Federation) -> Family:
-    """The recipe's own mechanism: its epsilon is sought, or its sigma where that is what the recipe gives."""
-    method: Any = federation.recipe.method
-    if method.name == "silo-dp":
-        return _own_silo(federation)
-    spec = method.mechanism
-    if spec.takes_epsilon:
-        build = federation.upload.build
-        return _family(spec.name, "clients.epsilon", build, _epsilons(federation, build))
-    if getattr(spec, "sigma", None) is None:
-        raise InvalidInput(
-            f"the mechanism {spec.name!r} of this recipe adds no noise that could be planned: name another, such as "
-            "--mechanism two-point, or set method.mechanism.name"
-        )
-    return _own_sigma(federation, spec)
-
-
-def _epsilons(federation: Federation, build: Callable[[float], Mechanism]) -> tuple[float, float]:
-    """Where to look for an epsilon: up to the largest power of two that the mechanism takes."""
-    from sordino.mechanisms import IntegerRange
-    from sordino.mechanisms.integers import MIN_EPSILON
-
-    high = 64.0
-    while True:
-        try:
-            domain = build(high).domain
-            break
-        except InvalidInput:
-            high /= 2
-            if high < MIN_EPSILON:
-                raise
-    return (1.001 * MIN_EPSILON / domain.bound if isinstance(domain, IntegerRange) else MIN_EPSILON), high
-
-
-def _own_sigma(federation: Federation, spec: Any) -> Family:
-    builder: Any = federation.upload.build
-
-    def build(sigma: float) -> Mechanism:
-        mechanism: Mechanism = replace(builder, spec=spec.model_copy(update={"sigma": sigma}))(None)
-        return mechanism
-
-    radius = float(builder.range.radius)
-    between = (radius / 39.9, 9.9e6 * radius) if spec.name == "sign" else _sigmas(radius)
-    return _family(spec.name, "method.mechanism.sigma", build, between, "least")
-
-
-def _own_silo(federation: Federation) -> Family:
-    """The recipe's silos, of which it is known how they train."""
-    from sordino.methods.silo_dp import SiloDp
-    from sordino.preflight import PrivateSilo
-
-    assert isinstance(federation.method, SiloDp)
-    training = federation.method.training
-
-    def sender(multiplier: float) -> Sender:
-        return PrivateSilo.of(replace(training, noise_multiplier=multiplier))
-
-    return replace(_silo_family(training.steps, training.sampling_rate), sender=sender)
-
-
 # --- answers ----------------------------------------------------------------------------------------------------------
-
-
-def _answer(family: Family, question: Question) -> Answer:
-    from sordino.preflight import Group, preflight
-
-    allowance = family.plan(question)
-    group = Group(tuple(range(question.clients or 1)), family.sender(allowance.parameter))
-    ahead = preflight(
-        [group], values=question.size, rounds=question.rounds, asked=question.asked, update_norm=question.update_norm
-    )
-    return Answer(family, question, allowance, ahead)
 
 
 def _only_one(cases: Cases) -> Cases:
@@ -468,12 +132,12 @@ def _only_one(cases: Cases) -> Cases:
     return cases
 
 
-def _rounds_with(family: Family, question: Question, parameter: float, options: Options) -> dict[str, Any]:
+def _rounds_with(family: Family, question: Question, parameter: float, rounds: int | None) -> dict[str, Any]:
     from sordino.privacy.planning import rounds_allowed, stated_epsilon
 
-    if options.rounds is not None:
+    if rounds is not None:
         raise InvalidInput("give --rounds or --parameter, not both: one is sought from the other")
-    release = _release(family.sender(parameter), question)
+    release = family.release(parameter, question)
     budget = question.budget
     return {
         "mechanism": family.name,

@@ -16,23 +16,26 @@ import typer
 from sordino.cli.folders import check_folder
 from sordino.cli.printing import AsJson, plain_errors, print_json
 from sordino.errors import InvalidInput
-from sordino.observer import Observer
+from sordino.runs.observer import Observer
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
-    from sordino.channels.interface import Channel
-    from sordino.coordinator import Attendance
     from sordino.recipe import Recipe
     from sordino.report.compare import Comparison, Group
     from sordino.report.records import Round
+    from sordino.runs.coordinator import Attendance
+    from sordino.runs.federation import Federation
     from sordino.runs.outcome import Outcome
-    from sordino.sweep import Point
-    from sordino.wiring import Federation
+    from sordino.runs.sweep import Point
 
 RUNS, SWEEPS = Path("runs"), Path("sweeps")  #: where runs and sweeps go unless --out says otherwise
 REAL = "Real clients"  #: where the options for them are listed
+SHUFFLER_FILES = (
+    "give the server's files for it, --shuffler-token (its server.token) and --shuffler-key (the private key of "
+    "`sordino shuffler keys`)"
+)
 PATIENCE = 60.0  #: seconds for which a real client that cannot be reached is tried again
 
 RecipeName = Annotated[
@@ -204,7 +207,7 @@ def _network(
 
 def _served(recipe: Recipe, folder: Path, resume: bool, network: _Network) -> Outcome:
     from sordino.fleets.local_clients import SocketFleet
-    from sordino.runs.serving import serve
+    from sordino.runs.serving import serve, shuffler_channel
 
     count, named = recipe.number_of_clients, len(network.sockets)
     if named != count:
@@ -212,32 +215,15 @@ def _served(recipe: Recipe, folder: Path, resume: bool, network: _Network) -> Ou
             f"the recipe has {count} clients and {named} sockets were named: give --client once for each, or change "
             f"the recipe, for instance with --set split.clients={named}"
         )
+    kind = recipe.method.channel.kind
+    if network.shuffler and kind != "shuffler":
+        raise InvalidInput(f"this recipe's reports go through no shuffler (method.channel.kind = {kind!r})")
     fleet = SocketFleet(dict(enumerate(network.sockets)), patience=network.patience)
     with Display(recipe) as display:
         return serve(
             recipe, fleet, folder, federation=network.federation, resume=resume, observer=display,
-            channel=_shuffler_channel(recipe, network.shuffler), notes=network.notes(),
+            channel=shuffler_channel(recipe, network.shuffler, remedy=SHUFFLER_FILES), notes=network.notes(),
         )  # fmt: skip
-
-
-def _shuffler_channel(recipe: Recipe, files: dict[str, Path]) -> Channel | None:
-    """The way through a shuffler, where the recipe has one; every other channel needs nothing from outside."""
-    given: Any = recipe.method.channel
-    if given.kind != "shuffler":
-        if files:
-            raise InvalidInput(f"this recipe's reports go through no shuffler (method.channel.kind = {given.kind!r})")
-        return None
-    if not {"token", "key"} <= set(files):
-        raise InvalidInput(
-            "reports of this recipe go through a shuffler: give the server's files for it, --shuffler-token (its "
-            "server.token) and --shuffler-key (the private key of `sordino shuffler keys`)"
-        )
-    from sordino.shuffler.channel import Access, channel_of
-    from sordino.wiring import wire
-
-    access = Access.read(given.url, files["token"], files["key"], files.get("trusted"))
-    found: Channel = channel_of(recipe, wire(recipe).method, access)
-    return found
 
 
 @contextmanager
@@ -463,7 +449,7 @@ def sweep(
         check_place(workers, device)
         check_folder(SWEEPS if out is None else out)
         from sordino.recipe import Recipe
-        from sordino.sweep import Axis, points
+        from sordino.runs.sweep import Axis, points
 
         base = Recipe.load(recipe, overrides or [])
         folder = out if out is not None else SWEEPS / base.name

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -54,8 +56,11 @@ def serve(
         int, typer.Option(min=1, help="Places that one network address may take, where nobody is invited.")
     ] = 40,
     absence: Annotated[
-        float, typer.Option(min=0, help="Seconds after which the place of somebody who is away may go to another.")
-    ] = 600.0,
+        float | None,
+        typer.Option(
+            min=0, help="Seconds after which the place of somebody who is away may go to another; 600 if left out."
+        ),
+    ] = None,
     live_for_all: Annotated[
         bool, typer.Option("--live-for-all", help="Show each participant at /live to others than this machine, too.")
     ] = False,
@@ -89,8 +94,11 @@ def serve(
             from sordino.web.server import Place
             from sordino.web.server import serve as serve_hall
 
+        _check_idle(invite=invite, absence=absence, gateway=gateway, of_gateway=(federation, coordinator, slots))
+        origins = frozenset(map(_origin, origin or ()))
         place = Place(host, port, tls_cert, tls_key)
-        limits = Limits(connections=connections, places=per_address, absence=absence)
+        limits = Limits(connections=connections, places=per_address)
+        limits = limits if absence is None else replace(limits, absence=absence)
         loaded = _loaded(recipes, overrides or [])
         options = {"operator": operator, "by_invitation": invite, "limits": limits, "say": typer.echo}
         options |= {"patience": patience}
@@ -99,11 +107,40 @@ def serve(
             hosted = {name: _behind(recipe, folder, slots, options) for name, recipe in loaded.items()}
         else:
             hosted = {name: _own(recipe, folder, gather, options) for name, recipe in loaded.items()}
-        origins = frozenset(each.rstrip("/") for each in origin or ())
         hall = Hall(hosted, limits, origins, live_for_all=live_for_all)
         with _relayed(gateway, hosted):
             serve_hall(hall, place, lambda listening: _announce(hall, place, listening))
         typer.echo("Stopped. The same command goes on where it was.")
+
+
+def _check_idle(*, invite: bool, absence: float | None, gateway: Path | None, of_gateway: tuple[str, str, str]) -> None:
+    """Refuse options that would do nothing."""
+    from sordino.errors import InvalidInput
+
+    if invite and absence is not None:
+        raise InvalidInput(
+            "--absence is of no use with --invite: nobody else could use the link, so places are kept. Leave one out"
+        )
+    if gateway is None and any(of_gateway):
+        raise InvalidInput(
+            "--federation, --coordinator and --slots are a gateway's: give --gateway SOCKET, or leave them out"
+        )
+
+
+def _origin(given: str) -> str:
+    """An origin as browsers send it: scheme, host and port."""
+    from sordino.errors import InvalidInput
+
+    try:
+        found = urlsplit(given)
+        whole = found.scheme in ("https", "http") and bool(found.hostname) and not found.query and not found.fragment
+        if whole and found.path in ("", "/") and not found.username:
+            return f"{found.scheme}://{found.netloc}".lower()
+    except ValueError:
+        pass
+    raise InvalidInput(
+        f"--origin {given}: an origin begins with https:// and has no path, such as https://page.example"
+    )
 
 
 def _loaded(names: list[str], overrides: list[str]) -> dict[str, Recipe]:
@@ -164,12 +201,16 @@ def _relayed(gateway: Path | None, hosted: Mapping[str, Hosted]) -> Iterator[Non
 
 
 def _announce(hall: Hall, place: Place, port: int) -> None:
+    from sordino.runs import preflight
+
     address = place.address(port)
     typer.echo(f"Serving at {address}  (watch: {address}/live; stop: Ctrl-C)")
     for name, hosted in hall.federations.items():
         typer.echo(
             f"  {name}: {hosted.state}, round {hosted.last_round} of {hosted.recipe.rounds.count}; {hosted.folder}"
         )
+        if length := preflight.of_federation(hosted.parts).norm:
+            typer.echo(f"    {length}")
         if hosted.invitations is not None:
             for client in hosted.slots:
                 token = hosted.invitations.token(client)

@@ -553,11 +553,11 @@ class Client:
         stored = self._stored(membership, key)
         if stored is not None:
             return stored
-        membership.check(step, plan)
+        told = membership.check(step, plan)
         self._require_order(membership, plan, key)
         if plan.round == 0:
             self._wait_for(membership.preparing)  # what two federations share is made once
-        releases = self._as_recorded(membership, plan.round, membership.releases(plan))
+        releases = self._as_recorded(membership, plan.round, told)
         self._require_affordable([(self._destination(membership), releases)])
         if plan.round == 0:
             return self._prepare(membership, plan, key, releases)
@@ -751,13 +751,13 @@ class Client:
 
     def _join_sum(self, membership: Membership, plan: Plan, step: str, message: bytes) -> bytes:
         """The keys for a sum: everything is checked here, and what is added is drawn when all keys are there."""
-        membership.check(step, plan)
+        releases = membership.check(step, plan)
         kept, members = self._agreements.sums(membership.federation), membership.members
         assert members is not None
         standing = kept.load()
         if standing is not None and (again := standing.again(step, message)) is not None:
             return again
-        self._require_sum(membership, plan, standing)
+        self._require_sum(membership, plan, standing, releases)
         self._sums.pop(membership.federation, None)  # whatever comes of this: what is on disk counts from here on
         if standing is not None:
             members.remember(membership.federation, membership.client, standing.part.encode())
@@ -767,7 +767,9 @@ class Client:
         self._sums[membership.federation] = body[_SESSION], plan
         return body
 
-    def _require_sum(self, membership: Membership, plan: Plan, standing: SumStanding | None) -> None:
+    def _require_sum(
+        self, membership: Membership, plan: Plan, standing: SumStanding | None, releases: tuple[Release, ...]
+    ) -> None:
         """A new report must be in order and within the budget; one that is in the ledger may be added once more, by a
         server that lost its sum, if this client knows how far that came.
         """
@@ -781,7 +783,7 @@ class Client:
                     "from a backup. Another one beside it would show what has changed",
                 )
             self._require_order(membership, plan, key)
-            self._require_affordable([(self._destination(membership), membership.releases(plan))])
+            self._require_affordable([(self._destination(membership), releases)])
         elif known is None:
             raise Refused(
                 Reason.OUT_OF_ORDER,

@@ -25,16 +25,15 @@ from sordino.client.settings import Settings
 from sordino.errors import InvalidInput, SordinoError
 from sordino.learning.cohort import ClientData
 from sordino.learning.stacked import LOOP, Execution
-from sordino.mechanisms import ClipOnly, NoPrivacy
 from sordino.messages import Plan
 from sordino.methods.interface import Bench, ClientState, Cohort, Method, State
+from sordino.methods.setting import setting_of
 from sordino.methods.silo_dp import SiloDp
 from sordino.methods.upload import Draw
 from sordino.privacy.guarantee import Infinite, Release
 from sordino.privacy.history import ranges
 from sordino.recipe import Recipe
 from sordino.shuffler.remote import Announcement
-from sordino.wiring import setting_of
 
 #: what of a method has no part in what clients make before the first round
 _AFTER_PREPARING = {"channel", "selection", "aggregation", "server_lr", "learning", "range", "upload"}
@@ -140,8 +139,8 @@ class Membership:
             return STEP
         return self.members.steps[0] if self.members is not None else "report"
 
-    def check(self, step: str, plan: Plan) -> None:
-        """Refuse what the agreed recipe does not ask for in this round and step."""
+    def check(self, step: str, plan: Plan) -> tuple[Release, ...]:
+        """Refuse what the agreed recipe does not ask for in this round and step; what a report on the plan tells."""
         expected = self.expected(plan.round)
         if expected is None:
             raise self._not_in_recipe(f"round {plan.round} is none of the recipe's {self.recipe.rounds.count} rounds")
@@ -159,7 +158,7 @@ class Membership:
         if not all(np.isfinite(array).all() for array in plan.arrays.values()):
             raise self._not_in_recipe(f"the plan of round {plan.round} holds numbers that are not finite")
         try:
-            self.releases(plan)
+            return self.releases(plan)
         except SordinoError as error:
             raise self._not_in_recipe(f"the plan of round {plan.round}: {error}") from None
 
@@ -266,7 +265,7 @@ class Membership:
         It is randomised like every other, by the mechanism or by the noise of private training.
         """
         mechanism = self._upload.mechanisms[int(self._upload.class_of[self.client])]
-        if not isinstance(self.method, SiloDp) and isinstance(mechanism, NoPrivacy | ClipOnly):
+        if not isinstance(self.method, SiloDp) and not mechanism.randomizes:
             return None
         return self.method.report(plan, self._cohort(state, None, None), draw, self._bench).bodies[0]
 

@@ -20,7 +20,7 @@ from sordino.learning.examples import Examples, Normalisation
 from sordino.privacy.history import members
 from sordino.recipe.grammar import origin_of
 from sordino.recipe.problems import nearest
-from sordino.wiring import source_of
+from sordino.recipe.sources import source_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,6 +34,7 @@ class Fleet(ABC):
     """Where clients live. `exchange` is the only network primitive."""
 
     groups: Sequence[range] = ()  #: clients that share one signed invitation; every other client gets its own
+    admits_newcomers: bool = False  #: whether anybody may still join: a place that declines may get another holder
 
     @abstractmethod
     def exchange(self, step: str, messages: Mapping[int, bytes], deadline: float | None) -> Generator[Reply]:

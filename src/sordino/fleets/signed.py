@@ -22,6 +22,7 @@ class SignedFleet(Fleet):
     def __init__(self, fleet: Fleet, key: SigningKey, terms: bytes) -> None:
         """`terms` is the digest of what all clients agreed to (`CommonTerms.digest`)."""
         self._fleet, self._key, self._terms = fleet, key, terms
+        self.groups, self.admits_newcomers = fleet.groups, fleet.admits_newcomers
         self._plan: Plan | None = None
 
     def exchange(self, step: str, messages: Mapping[int, bytes], deadline: float | None) -> Generator[Reply]:

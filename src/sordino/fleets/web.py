@@ -13,7 +13,7 @@ import math
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -28,6 +28,7 @@ PATIENCE = 2.0  #: seconds for which a round waits for the rest once most have a
 SILENCE = 120.0  #: seconds after which a round ends that most have not answered
 DEPARTURES = 2  #: times that a client may leave in a round until it is not waited for in it
 FEW = 5  #: so many may be missing when half have answered; more, when two thirds have: a busy server takes its time
+CHANCES = 3  #: rounds in a row without a report that counts after which coming back does not make a client counted on
 PAST_ROUNDS = 16  #: rounds that are over of which late answers are recognised
 ROOM = 2**26  #: bytes of answers that may wait for the coordinator before participants have to wait with theirs
 
@@ -68,6 +69,7 @@ class _Open:
     reported: set[int] = field(default_factory=set)  #: those of them who sent a report
     left: set[int] = field(default_factory=set)  #: places left by somebody whose report may be on its way
     arrived: deque[Reply] = field(default_factory=deque)
+    declines: dict[int, Reply] = field(default_factory=dict)  #: told at the end: who leaves takes its own along
     size: int = 0
     began: float = field(default_factory=time.monotonic)
     departures: Counter[int] = field(default_factory=Counter)  #: times that a client left without an answer
@@ -93,8 +95,16 @@ class _Past:
 class WebFleet(Fleet):
     """Participants by their numbers; `exchange` is the coordinator's side, everything else the server's."""
 
-    def __init__(self, clients: int, quorum: int = 1, *, patience: float = PATIENCE, silence: float = SILENCE) -> None:
-        self.clients, self.quorum = clients, quorum
+    def __init__(
+        self,
+        clients: int,
+        quorum: int = 1,
+        *,
+        patience: float = PATIENCE,
+        silence: float = SILENCE,
+        admits_newcomers: bool = False,
+    ) -> None:
+        self.clients, self.quorum, self.admits_newcomers = clients, quorum, admits_newcomers
         self.enough = quorum  #: reports with which a round may end by itself, if anybody has answered
         self._patience, self._silence = patience, silence
         self._lines: dict[int, Line] = {}
@@ -102,6 +112,8 @@ class WebFleet(Fleet):
         self._paused: set[int] = set()
         self._declined: set[int] = set()  # whose last answer was to decline, since they came
         self._unable: set[int] = set()  # who last gave no answer at all, since they came
+        self._refused: set[int] = set()  # whose last report the coordinator refused
+        self._without_report: Counter[int] = Counter()  # rounds in a row that a place declined, or was refused
         self._punctuality = Punctuality()
         self._past: deque[_Past] = deque(maxlen=PAST_ROUNDS)
         self._changed = threading.Condition()
@@ -219,13 +231,15 @@ class WebFleet(Fleet):
         end = opened.end if opened.awaited is not None else now + max(self._patience, now - opened.began)
         limit = end if deadline is None else deadline
         self._past.append(_Past(opened.digests, limit, set(opened.missing) - vain))
+        opened.arrived.extend(opened.declines.values())
         opened.closed, self._open = True, None
 
     def _may_end(self, opened: _Open, missing: list[int]) -> bool:
         """Whether a round need not wait for somebody to come: it counts, or it cannot any more, or the next one can."""
         if not opened.done:
             return False
-        if len(opened.reported) >= self.enough or len(opened.reported) + len(missing) < self.enough:
+        reports = len(opened.reported - self._refused)  # nobody relies on whose last report was refused
+        if reports >= self.enough or reports + len(missing) < self.enough:
             return True
         # Who declined and came back, perhaps with a larger budget, has answered in this round.
         return len(opened.done & self._counted_on) >= self.enough
@@ -273,12 +287,12 @@ class WebFleet(Fleet):
 
     @property
     def _counted_on(self) -> set[int]:
-        return self._lines.keys() - self._paused - self._declined - self._unable
+        return self._lines.keys() - self._paused - self._declined - self._refused - self._unable
 
     @property
     def _nobody_willing(self) -> bool:
-        """Whether all places are taken by participants that decline: then there is nobody to wait for."""
-        return len(self._declined & self._lines.keys()) >= self.clients
+        """Whether all places are taken by participants that decline, for good: then there is nobody to wait for."""
+        return not self.admits_newcomers and len(self._declined & self._lines.keys()) >= self.clients
 
     @property
     def strays(self) -> Counter[str]:
@@ -316,7 +330,9 @@ class WebFleet(Fleet):
             self._lines[client] = line
             self._left.pop(client, None)
             self._paused.discard(client)
-            self._declined.discard(client)  # its owner may have raised the budget
+            if self._without_report[client] < CHANCES:
+                self._declined.discard(client)  # its owner may have raised the budget
+                self._refused.discard(client)
             if self._open is not None:
                 self._open.done -= self._unable & {client}  # what kept it from answering may have passed
                 self._hand(self._open, client)
@@ -351,9 +367,28 @@ class WebFleet(Fleet):
         """A participant left for good: nobody waits for it."""
         with self._changed:
             self._left.pop(client, None)
-            if self._open is not None and client in self._open.handed - self._open.done:
-                self._open.left.add(client)
+            if self._open is not None:
+                self._open.declines.pop(client, None)
+                if client in self._open.handed - self._open.done:
+                    self._open.left.add(client)
             self._changed.notify_all()
+
+    def renew(self, client: int) -> None:
+        """A place was given to somebody who has nothing to do with its last holder: what that one did is past."""
+        with self._changed:
+            del self._without_report[client]
+            self._declined.discard(client)
+            self._refused.discard(client)
+
+    def note_outcome(self, counted: Iterable[int], refused: Iterable[int]) -> None:
+        """The coordinator has counted the reports of some clients in the last round, and refused those of others."""
+        with self._changed:
+            for client in refused:
+                self._without_report[client] += 1
+                self._refused.add(client)
+            for client in counted:
+                del self._without_report[client]
+                self._refused.discard(client)
 
     def deliver(self, client: int, response: Response) -> Taken:
         """Take a participant's answer to a step; `InvalidInput` where it is none."""
@@ -372,12 +407,17 @@ class WebFleet(Fleet):
                 self._unable.discard(client)
                 if answer.kind is Kind.DECLINED:
                     self._declined.add(client)
+                    self._without_report[client] += 1
                 else:
                     self._declined.discard(client)
                     opened.reported.add(client)
-            if answer.kind is not Kind.DECLINED or client not in opened.left:  # for itself alone
+            if answer.kind is not Kind.DECLINED or answer.digest != opened.digests[client]:
                 opened.arrived.append(reply)
                 opened.size += len(response.payload)
+            elif not new:
+                opened.arrived.append(Reply(client, stray="duplicate"))
+            elif client not in opened.left:  # for itself alone
+                opened.declines[client] = reply
             self._changed.notify_all()
             return Taken(answer, new)
 

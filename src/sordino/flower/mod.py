@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 
 from sordino.errors import BudgetExceeded, ConsentMissing, InvalidInput, SordinoError
 from sordino.flower import require
-from sordino.mechanisms.influence import reach
 from sordino.mechanisms.interface import Mechanism
 from sordino.methods.upload import MAX_SAMPLES
 from sordino.privacy.guarantee import SERVER, Adjacency, Destination, Guarantee, Infinite, Release, to_json
@@ -124,10 +123,10 @@ class Parcel:
 
 def fingerprint(mechanism: Mechanism, values: int) -> str:
     """What both sides must have in common: the guarantee for d values, and what reports can stand for."""
-    found = reach(mechanism, values)
+    found = mechanism.reach(values)
     parts = (mechanism.name.encode(), to_json(mechanism.guarantee(values=values)).encode())
     digest = hashlib.sha256(b"\0".join(parts))
-    for end in (found.lowest, found.highest):
+    for end in () if found is None else (found.lowest, found.highest):
         digest.update(end.astype("<f8").tobytes())
     return digest.hexdigest()[:32]
 

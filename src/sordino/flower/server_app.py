@@ -10,7 +10,7 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from sordino.client.settings import NAME
 from sordino.errors import InvalidInput
 from sordino.flower import require
 from sordino.flower.app import PATIENCE, WAIT
-from sordino.observer import Observer
+from sordino.runs.observer import Observer
 
 require()
 
@@ -26,14 +26,14 @@ from flwr.app import Context  # noqa: E402 (after what says that it is missing)
 from flwr.serverapp import Grid, ServerApp  # noqa: E402
 
 if TYPE_CHECKING:
-    from sordino.channels.interface import Channel
-    from sordino.coordinator import Attendance
     from sordino.recipe import Recipe
     from sordino.report.records import Round
+    from sordino.runs.coordinator import Attendance
+    from sordino.runs.federation import Federation
     from sordino.runs.outcome import Outcome
-    from sordino.wiring import Federation
 
 log = logging.getLogger("sordino.flower")
+SHUFFLER_FILES = "the run's configuration needs shuffler-token and shuffler-key, the server's files for it here"
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class RunConfig:
     members: tuple[str, ...] = ()
     wait: float = WAIT
     patience: float = PATIENCE
-    shuffler: tuple[Path, Path, Path | None] | None = None  #: token, key and trusted certificate
+    shuffler: Mapping[str, Path] = field(default_factory=dict)  #: the server's files token, key and trusted for it
     key: Path | None = None  #: of the key that signs plans; beside the run's folder if left out
     gateways: int = 0  #: nodes that answer for many pages each, in the place of clients; 0: every node is one client
 
@@ -70,9 +70,9 @@ class RunConfig:
         )
 
 
-def _shuffler(given: Mapping[str, Any]) -> tuple[Path, Path, Path | None] | None:
-    token, key, trusted = (str(given.get(f"shuffler-{name}", "")) for name in ("token", "key", "trusted"))
-    return (Path(token), Path(key), Path(trusted) if trusted else None) if token and key else None
+def _shuffler(given: Mapping[str, Any]) -> dict[str, Path]:
+    files = {name: str(given.get(f"shuffler-{name}", "")) for name in ("token", "key", "trusted")}
+    return {name: Path(path) for name, path in files.items() if path}
 
 
 def server_app(recipe: str | Path) -> ServerApp:
@@ -93,7 +93,7 @@ def coordinate(recipe: Recipe, grid: Grid, config: RunConfig) -> Outcome:
     """Run a recipe over a grid, from the start or from where its folder says that it stopped."""
     from sordino.fleets.flower import FlowerFleet, Roster
     from sordino.fleets.gateways import Gateways
-    from sordino.runs.serving import has_run, serve
+    from sordino.runs.serving import has_run, serve, shuffler_channel
 
     folder = config.runs / config.federation
     nodes = config.gateways or recipe.number_of_clients
@@ -106,30 +106,13 @@ def coordinate(recipe: Recipe, grid: Grid, config: RunConfig) -> Outcome:
         f"{config.wait:g} seconds for {nodes} {'gateways' if config.gateways else 'clients'}"
     )
     outcome = serve(
-        recipe, people, folder, federation=config.federation, resume=again, channel=_channel(recipe, config),
+        recipe, people, folder, federation=config.federation, resume=again,
+        channel=shuffler_channel(recipe, config.shuffler, remedy=SHUFFLER_FILES),
         observer=_Saying(), key=config.key,
     )  # fmt: skip
     fleet.close()
     log.info(f"{config.federation} is over: {outcome.result.stopped}. {_accuracy(outcome.accuracy)}See {folder}")
     return outcome
-
-
-def _channel(recipe: Recipe, config: RunConfig) -> Channel | None:
-    """The way through a shuffler, where the recipe asks for one; every other channel needs nothing from outside."""
-    given: Any = recipe.method.channel
-    if given.kind != "shuffler":
-        return None
-    from sordino.shuffler.channel import Access, channel_of
-    from sordino.wiring import wire
-
-    if config.shuffler is None:
-        raise InvalidInput(
-            "reports of this recipe go through a shuffler: the run's configuration needs shuffler-token and "
-            "shuffler-key, the server's files for it on this machine"
-        )
-    token, key, trusted = config.shuffler
-    found: Channel = channel_of(recipe, wire(recipe).method, Access.read(given.url, token, key, trusted))
-    return found
 
 
 def members_file(folder: Path) -> Path:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from sordino.client.settings import Settings
     from sordino.learning.examples import Examples
     from sordino.recipe import Recipe
+    from sordino.runs.federation import Federation
     from sordino.runs.outcome import Outcome
-    from sordino.wiring import Federation
 
 UNLIMITED = 1e300  #: the budget of a client where the recipe sets none
 WAIT = 600.0  #: seconds until all virtual nodes must be there: Ray takes its time
@@ -109,7 +109,7 @@ def _server_app(recipe: Recipe, config: RunConfig, keep: Callable[[Outcome], Non
 def _make_clients(recipe: Recipe, place: Path) -> None:
     """A folder for each client, unless an earlier attempt made them all."""
     from sordino.client.core import Client
-    from sordino.wiring import wire
+    from sordino.runs.federation import wire
 
     if (place / "complete").exists():
         return

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sordino.mechanisms import reach
 from sordino.mechanisms.domain import Box, L1Ball, L2Ball
 from sordino.mechanisms.interface import (
     Diagnostics,
@@ -28,8 +29,11 @@ from sordino.mechanisms.interface import (
     tile_of,
     tiles,
 )
+from sordino.mechanisms.laws import Law, Normal, Table
+from sordino.mechanisms.likelihood import Vector
 from sordino.mechanisms.noise import GaussianNoise, GeometricNoise
 from sordino.mechanisms.output import IntegerOutput, Output, decode_integers, integer_dtype
+from sordino.mechanisms.reach import Reach
 from sordino.privacy.guarantee import check_count
 from sordino.randomness import Purpose, Randomness
 
@@ -46,6 +50,17 @@ class Grid:
     def clamps(self) -> bool:
         """Whether an output could lie beyond the limit at all."""
         return self.limit < self.steps + self.noise.reach
+
+    def law(self, v: NDArray[np.int64]) -> Law:
+        """Of noise added to the whole numbers v."""
+        noise = self.noise
+        if isinstance(noise, GeometricNoise):
+            first, weights = noise.weights()
+            return Table(v, self.limit, first, weights, 2 * self.steps)
+        if noise.levels == 1:
+            weights = np.array(noise.table.weights, np.float64) * 2.0**-64
+            return Table(v, self.limit, -noise.offset, weights, 2 * self.steps)
+        return Normal(v, self.limit, noise.proven_sigma)
 
 
 class AdditiveNoise(Mechanism):
@@ -181,6 +196,28 @@ class AdditiveNoise(Mechanism):
         grids, which = self._grids(values, len(reports))
         limits = np.array([g.limit for g in grids], dtype=np.int64)[which]
         return decode_integers(reports, values, -limits, limits)
+
+    # --- audits
+
+    def law(self, values: NDArray[np.floating]) -> Law:
+        grid, domain = self.grid(values.size), self.domain
+        if isinstance(domain, Box):
+            centre, radius = (a.astype(np.float64) for a in domain.columns(slice(0, values.size)))
+            v = np.rint(np.clip((values - centre) / radius, -1, 1) * grid.steps)
+        else:
+            length = np.abs(values).sum() if isinstance(domain, L1Ball) else np.linalg.norm(values)
+            v = np.trunc(values / max(float(length), domain.radius) * grid.steps * (1 - 2.0**-40))
+        return grid.law(v.astype(np.int64))
+
+    def _clipped(self, vector: Vector) -> Float64s:
+        """`[d]` values as they are randomised, to the precision of float32."""
+        clipped = self.domain.clipped(vector[None].astype(np.float64))[0]
+        return np.asarray(clipped.astype(np.float32), np.float64)
+
+    def _extent(self, values: int, limit: float | None) -> Reach:
+        most = self.grid(values).limit
+        low, high = (reach.whole(end, values, -most, most) for end in (-most, most))
+        return reach.between(self, low, high, "the reach of the noise's table")
 
 
 def _scaled_norms(w: Floats, order: int) -> tuple[Float64s, Float64s]:

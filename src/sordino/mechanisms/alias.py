@@ -6,6 +6,8 @@ index or its alias is the result. The probability of index i is weights[i]/2^64,
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -34,6 +36,14 @@ class AliasTable:
         index = np.bitwise_and(words, self._mask).view(np.int64)
         keep = words < self._threshold.take(index, mode="clip")
         return np.where(keep, index, self._alias.take(index, mode="clip"))
+
+    def packed(self, first: int = 0) -> str:
+        """The weights from `first` on, as pages read them: base64 of little-endian 64-bit words."""
+        return base64.b64encode(np.array(self.weights[first:], "<u8").tobytes()).decode()
+
+    def sha256(self) -> str:
+        """The hash of all weights."""
+        return hashlib.sha256(np.array(self.weights, "<u8").tobytes()).hexdigest()
 
 
 def _build(weights: Sequence[int], bits: int) -> tuple[list[int], list[int]]:

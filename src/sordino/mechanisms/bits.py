@@ -16,7 +16,7 @@ Thresholds are whole numbers out of 2^32, and p and q are rounded towards each o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Literal
@@ -25,6 +25,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sordino.errors import InvalidInput
+from sordino.mechanisms import cases, likelihood, reach
+from sordino.mechanisms.cases import DEEP, WIDE, Case, Scores, Specimen
 from sordino.mechanisms.domain import BitString, as_array
 from sordino.mechanisms.integers import ONE, exp_bounds, log_ratio, probability_threshold
 from sordino.mechanisms.interface import (
@@ -38,9 +40,12 @@ from sordino.mechanisms.interface import (
     store_tile,
     tiles,
 )
+from sordino.mechanisms.laws import Atoms
+from sordino.mechanisms.likelihood import Ratio
 from sordino.mechanisms.output import BitOutput, Output, decode_bits
+from sordino.mechanisms.reach import Reach
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Infinite, Pure, as_adjacency, check_count
-from sordino.randomness import Purpose, Randomness
+from sordino.randomness import Keystream, Purpose, Randomness
 
 Bits = NDArray[np.uint8]
 _PRECISION = 256
@@ -275,6 +280,70 @@ class BitRandomizer(Mechanism):
         if values != self.domain.length:
             raise InvalidInput(f"a record has {self.domain.length} bits, got {values}")
         return decode_bits(reports, values)
+
+    # --- audits
+
+    def _one_probability(self, bits: NDArray[Any]) -> Float64s:
+        return np.where(bits, self.ones, self.zeros) / ONE
+
+    def law(self, values: NDArray[Any]) -> Atoms:
+        return Atoms.bits(self._one_probability(values))
+
+    def likelihood_ratio(self, first: NDArray[Any], second: NDArray[Any]) -> Ratio:
+        return likelihood.of_bits(self._one_probability(first), self._one_probability(second))
+
+    def _extent(self, values: int, limit: float | None) -> Reach:
+        rising = (self.ones > self.zeros)[None]
+        return reach.between(self, BitOutput.pack(~rising), BitOutput.pack(rising), "a bit is one of two points")
+
+    @classmethod
+    def _one_hot(cls, epsilon: float) -> tuple[BitRandomizer, BitRandomizer]:
+        domain = BitString(16, one_hot=True)
+        return cls.rappor(epsilon, domain), cls.optimised(epsilon, domain)
+
+    @classmethod
+    def audit_cases(cls, epsilon: float) -> Iterator[Case]:
+        paper = cls.theorem2(epsilon / 2, BitString(10_240))
+        for parity, position in (("even", 0), ("odd", 1)):
+            yield paper._some_bits(np.array([position]), f"one bit, {parity}", Adjacency.COORDINATE)
+        yield paper._some_bits(np.arange(10), "one feature of 10 bits", Adjacency.RECORD_REPLACE)
+        yield paper._some_bits(np.arange(100), "100 of a record's 10,240 bits", Adjacency.RECORD_REPLACE)
+        for code in cls._one_hot(epsilon):
+            d = code.domain.length
+            first, second = np.eye(d, dtype=np.uint8)[:2]
+            yield cases.case(
+                code, f"one-hot code of {d} bits", cases.rows(code, first, second, np.eye(d)[0] - np.eye(d)[1]),
+                code.guarantee(), attack="two codes", name=f"bits ({code.variant})", most_trials=200_000,
+            )  # fmt: skip
+
+    def _some_bits(self, positions: NDArray[np.intp], unit: str, adjacency: Adjacency) -> Case:
+        """Records that differ in these positions only, scored by the exact log-likelihood ratio of their bits.
+
+        The other positions are equal in both worlds and independent: they tell nothing, and are left out of the draw.
+        """
+        p, q = self.ones[positions], self.zeros[positions]
+        part = BitRandomizer(p, q, BitString(len(positions)), name=self.variant)
+        gain = np.log(p / q) - np.log((2**32 - p) / (2**32 - q))
+
+        def sample(world: bool, trials: int, seed: int) -> Scores:
+            bits = np.full((trials, len(positions)), world, dtype=np.uint8)
+            output = part.randomize(bits, Keystream.simulation(seed, np.arange(trials), int(world))).output
+            return np.asarray(output.numbers() @ gain, dtype=np.float64)
+
+        loss = part.guarantee(Adjacency.RECORD_REPLACE).loss
+        return cases.case(
+            part, unit, sample, Guarantee(SERVER, adjacency, loss, "enumerated, bit by bit"),
+            attack="exact log-likelihood ratio", claim=self.claim(), name="bits (Theorem 2)", most_trials=200_000,
+        )  # fmt: skip
+
+    @classmethod
+    def specimens(cls, epsilon: float) -> Iterator[Specimen]:
+        for shape in (DEEP, WIDE):
+            paper = cls.theorem2(epsilon / 2, BitString(shape[1]))
+            proven = paper.guarantee(Adjacency.COORDINATE) if shape is DEEP else None
+            yield Specimen(f"bits (Theorem 2), {shape[1]:,} bits", paper, shape, proven)
+        for code in cls._one_hot(epsilon):
+            yield Specimen(f"bits ({code.variant})", code, (20_000, 16))
 
 
 def as_bits(values: ArrayLike, length: int) -> Bits:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,36 @@ from sordino.errors import InvalidInput
 from sordino.privacy.guarantee import check_count
 
 Float32s = NDArray[np.float32]
+Pair = tuple[NDArray[Any], NDArray[Any]]
+
+FAR = 1000.0  #: times the radius: an input that must be clipped
+_PROBES = np.array([1.0, -1.0, 0.0, 0.5, FAR, -0.25, -FAR])
+
+
+class Domain(ABC):
+    """A set of inputs `[d]`, with the inputs that audits use."""
+
+    by_value: ClassVar[bool] = False  #: whether each value is clipped and randomised by itself
+
+    @abstractmethod
+    def probe(self, values: int) -> NDArray[Any]:
+        """`[d]` inputs at both ends, at the centre, in between and far outside: missing clipping shows."""
+
+    @abstractmethod
+    def neighbours(self, values: int) -> Pair:
+        """Two inputs that differ in one value only, as far as the domain allows."""
+
+    def opposite(self, values: int) -> tuple[Float32s, Float32s]:
+        """Two vectors as far apart as the domain allows."""
+        raise InvalidInput(f"a {type(self).__name__} has no two vectors that lie furthest apart")
+
+    def clipped(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """`[K, d]` values moved into the domain."""
+        raise InvalidInput(f"nothing is clipped to a {type(self).__name__}")
+
+    def centre_of(self, values: int) -> tuple[NDArray[np.float64], int]:
+        """The centre, and how often it is repeated: one value stands for all where all are alike."""
+        return np.zeros(values), 1
 
 
 def as_array(name: str, given: Any) -> NDArray[Any]:
@@ -38,11 +69,12 @@ def _per_value(name: str, given: float | Sequence[float] | NDArray[np.floating])
 
 
 @dataclass(frozen=True, eq=False)
-class Box:
+class Box(Domain):
     """Every value in [centre - radius, centre + radius]; centre and radius are scalars or one per value."""
 
     centre: Float32s
     radius: Float32s
+    by_value: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -89,6 +121,35 @@ class Box:
         r = self.radius if self.radius.size == 1 else self.radius[cols]
         return c, r
 
+    def _wide(self, values: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Centre and radius of every value."""
+        c, r = (np.broadcast_to(a, (values,)).astype(np.float64) for a in self.columns(slice(0, values)))
+        return c, r
+
+    def probe(self, values: int) -> NDArray[Any]:
+        centre, radius = self._wide(values)
+        return np.asarray(centre + radius * np.resize(_PROBES, values), np.float32)
+
+    def neighbours(self, values: int) -> Pair:
+        first, second = self.probe(values), self.probe(values)
+        second[0] = 2 * float(np.broadcast_to(self.centre, (values,))[0]) - first[0]
+        return first, second
+
+    def opposite(self, values: int) -> tuple[Float32s, Float32s]:
+        centre, radius = self._wide(values)
+        return (centre + radius).astype(np.float32), (centre - radius).astype(np.float32)
+
+    def clipped(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        self.check_values(values.shape[1])
+        c, r = (a.astype(np.float64) for a in self.columns(slice(0, values.shape[1])))
+        return np.clip(values, c - r, c + r)
+
+    def centre_of(self, values: int) -> tuple[NDArray[np.float64], int]:
+        if self.centre.size == self.radius.size == 1:
+            return self.centre.astype(np.float64), values
+        self.check_values(values)
+        return self._wide(values)[0], 1
+
     def normalise(
         self, values: NDArray[np.floating[Any]], cols: slice, out: Float32s | None = None
     ) -> tuple[Float32s, NDArray[np.intp]]:
@@ -120,44 +181,59 @@ def check_finite(values: NDArray[np.floating[Any]]) -> None:
         raise InvalidInput("values hold NaN or infinity: a client whose training failed reports zeros instead")
 
 
-def _radius(radius: float) -> float:
-    if isinstance(radius, bool) or not isinstance(radius, (int, float)) or not 1e-30 <= radius <= 1e30:
-        raise InvalidInput(f"radius must be a number between 1e-30 and 1e30, got {radius!r}")
-    return float(radius)
-
-
 @dataclass(frozen=True)
-class L1Ball:
+class _Ball(Domain):
+    """Vectors limited as a whole, by one number."""
+
+    radius: float
+
+    def __post_init__(self) -> None:
+        given = self.radius
+        if isinstance(given, bool) or not isinstance(given, (int, float)) or not 1e-30 <= given <= 1e30:
+            raise InvalidInput(f"radius must be a number between 1e-30 and 1e30, got {given!r}")
+        object.__setattr__(self, "radius", float(given))
+
+    def probe(self, values: int) -> NDArray[Any]:
+        return np.asarray(self.radius * FAR * np.resize([1.0, 0.0, -1.0, 0.0], values), np.float32)
+
+    def neighbours(self, values: int) -> Pair:
+        return self.opposite(values)
+
+    def opposite(self, values: int) -> tuple[Float32s, Float32s]:
+        north = np.eye(1, values)[0] * self.radius
+        return north.astype(np.float32), (-north).astype(np.float32)
+
+    def norms(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """`[K]`, the norm that `radius` limits."""
+        return np.asarray(np.linalg.norm(rows, axis=1))
+
+    def clipped(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        largest = np.abs(values).max(axis=1, keepdims=True)
+        largest[largest < 1e-200] = 1.0
+        norms = self.norms(values / largest)
+        return np.asarray(values * np.minimum(1.0, self.radius / largest / np.maximum(norms, 1e-300)[:, None]))
+
+
+class L1Ball(_Ball):
     """Whole vectors with sum of absolute values at most `radius`; two of them differ by at most 2 * radius in L1."""
 
-    radius: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "radius", _radius(self.radius))
+    def norms(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(np.abs(rows).sum(axis=1))
 
 
-@dataclass(frozen=True)
-class L2Ball:
+class L2Ball(_Ball):
     """Whole vectors of Euclidean norm at most `radius`; two of them differ by at most 2 * radius in L2."""
 
-    radius: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "radius", _radius(self.radius))
-
 
 @dataclass(frozen=True)
-class Sphere:
+class Sphere(_Ball):
     """Whole vectors of Euclidean norm exactly `radius`: every input is rescaled to it."""
 
     radius: float = 1.0
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "radius", _radius(self.radius))
-
 
 @dataclass(frozen=True)
-class FiniteSet:
+class FiniteSet(Domain):
     """The whole numbers 0 .. size-1, any two of which are neighbours."""
 
     size: int
@@ -166,13 +242,22 @@ class FiniteSet:
         if isinstance(self.size, bool) or not isinstance(self.size, int) or not 2 <= self.size <= 2**20:
             raise InvalidInput(f"a finite set has from 2 to 2^20 members, got {self.size!r}")
 
+    def probe(self, values: int) -> NDArray[Any]:
+        return np.asarray(np.arange(values) % self.size)
+
+    def neighbours(self, values: int) -> Pair:
+        first, second = self.probe(values), self.probe(values)
+        first[0], second[0] = 3 % self.size, 7 % self.size
+        return first, second
+
 
 @dataclass(frozen=True)
-class IntegerRange:
+class IntegerRange(Domain):
     """The whole numbers -bound .. bound, with the distance |v - v'|; reals are coded with `precision` decimals."""
 
     clip: float
     precision: int
+    by_value: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if isinstance(self.clip, bool) or not isinstance(self.clip, (int, float)) or not 0 < self.clip <= 2**45:
@@ -190,9 +275,23 @@ class IntegerRange:
         """M = c * 10^rho, rounded down."""
         return int(Fraction(repr(float(self.clip))) * 10**self.precision)
 
+    def probe(self, values: int) -> NDArray[Any]:
+        return np.asarray(self.clip * np.resize(_PROBES, values), np.float64)
+
+    def neighbours(self, values: int) -> Pair:
+        first, second = self.probe(values), self.probe(values)
+        second[0] = -first[0]
+        return first, second
+
+    def opposite(self, values: int) -> tuple[Float32s, Float32s]:
+        return np.full(values, self.clip, np.float32), np.full(values, -self.clip, np.float32)
+
+    def centre_of(self, values: int) -> tuple[NDArray[np.float64], int]:
+        return np.zeros(1), values
+
 
 @dataclass(frozen=True)
-class BitString:
+class BitString(Domain):
     """Strings of `length` bits, any two of which are neighbours; with `one_hot`, only those with exactly one 1."""
 
     length: int
@@ -208,5 +307,13 @@ class BitString:
         """In how many bits two strings can differ."""
         return min(2, self.length) if self.one_hot else self.length
 
+    def probe(self, values: int) -> NDArray[Any]:
+        places = np.arange(values)
+        return np.asarray(places == values // 3 if self.one_hot else places % 3 == 0, np.uint8)
 
-Domain = Box | L1Ball | L2Ball | Sphere | FiniteSet | IntegerRange | BitString
+    def neighbours(self, values: int) -> Pair:
+        if self.one_hot:
+            return np.eye(1, values, 0, dtype=np.uint8)[0], np.eye(1, values, 1, dtype=np.uint8)[0]
+        first, second = self.probe(values), self.probe(values)
+        first[0], second[0] = 1, 0
+        return first, second

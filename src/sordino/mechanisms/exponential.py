@@ -12,7 +12,7 @@ plain local privacy on [-M, M] it is epsilon = alpha * M for each value, half of
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
@@ -22,7 +22,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from sordino.deferred import deferred
 from sordino.errors import InvalidInput
+from sordino.mechanisms import cases, likelihood, reach
+from sordino.mechanisms.cases import ENDS, Case, Specimen
 from sordino.mechanisms.domain import IntegerRange
+from sordino.mechanisms.integers import MIN_EPSILON
 from sordino.mechanisms.interface import (
     Diagnostics,
     Float64s,
@@ -39,8 +42,12 @@ from sordino.mechanisms.interface import (
     tiles,
     values_affected,
 )
+from sordino.mechanisms.laws import TwoSided
+from sordino.mechanisms.likelihood import Ratio, Vector
 from sordino.mechanisms.noise import GeometricNoise, geometric_noise
 from sordino.mechanisms.output import IntegerOutput, Output, decode_integers, integer_dtype
+from sordino.mechanisms.reach import Reach
+from sordino.mechanisms.tuning import Ranges, Tuning
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Metric, Pure, check_count
 from sordino.randomness import Purpose, Randomness, Rows
 
@@ -202,6 +209,53 @@ class Exponential(Mechanism):
         check_cohort(self, len(reports))
         limits = np.full(len(reports), self.domain.bound, dtype=np.int64)
         return decode_integers(reports, values, -limits, limits)
+
+    # --- planning
+
+    @classmethod
+    def tunings(cls, ranges: Ranges) -> Sequence[Tuning]:
+        codes = IntegerRange(ranges.each, ranges.precision)
+        between = 1.001 * MIN_EPSILON / codes.bound, 63.9
+        return (Tuning(cls.name, "alpha per value", lambda a: cls(a, codes), between),)
+
+    @property
+    def least_strength(self) -> float:
+        return 1.001 * MIN_EPSILON / self.domain.bound
+
+    # --- audits
+
+    def law(self, values: NDArray[np.floating]) -> TwoSided:
+        bound = self.domain.bound
+        v = np.rint(np.clip(values * 10.0**self.domain.precision, -bound, bound)).astype(np.int64)
+        return TwoSided(v, bound, float(self._noise[0].rate))
+
+    def likelihood_ratio(self, first: Vector, second: Vector) -> Ratio:
+        most = self.domain.clip
+        a, b = (np.clip(v.astype(np.float64), -most, most) for v in (first, second))
+        return likelihood.of_distances(self, a, b)
+
+    def _extent(self, values: int, limit: float | None) -> Reach:
+        most = self.domain.bound
+        low, high = (reach.whole(end, values, -most, most) for end in (-most, most))
+        return reach.between(self, low, high, "outputs lie in the clipping range")
+
+    @classmethod
+    def _of_strength(cls, epsilon: float) -> Exponential:
+        domain = IntegerRange(1.0, 6)
+        return cls(epsilon / domain.bound, domain)
+
+    @classmethod
+    def audit_cases(cls, epsilon: float) -> Iterator[Case]:
+        mechanism = cls._of_strength(epsilon)
+        claim = Claim(2 * epsilon, 0.0, "alpha * 2c * 10^rho, as LDP-FL (section 5.2) reads LDP-Fed's alpha")
+        yield cases.case(
+            mechanism, "one value in 2,000,001", cases.columns(mechanism, 1.0, -1.0),
+            mechanism.guarantee(Adjacency.COORDINATE), attack=ENDS, claim=claim,
+        )  # fmt: skip
+
+    @classmethod
+    def specimens(cls, epsilon: float) -> Iterator[Specimen]:
+        return cases.deep_and_wide(cls._of_strength(epsilon))
 
 
 def _sums(lam: mpmath.mpf, n: int) -> tuple[mpmath.mpf, mpmath.mpf, mpmath.mpf]:

@@ -10,17 +10,22 @@ with sensitivity 2c for a value in a box, 2c sqrt(d) for an upload, and 2C for a
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sordino.errors import InvalidInput
+from sordino.mechanisms import cases, likelihood
 from sordino.mechanisms.additive import AdditiveNoise, Grid
+from sordino.mechanisms.cases import DEEP, DELTA, ENDS, Case, Specimen
 from sordino.mechanisms.domain import Box, L2Ball
 from sordino.mechanisms.integers import MIN_EPSILON
 from sordino.mechanisms.interface import Float64s, check_delta, client_index, per_client, values_affected
+from sordino.mechanisms.likelihood import Ratio, Vector
 from sordino.mechanisms.noise import COARSE_SIGMA, FINE_SIGMA, LEVEL_FACTOR, GaussianNoise, gaussian_noise
+from sordino.mechanisms.tuning import Ranges, Tuning
 from sordino.privacy import accountant, guarantee
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, check_count
 
@@ -31,6 +36,7 @@ class Gaussian(AdditiveNoise):
     """Gaussian noise of standard deviation `sigma` (per client) on values in a box or on vectors in an L2 ball."""
 
     name: ClassVar[str] = "gaussian"
+    in_pages: ClassVar[bool] = True
 
     def __init__(self, sigma: ArrayLike, domain: Box | L2Ball | None = None, *, claims: tuple[Claim, ...] = ()) -> None:
         self.domain: Box | L2Ball = domain or Box()
@@ -115,6 +121,61 @@ class Gaussian(AdditiveNoise):
 
     def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
         return self._claims[client_index(len(self._claims), client)] if self._claims else None
+
+    def page_settings(self, values: int) -> dict[str, Any]:
+        grid = self.grid(values)
+        noise = grid.noise
+        assert isinstance(noise, GaussianNoise)
+        table, sizes = noise.table, {"levels": noise.levels, "reach": noise.offset}
+        return {
+            "name": self.name, "steps": grid.steps, "sigma": noise.sigma, **sizes,
+            "weights": table.packed(noise.offset), "sha256": table.sha256(), "limit": grid.limit,
+        }  # fmt: skip
+
+    # --- planning
+
+    @classmethod
+    def tunings(cls, ranges: Ranges) -> Sequence[Tuning]:
+        box, ball = Box(0.0, ranges.each), L2Ball(ranges.whole)
+        each, whole = cls.sigma_range(ranges.each), cls.sigma_range(ranges.whole)
+        return (
+            Tuning("gaussian (box)", "sigma", lambda s: cls(s, box), each, "least", needs_delta=True),
+            Tuning("gaussian (l2)", "sigma", lambda s: cls(s, ball), whole, "least", "l2", needs_delta=True),
+        )
+
+    @classmethod
+    def sigma_range(cls, radius: float) -> tuple[float, float]:
+        return radius / 511, 0.999 * radius * FINE_SIGMA
+
+    # --- audits
+
+    def likelihood_ratio(self, first: Vector, second: Vector) -> Ratio:
+        return likelihood.linear(self, self._clipped(first), self._clipped(second))
+
+    @classmethod
+    def _as_in_the_paper(cls, epsilon: float) -> Gaussian:
+        return cls.eq4(epsilon, 1 / 500, sampling=0.8, rounds=10, domain=Box(0, 200.0))
+
+    @classmethod
+    def audit_cases(cls, epsilon: float) -> Iterator[Case]:
+        paper = cls._as_in_the_paper(epsilon)
+        yield cases.case(
+            paper, "one value, one round", cases.columns(paper, 200.0, -200.0), paper.guarantee(Adjacency.COORDINATE),
+            attack=ENDS, claim=paper.claim(), delta=1 / 500, name="gaussian (Eq. 4)",
+        )  # fmt: skip
+        yield cases.one_value(cls.analytic(epsilon, DELTA, Box()), delta=DELTA, name="gaussian (analytic)")
+        ball, side = cls.analytic(epsilon, DELTA, L2Ball(1.0), values=16), np.full(16, 0.25)
+        yield cases.case(
+            ball, "upload of 16 values", cases.rows(ball, side, -side, side), ball.guarantee(values=16),
+            attack="opposite points of the ball", delta=DELTA, name="gaussian (L2 ball)", most_trials=100_000,
+        )  # fmt: skip
+
+    @classmethod
+    def specimens(cls, epsilon: float) -> Iterator[Specimen]:
+        box, ball = cls.analytic(epsilon, DELTA, Box()), cls.analytic(epsilon, DELTA, L2Ball(1.0), values=DEEP[1])
+        yield from cases.deep_and_wide(box, delta=DELTA, name="gaussian (analytic)")
+        yield cases.specimen("gaussian (Eq. 4)", cls._as_in_the_paper(epsilon), 1 / 500)
+        yield cases.specimen("gaussian (L2 ball)", ball, DELTA)
 
 
 def _fine_steps(relative: float, least: int) -> int:

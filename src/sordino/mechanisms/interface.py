@@ -5,17 +5,26 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sordino.errors import InvalidInput
+from sordino.mechanisms import likelihood
 from sordino.mechanisms import output as outputs
 from sordino.mechanisms.domain import Domain, as_array, check_finite
+from sordino.mechanisms.integers import MIN_EPSILON
+from sordino.mechanisms.laws import Law
+from sordino.mechanisms.likelihood import Ratio, Vector
 from sordino.mechanisms.output import Output
+from sordino.mechanisms.reach import Reach
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Infinite, as_adjacency, check_count
 from sordino.randomness import Randomness, Rows
+
+if TYPE_CHECKING:
+    from sordino.mechanisms.cases import Case, Specimen
+    from sordino.mechanisms.tuning import Ranges, Tuning
 
 Floats = NDArray[np.floating[Any]]
 Float64s = NDArray[np.float64]
@@ -51,6 +60,9 @@ class Mechanism(ABC):
     """
 
     name: ClassVar[str]
+    randomizes: ClassVar[bool] = True  #: False for doubles that add no noise
+    bounded: ClassVar[bool] = True  #: False where a report may hold any number
+    in_pages: ClassVar[bool] = False  #: whether web pages can run it, by `page_settings`
     domain: Domain
 
     @property
@@ -93,6 +105,75 @@ class Mechanism(ABC):
     @abstractmethod
     def decode(self, reports: Sequence[bytes], values: int) -> Output:
         """The outputs that `encode` wrote; anything outside the output set is refused."""
+
+    def page_settings(self, values: int) -> dict[str, Any]:
+        """The whole numbers that a page needs, as docs/web-protocol.md describes them; the domain is sent beside it."""
+        raise InvalidInput(f"the mechanism {self.name} has no form in pages")
+
+    def shuffled_claim(self, clients: int, *, client: int = 0) -> Claim | None:
+        """What the paper claims where the single parameters of n clients are shuffled; None where it does not."""
+        return None
+
+    # --- what `sordino plan` needs
+
+    @classmethod
+    def tunings(cls, ranges: Ranges) -> Sequence[Tuning]:
+        """The ways to fit its parameter to a budget, one for each norm that it clips by."""
+        return ()
+
+    @property
+    def least_strength(self) -> float:
+        """The smallest epsilon (or alpha) per value that its tables resolve."""
+        return MIN_EPSILON
+
+    @classmethod
+    def sigma_range(cls, radius: float) -> tuple[float, float]:
+        """The standard deviations it takes for values, or vectors, of this radius."""
+        raise InvalidInput(f"the mechanism {cls.name} has no sigma that could be planned")
+
+    # --- what audits need: a mechanism that leaves these out can run, but is audited less
+
+    @classmethod
+    def audit_cases(cls, epsilon: float) -> Iterator[Case]:
+        """Worst pairs of inputs at this strength (a paper's own settings scale with it), for `sordino audit`."""
+        return iter(())
+
+    @classmethod
+    def specimens(cls, epsilon: float) -> Iterator[Specimen]:
+        """Mechanisms of this strength for `sordino audit` to check against their exact law."""
+        return iter(())
+
+    def law(self, values: NDArray[Any]) -> Law | None:
+        """The exact law of the first client's output for the input `[d]`; None where it is not known."""
+        return None
+
+    def likelihood_ratio(self, first: Vector, second: Vector) -> Ratio:
+        """A score of outputs that tells the input `first [d]` from `second [d]`.
+
+        Any score gives a valid lower bound, and the likelihood ratio the largest. Where no law is known, the score is
+        where the estimate lies between the two inputs.
+        """
+        laws = self.law(first), self.law(second)
+        if laws[0] is None or laws[1] is None:
+            return likelihood.linear(self, first.astype(np.float64), second.astype(np.float64))
+        return likelihood.of_laws(laws[0], laws[1])
+
+    def worst_pair(self, values: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Two vectors of the domain that are as far apart as it allows."""
+        return self.domain.opposite(values)
+
+    def reach(self, values: int, *, limit: float | None = None) -> Reach | None:
+        """What one client can say with d values, or None where that is not known.
+
+        `limit` is the server's own bound on plain values.
+        """
+        check_count("values", values)
+        if self.clients is not None:
+            raise InvalidInput("one client has one set of parameters: ask for the reach of its own mechanism")
+        return self._extent(values, limit)
+
+    def _extent(self, values: int, limit: float | None) -> Reach | None:
+        return None
 
 
 def values_affected(adjacency: Adjacency, values: int) -> int:

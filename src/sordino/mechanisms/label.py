@@ -8,7 +8,7 @@ word; t is the largest for which kept and least likely other keep a ratio of at 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import ClassVar
 
@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sordino.errors import InvalidInput
+from sordino.mechanisms import cases, reach
+from sordino.mechanisms.cases import Case, Specimen
 from sordino.mechanisms.domain import FiniteSet, as_array
 from sordino.mechanisms.integers import ONE, check_epsilon, exp_bounds, log_ratio
 from sordino.mechanisms.interface import (
@@ -31,7 +33,9 @@ from sordino.mechanisms.interface import (
     store_tile,
     tiles,
 )
+from sordino.mechanisms.laws import Atoms
 from sordino.mechanisms.output import IntegerOutput, Output, decode_integers, integer_dtype
+from sordino.mechanisms.reach import Reach
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure, as_adjacency, check_count
 from sordino.randomness import Purpose, Randomness
 
@@ -142,3 +146,36 @@ class RandomizedLabel(Mechanism):
         check_cohort(self, len(reports))
         high = np.full(len(reports), self.domain.size - 1, dtype=np.int64)
         return decode_integers(reports, values, np.zeros_like(high), high)
+
+    # --- audits
+
+    def law(self, values: NDArray[np.integer]) -> Atoms:
+        """`[size, d]`: the label itself, or another, which a second word chooses among the rest."""
+        size = self.domain.size
+        keep = int(self._keep[0]) / ONE
+        edges = -(-np.arange(size) * ONE // (size - 1))
+        share = np.concatenate([[0.0], np.diff(edges) / ONE])
+        steps = (np.arange(size)[:, None] - values[None, :]) % size
+        return Atoms(np.where(steps == 0, keep, (1 - keep) * share[steps]))
+
+    def _extent(self, values: int, limit: float | None) -> Reach:
+        """Labels estimate one-hot vectors `[n, size]`: another label moves two entries of each."""
+        size = self.domain.size
+        ends = [reach.whole(y, values, 0, size - 1) for y in (size - 1, 0)]
+        low, high = (np.asarray(self.estimate(end)[0], np.float64) for end in ends)
+        spread = np.full(values * size, 1.0)
+        reports = (self.encode(ends[0])[0], self.encode(ends[1])[0])
+        length = float(np.linalg.norm(high - low))
+        return Reach(low.min() * spread, low.max() * spread, length, reports, "a label is one of the set")
+
+    @classmethod
+    def audit_cases(cls, epsilon: float) -> Iterator[Case]:
+        mechanism = cls(epsilon, FiniteSet(10))
+        score = lambda output: (output.array[0] == 3) * 1.0 - (output.array[0] == 7)  # noqa: E731
+        sampler = cases.columns(mechanism, 3, 7, score)
+        yield cases.case(mechanism, "one label of 10", sampler, mechanism.guarantee(), attack="two labels")
+
+    @classmethod
+    def specimens(cls, epsilon: float) -> Iterator[Specimen]:
+        mechanism = cls(epsilon, FiniteSet(10))
+        return cases.deep_and_wide(mechanism, mechanism.guarantee())

@@ -15,19 +15,24 @@ Outputs are clamped where the noise still reaches them from every input, so no o
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sordino.errors import InvalidInput
+from sordino.mechanisms import cases, likelihood
 from sordino.mechanisms.additive import AdditiveNoise, Grid
+from sordino.mechanisms.cases import Case, Specimen
 from sordino.mechanisms.domain import Box, L1Ball
 from sordino.mechanisms.integers import MAX_EPSILON, MIN_EPSILON, cap_note
 from sordino.mechanisms.interface import Float64s, client_index, per_client, values_affected
+from sordino.mechanisms.likelihood import Ratio, Vector
 from sordino.mechanisms.noise import GeometricNoise, geometric_noise
+from sordino.mechanisms.tuning import Ranges, Tuning
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Pure
 
 _MAX_STEPS = 2**22  # beyond it float32 inputs would not reach every grid point
@@ -41,6 +46,7 @@ class Laplace(AdditiveNoise):
     """
 
     name: ClassVar[str] = "laplace"
+    in_pages: ClassVar[bool] = True
 
     def __init__(self, epsilon: ArrayLike, domain: Box | L1Ball | None = None, *, records: int = 1) -> None:
         self.domain: Box | L1Ball = domain or Box()
@@ -94,6 +100,56 @@ class Laplace(AdditiveNoise):
         epsilon = float(self.epsilon[client_index(self.epsilon.size, client)])
         reading = "2C/m (a reading after Wei et al. 2020)" if self.records > 1 else "2C (a reading)"
         return Claim(epsilon, 0.0, f"Lap(Delta s / eps) per weight, Delta s = {reading} (WebFed, Algorithm 1)")
+
+    def page_settings(self, values: int) -> dict[str, Any]:
+        grid = self.grid(values)
+        noise = grid.noise
+        assert isinstance(noise, GeometricNoise)
+        digits = [
+            {"shift": d.shift, "size": len(d.table.weights), "weights": d.table.packed(), "sha256": d.table.sha256()}
+            for d in noise.digits
+        ]
+        rate = [str(noise.rate.numerator), str(noise.rate.denominator)]
+        return {
+            "name": self.name, "steps": grid.steps, "rate": rate, "negative": noise.negative, "digits": digits,
+            "limit": grid.limit,
+        }  # fmt: skip
+
+    # --- planning
+
+    @classmethod
+    def tunings(cls, ranges: Ranges) -> Sequence[Tuning]:
+        box, ball, between = Box(0.0, ranges.each), L1Ball(ranges.whole), (MIN_EPSILON, MAX_EPSILON)
+        return (
+            Tuning("laplace (box)", "epsilon per value", lambda e: cls(e, box), between),
+            Tuning("laplace (l1)", "epsilon per upload", lambda e: cls(e, ball), between, norm="l1"),
+        )
+
+    # --- audits
+
+    def likelihood_ratio(self, first: Vector, second: Vector) -> Ratio:
+        return likelihood.of_distances(self, self._clipped(first), self._clipped(second), self.domain.radius)
+
+    @classmethod
+    def audit_cases(cls, epsilon: float) -> Iterator[Case]:
+        yield cases.one_value(cls(epsilon, Box()))
+        ball, corner = cls(epsilon, L1Ball(1.0)), np.array([1.0, 0.0, 0.0, 0.0])
+        yield cases.case(
+            ball, "upload of 4 values", cases.rows(ball, corner, -corner, corner), ball.guarantee(values=4),
+            attack="two corners of the L1 ball", claim=ball.claim(), name="laplace (L1 ball)", most_trials=200_000,
+        )  # fmt: skip
+        mean = cls(epsilon, Box(), records=100)
+        yield cases.case(
+            mean, "one value, 100 records", cases.columns(mean, 1.0, -1.0), mean.guarantee(Adjacency.RECORD_REPLACE),
+            attack="the two ends: a learner that is a median of 100 records moves so far by one", claim=mean.claim(),
+            name="laplace (2C/m)",
+        )  # fmt: skip
+
+    @classmethod
+    def specimens(cls, epsilon: float) -> Iterator[Specimen]:
+        yield from cases.deep_and_wide(cls(epsilon, Box()))
+        yield cases.specimen("laplace (L1 ball)", cls(epsilon, L1Ball(1.0)))
+        yield cases.specimen("laplace (2C/m)", cls(epsilon, Box(), records=100))
 
 
 @lru_cache(maxsize=512)

@@ -32,6 +32,7 @@ from sordino.randomness import Words
 
 _BITS = 192
 _DIGIT_BITS = 12
+_LARGEST_TABLE = 2**23  # entries
 
 
 def _lanes(words: Words) -> NDArray[np.uint64]:
@@ -88,6 +89,10 @@ class GeometricNoise:
         sign = words[..., :: self.words_per_value] < np.uint32(self.negative)
         return np.bitwise_xor(noise, np.negative(sign.view(np.int8)).astype(np.int64), out=noise)
 
+    def weights(self) -> tuple[int, NDArray[np.float64]]:
+        """The least value, and the probabilities of all values from there up."""
+        return _weights(self)
+
     def probability(self, k: int) -> Fraction:
         """Pr[noise = k], exactly."""
         magnitude = k if k >= 0 else -k - 1
@@ -97,6 +102,17 @@ class GeometricNoise:
             weights = digit.table.weights
             p *= Fraction(weights[value], TOTAL) if value < len(weights) else 0
         return p
+
+
+@lru_cache(maxsize=32)
+def _weights(noise: GeometricNoise) -> tuple[int, NDArray[np.float64]]:
+    magnitude = np.ones(1)
+    for digit in noise.digits:
+        magnitude = np.outer(magnitude, np.array(digit.table.weights, np.float64) * 2.0**-64).ravel()
+    if magnitude.size > _LARGEST_TABLE:
+        raise InvalidInput(f"a table of {magnitude.size:,} values is too large to check: take fewer values")
+    negative = noise.negative / ONE
+    return -magnitude.size, np.concatenate([magnitude[::-1] * negative, magnitude * (1 - negative)])
 
 
 @lru_cache(maxsize=512)

@@ -33,6 +33,10 @@ class BitOutput:
         """The bits as a `[K, d]` array of 0 and 1."""
         return np.unpackbits(self.packed, axis=1, count=self.values, bitorder="little")
 
+    def numbers(self) -> NDArray[np.uint8]:
+        """The outputs as an array `[K, d]`."""
+        return self.bits()
+
     def ones(self) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
         """How many of the (at most 255) clients have a one at each value, a block of values after the other."""
         if len(self.packed) > 255:
@@ -81,6 +85,10 @@ class IntegerOutput:
     def values(self) -> int:
         return int(self.array.shape[1])
 
+    def numbers(self) -> NDArray[np.int64]:
+        """The outputs as an array `[K, d]`."""
+        return self.array.astype(np.int64)
+
 
 @dataclass(frozen=True)
 class RealOutput:
@@ -92,6 +100,10 @@ class RealOutput:
     @property
     def values(self) -> int:
         return int(self.array.shape[1])
+
+    def numbers(self) -> NDArray[np.float32]:
+        """The outputs as an array `[K, d]`."""
+        return self.array
 
 
 Output = BitOutput | IntegerOutput | RealOutput

@@ -10,7 +10,7 @@ output is possible for every value, and the mean output is exactly (T/2^32) t.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -19,6 +19,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sordino.mechanisms import cases, reach
+from sordino.mechanisms.cases import Case, Specimen
 from sordino.mechanisms.domain import Box
 from sordino.mechanisms.integers import MAX_EPSILON, MIN_EPSILON, ONE, cap_note, check_epsilon, exp_bounds
 from sordino.mechanisms.interface import (
@@ -38,7 +40,11 @@ from sordino.mechanisms.interface import (
     tiles,
     values_affected,
 )
+from sordino.mechanisms.laws import Pieces as PiecesLaw
+from sordino.mechanisms.likelihood import Ratio, Vector
 from sordino.mechanisms.output import IntegerOutput, Output, decode_integers
+from sordino.mechanisms.reach import Reach
+from sordino.mechanisms.tuning import Ranges, Tuning
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure
 from sordino.randomness import Purpose, Randomness, Words
 
@@ -173,6 +179,42 @@ class Piecewise(Mechanism):
     def decode(self, reports: Sequence[bytes], values: int) -> Output:
         check_cohort(self, len(reports))
         return decode_integers(reports, values, *self.limits(len(reports)))
+
+    # --- planning
+
+    @classmethod
+    def tunings(cls, ranges: Ranges) -> Sequence[Tuning]:
+        box = Box(0.0, ranges.each)
+        return (Tuning(cls.name, "epsilon per value", lambda e: cls(e, box), (MIN_EPSILON, MAX_EPSILON)),)
+
+    # --- audits
+
+    def law(self, values: NDArray[np.floating]) -> PiecesLaw:
+        piece, t = self.pieces[0], self.on_grid(values[None])[0].astype(np.int64)
+        return PiecesLaw(t, _HALF, piece.threshold / ONE, piece.counts())
+
+    def likelihood_ratio(self, first: Vector, second: Vector) -> Ratio:
+        """Whether an output is near the one input or near the other."""
+        half = self.pieces[0].near // 2
+        middles = [self.on_grid(v[None])[0] for v in (first, second)]
+
+        def score(output: Output) -> Float64s:
+            near = [np.abs(output.numbers() + 0.5 - t) < half for t in middles]
+            return np.asarray(near[0].astype(np.float64) - near[1])
+
+        return score
+
+    def _extent(self, values: int, limit: float | None) -> Reach:
+        low, high = (reach.whole(end, values, -_HALF, _HALF - 1) for end in (-_HALF, _HALF - 1))
+        return reach.between(self, low, high, "outputs lie in [-C, C] of the mechanism")
+
+    @classmethod
+    def audit_cases(cls, epsilon: float) -> Iterator[Case]:
+        yield cases.one_value(cls(epsilon, Box()))
+
+    @classmethod
+    def specimens(cls, epsilon: float) -> Iterator[Specimen]:
+        return cases.deep_and_wide(cls(epsilon, Box()))
 
 
 def _on_grid(z: NDArray[np.float32], m: int | NDArray[np.float32]) -> NDArray[np.float32]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sordino.errors import InvalidInput
+from sordino.mechanisms import reach
 from sordino.mechanisms.domain import Box, L1Ball, L2Ball
 from sordino.mechanisms.interface import (
     Diagnostics,
@@ -20,6 +21,7 @@ from sordino.mechanisms.interface import (
     unproven,
 )
 from sordino.mechanisms.output import IntegerOutput, Output, RealOutput, decode_integers, decode_reals
+from sordino.mechanisms.reach import Reach
 from sordino.privacy.guarantee import Adjacency, Guarantee
 from sordino.randomness import Randomness
 
@@ -30,6 +32,9 @@ class NoPrivacy(Mechanism):
     """The values themselves, as 32-bit floats."""
 
     name: ClassVar[str] = "none"
+    randomizes: ClassVar[bool] = False
+    bounded: ClassVar[bool] = False
+    in_pages: ClassVar[bool] = True
     domain: Box | L1Ball | L2Ball = Box(0.0, 1e30)
 
     @property
@@ -70,11 +75,24 @@ class NoPrivacy(Mechanism):
     def decode(self, reports: Sequence[bytes], values: int) -> Output:
         return decode_reals(reports, values, np.full(len(reports), _LARGEST))
 
+    def page_settings(self, values: int) -> dict[str, Any]:
+        return {"name": self.name}
+
+    def worst_pair(self, values: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        return np.ones(values, np.float32), -np.ones(values, np.float32)
+
+    def _extent(self, values: int, limit: float | None) -> Reach:
+        far = np.full(values, reach.float32_within(_LARGEST if limit is None else limit))
+        bound = "the range of float32: no bound in practice" if limit is None else "the server's own limit"
+        return reach.between(self, reach.real(-far), reach.real(far), bound)
+
 
 class ClipOnly(NoPrivacy):
     """The values clipped to a domain and not randomised: what clipping alone costs."""
 
     name: ClassVar[str] = "clip-only"
+    bounded: ClassVar[bool] = True
+    in_pages: ClassVar[bool] = False
 
     def __init__(self, domain: Box | L1Ball | L2Ball | None = None) -> None:
         self.domain = domain or Box()
@@ -83,17 +101,7 @@ class ClipOnly(NoPrivacy):
         return True
 
     def _clip(self, w: Floats) -> Float64s:
-        x = w.astype(np.float64)
-        if isinstance(self.domain, Box):
-            self.domain.check_values(w.shape[1])
-            c, r = (a.astype(np.float64) for a in self.domain.columns(slice(0, w.shape[1])))
-            return np.clip(x, c - r, c + r)
-        largest = np.abs(x).max(axis=1, keepdims=True)
-        largest[largest < 1e-200] = 1.0
-        unit = x / largest
-        norm = np.abs(unit).sum(axis=1) if isinstance(self.domain, L1Ball) else np.linalg.norm(unit, axis=1)
-        shrink = np.minimum(1.0, self.domain.radius / largest / np.maximum(norm, 1e-300)[:, None])
-        return np.asarray(x * shrink)
+        return self.domain.clipped(w.astype(np.float64))
 
     def decode(self, reports: Sequence[bytes], values: int) -> Output:
         """As sent, and within the domain (to the precision of float32)."""
@@ -105,11 +113,24 @@ class ClipOnly(NoPrivacy):
     def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
         return unproven(adjacency, "values are clipped but no noise is added")
 
+    def worst_pair(self, values: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        return self.domain.opposite(values)
+
+    def _extent(self, values: int, limit: float | None) -> Reach:
+        if isinstance(self.domain, Box):
+            c, r = (np.broadcast_to(a, (values,)).astype(np.float64) for a in self.domain.columns(slice(0, values)))
+            return reach.between(self, reach.real(c - r), reach.real(c + r), "values are clipped to the box")
+        edge = reach.float32_within(self.domain.radius)
+        first = np.eye(1, values)[0] * edge
+        return reach.within_ball(self, edge, reach.real(-first), reach.real(first), "vectors are clipped to the ball")
+
 
 class NoisySums(NoPrivacy):
     """Whole numbers modulo 2^bits that are private already: a silo's noisy sum in grid steps of length `unit`."""
 
     name: ClassVar[str] = "noisy sums"
+    bounded: ClassVar[bool] = True
+    in_pages: ClassVar[bool] = False
 
     def __init__(self, unit: float, bits: int, sigma: float) -> None:
         self.unit, self.bits, self._sigma = unit, bits, sigma
@@ -145,3 +166,8 @@ class NoisySums(NoPrivacy):
 
     def decode(self, reports: Sequence[bytes], values: int) -> Output:
         return decode_integers(reports, values, *self._limits(len(reports)))
+
+    def _extent(self, values: int, limit: float | None) -> Reach:
+        half = 1 << (self.bits - 1)
+        low, high = (self.output(np.full((1, values), end)) for end in (-half, half - 1))
+        return reach.between(self, low, high, "whole numbers modulo a power of two")

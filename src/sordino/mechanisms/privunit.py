@@ -22,6 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from sordino.deferred import deferred
 from sordino.errors import InvalidInput
+from sordino.mechanisms import cases, reach
+from sordino.mechanisms.cases import DEEP, WIDE, Case, Specimen
 from sordino.mechanisms.domain import Sphere
 from sordino.mechanisms.integers import MIN_EPSILON
 from sordino.mechanisms.interface import (
@@ -39,7 +41,10 @@ from sordino.mechanisms.interface import (
     unproven,
     values_affected,
 )
+from sordino.mechanisms.laws import Caps
+from sordino.mechanisms.likelihood import Ratio, Vector
 from sordino.mechanisms.output import IntegerOutput, Output, decode_integers, integer_dtype
+from sordino.mechanisms.reach import Reach
 from sordino.privacy.guarantee import Adjacency, Claim, Guarantee, check_count
 from sordino.randomness import Purpose, Randomness
 
@@ -190,6 +195,45 @@ class PrivUnitG(Mechanism):
         if not (np.linalg.norm(output.array.astype(np.float64), axis=1) <= longest(values)).all():
             raise InvalidInput("a report is longer than any of its mechanism's outputs: it was damaged or forged")
         return output
+
+    # --- audits
+
+    def law(self, values: NDArray[np.floating]) -> Caps:
+        cap, axis = best_cap(float(self.epsilon[0])), values / np.linalg.norm(values.astype(np.float64))
+        limit = int(self.limits(values.size, 1)[1][0])
+        return Caps(np.zeros(values.size, np.int64), limit, float(STEPS), axis, cap.p, cap.gamma)
+
+    def likelihood_ratio(self, first: Vector, second: Vector) -> Ratio:
+        """Whether an output lies in the cap around the one direction or around the other."""
+        cap = best_cap(float(self.epsilon[0]))
+        directions = np.stack([v.astype(np.float64) / np.linalg.norm(v.astype(np.float64)) for v in (first, second)])
+
+        def score(output: Output) -> Float64s:
+            along = self.estimate(output).astype(np.float64) @ directions.T * (cap.m / self.domain.radius)
+            inside = along >= cap.gamma
+            return np.asarray(inside[:, :1].astype(np.float64) - inside[:, 1:])
+
+        return score
+
+    def _extent(self, values: int, limit: float | None) -> Reach:
+        steps = longest(values)
+        limits, far = self.limits(values, 1), steps * np.eye(1, values, dtype=np.int64)
+        ends = IntegerOutput(-far, *limits), IntegerOutput(far, *limits)
+        return reach.within_ball(self, steps * self.step(), *ends, "the reach of the normal draws")
+
+    @classmethod
+    def audit_cases(cls, epsilon: float) -> Iterator[Case]:
+        mechanism, north = cls(epsilon), np.eye(8)[0]
+        yield cases.case(
+            mechanism, "upload of 8 values", cases.rows(mechanism, north, -north, north), mechanism.guarantee(values=8),
+            attack="opposite directions", claim=mechanism.claim(values=8), most_trials=40_000,
+        )  # fmt: skip
+
+    @classmethod
+    def specimens(cls, epsilon: float) -> Iterator[Specimen]:
+        """Nothing is proven of it: there is a law to check, and no guarantee."""
+        for shape in (DEEP, WIDE):
+            yield Specimen(f"privunit, {shape[1]:,} values", cls(epsilon), shape)
 
 
 def longest(values: int) -> int:

@@ -12,20 +12,21 @@ Thresholds are whole numbers out of 2^32 in a table over 4,097 bins of |p|/c, ea
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sordino.errors import InvalidInput
+from sordino.mechanisms import cases
+from sordino.mechanisms.cases import DELTA, Case, Specimen
 from sordino.mechanisms.domain import Box
-from sordino.mechanisms.integers import HALF, MIN_EPSILON, bit_threshold
+from sordino.mechanisms.integers import HALF, MAX_EPSILON, MIN_EPSILON, bit_threshold
 from sordino.mechanisms.interface import (
     Diagnostics,
     Float64s,
     Floats,
-    Mechanism,
     Randomized,
     as_matrix,
     as_shaped,
@@ -37,21 +38,23 @@ from sordino.mechanisms.interface import (
     store_tile,
     tile_of,
     tiles,
-    values_affected,
 )
 from sordino.mechanisms.noise import normal_thresholds
-from sordino.mechanisms.output import BitOutput, Output, decode_bits
-from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, RandomizedBit
+from sordino.mechanisms.one_bit import OneBit
+from sordino.mechanisms.output import BitOutput, Output
+from sordino.mechanisms.tuning import Ranges, Tuning
+from sordino.privacy.guarantee import Claim
 from sordino.randomness import Purpose, Randomness
 
 BINS = 4096
 _SCALE = np.float32(BINS + 0.5)
 
 
-class RandomizedSign(Mechanism):
+class RandomizedSign(OneBit):
     """One vote, +1 or -1, per value (personalised LDP-FL). Build it with `gaussian`, `eq7` or `response`."""
 
     name: ClassVar[str] = "sign"
+    in_pages: ClassVar[bool] = True
 
     def __init__(self, thresholds: Sequence[Sequence[int]], domain: Box, claims: tuple[Claim, ...] = ()) -> None:
         upper = np.array(thresholds, dtype=np.int64)
@@ -132,11 +135,7 @@ class RandomizedSign(Mechanism):
 
     def estimate(self, output: Output) -> Floats:
         """The votes, +1 or -1: an estimate of 2 Phi(p/sigma) - 1, not of p."""
-        if not isinstance(output, BitOutput):
-            raise TypeError(f"the randomised sign puts out bits, not {type(output).__name__}")
-        check_cohort(self, len(output.packed))
-        self.domain.check_values(output.values)
-        return output.bits().astype(np.float32) * 2 - 1
+        return self.votes(output)
 
     def mean(self, values: ArrayLike) -> Float64s:
         """E[vote], exactly."""
@@ -154,15 +153,34 @@ class RandomizedSign(Mechanism):
     def variance(self, values: ArrayLike) -> Float64s:
         return 1 - self.mean(values) ** 2
 
-    def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
-        t_min = int(self.t_min[client_index(self.t_min.size, client)])
-        count = values_affected(adjacency, values)
-        basis = f"bits with probabilities in [{t_min}, 2^32 - {t_min}]/2^32, by enumeration"
-        return Guarantee(SERVER, adjacency, RandomizedBit(t_min, count), basis)
-
     def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
         return self._claims[client_index(len(self._claims), client)] if self._claims else None
 
-    def decode(self, reports: Sequence[bytes], values: int) -> Output:
-        check_cohort(self, len(reports))
-        return decode_bits(reports, values)
+    def page_settings(self, values: int) -> dict[str, Any]:
+        return {"name": self.name, "t_min": int(self.t_min[0]), "thresholds": self.thresholds[0].tolist()}
+
+    # --- planning
+
+    @classmethod
+    def tunings(cls, ranges: Ranges) -> Sequence[Tuning]:
+        box = Box(0.0, ranges.each)
+        return (Tuning(cls.name, "epsilon per value", lambda e: cls.response(e, box), (MIN_EPSILON, MAX_EPSILON)),)
+
+    @classmethod
+    def sigma_range(cls, radius: float) -> tuple[float, float]:
+        return radius / 39.9, 9.9e6 * radius
+
+    # --- audits
+
+    def one_probability(self, values: Floats) -> Float64s:
+        return np.asarray((1 + self.mean(values[None])[0]) / 2)
+
+    @classmethod
+    def audit_cases(cls, epsilon: float) -> Iterator[Case]:
+        yield cases.one_value(cls.eq7(5 * epsilon, DELTA, Box()), name="sign (Eq. 7)")
+        yield cases.one_value(cls.response(epsilon, Box()), name="sign (response)")
+
+    @classmethod
+    def specimens(cls, epsilon: float) -> Iterator[Specimen]:
+        yield from cases.deep_and_wide(cls.eq7(5 * epsilon, DELTA, Box()), name="sign (Eq. 7)")
+        yield cases.specimen("sign (response)", cls.response(epsilon, Box()))

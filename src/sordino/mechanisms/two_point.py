@@ -11,19 +11,20 @@ towards privacy, so the likelihood ratio is exactly (2^32 - t_min)/t_min <= e^ep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sordino.mechanisms import cases
+from sordino.mechanisms.cases import DELTA, Case, Scores, Specimen
 from sordino.mechanisms.domain import Box
-from sordino.mechanisms.integers import HALF, MIN_EPSILON, bit_threshold, cap_note
+from sordino.mechanisms.integers import HALF, MAX_EPSILON, MIN_EPSILON, bit_threshold, cap_note
 from sordino.mechanisms.interface import (
     Diagnostics,
     Float64s,
     Floats,
-    Mechanism,
     Randomized,
     as_matrix,
     as_shaped,
@@ -35,15 +36,17 @@ from sordino.mechanisms.interface import (
     tile_of,
     tile_shape,
     tiles,
-    values_affected,
 )
-from sordino.mechanisms.output import BitOutput, Output, decode_bits
+from sordino.mechanisms.one_bit import OneBit
+from sordino.mechanisms.output import BitOutput, Output
+from sordino.mechanisms.tuning import Ranges, Tuning
+from sordino.privacy import amplification
 from sordino.privacy.accountant import bit_epsilon
-from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, RandomizedBit, check_count, shuffled
-from sordino.randomness import Purpose, Randomness
+from sordino.privacy.guarantee import Adjacency, Claim, check_count, shuffled
+from sordino.randomness import Keystream, Purpose, Randomness
 
 
-class TwoPoint(Mechanism):
+class TwoPoint(OneBit):
     """Values in a box, each reported as one of two points around the centre (LDP-FL).
 
     `epsilon` is per value: a scalar, or one per client. `centre` and `radius` are scalars or one per value
@@ -51,6 +54,7 @@ class TwoPoint(Mechanism):
     """
 
     name: ClassVar[str] = "two-point"
+    in_pages: ClassVar[bool] = True
 
     def __init__(self, epsilon: ArrayLike, domain: Box | None = None) -> None:
         self.epsilon = per_client("epsilon", epsilon, low=MIN_EPSILON * (1 - 1e-9), high=np.inf)
@@ -89,11 +93,7 @@ class TwoPoint(Mechanism):
         return radius * HALF / row_parameters(self._reach, clients)
 
     def estimate(self, output: Output) -> Floats:
-        if not isinstance(output, BitOutput):
-            raise TypeError(f"the two-point mechanism puts out bits, not {type(output).__name__}")
-        check_cohort(self, len(output.packed))
-        self.domain.check_values(output.values)
-        signs = output.bits().astype(np.float32) * 2 - 1
+        signs = self.votes(output)
         k = (HALF / row_parameters(self._reach, len(signs)))[:, None].astype(np.float32)
         return self.domain.centre + self.domain.radius * k * signs
 
@@ -118,14 +118,8 @@ class TwoPoint(Mechanism):
         k = (HALF / row_parameters(self._reach, len(mean)))[:, None]
         return (r * k) ** 2 - (mean - c) ** 2
 
-    def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
-        row = client_index(self.t_min.size, client)
-        t_min = int(self.t_min[row])
-        count = values_affected(adjacency, values)
-        basis = (
-            f"bits with probabilities in [{t_min}, 2^32 - {t_min}]/2^32, by enumeration{cap_note(self.epsilon[row])}"
-        )
-        return Guarantee(SERVER, adjacency, RandomizedBit(t_min, count), basis)
+    def _cap_note(self, row: int) -> str:
+        return cap_note(self.epsilon[row])
 
     def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
         epsilon = float(self.epsilon[client_index(self.epsilon.size, client)])
@@ -141,13 +135,63 @@ class TwoPoint(Mechanism):
         formula = "eps, with no growth in weights or rounds, where single parameters are shuffled (LDP-FL, section 4)"
         return Claim(epsilon, 0.0, formula, adversary=shuffled(clients), covers="schedule")
 
-    def decode(self, reports: Sequence[bytes], values: int) -> Output:
-        check_cohort(self, len(reports))
-        return decode_bits(reports, values)
-
     def proven_epsilon(self, client: int = 0) -> float:
         """The exact epsilon of one value."""
         return bit_epsilon(int(self.t_min[client_index(self.t_min.size, client)]))
+
+    def page_settings(self, values: int) -> dict[str, Any]:
+        return {"name": self.name, "t_min": int(self.t_min[0])}
+
+    # --- planning
+
+    @classmethod
+    def tunings(cls, ranges: Ranges) -> Sequence[Tuning]:
+        box = Box(0.0, ranges.each)
+        return (Tuning(cls.name, "epsilon per value", lambda e: cls(e, box), (MIN_EPSILON, MAX_EPSILON)),)
+
+    # --- audits
+
+    def one_probability(self, values: Floats) -> Float64s:
+        centre, radius = (a.astype(np.float64) for a in self.domain.columns(slice(0, values.size)))
+        scale = 2 * HALF / float(HALF - int(self.t_min[0]))
+        return np.asarray(0.5 + (self._mean(values[None])[1][0] - centre) / radius / scale)
+
+    @classmethod
+    def audit_cases(cls, epsilon: float) -> Iterator[Case]:
+        mechanism = cls(epsilon, Box())
+        yield cases.one_value(mechanism)
+        yield cases.upload(mechanism, 100)
+        yield mechanism._shuffled_upload(clients=100, values=500)
+
+    def _shuffled_upload(self, *, clients: int, values: int) -> Case:
+        """LDP-FL's own setting: the server sees per weight how many of n reports were +; the others are mid-range."""
+
+        def sample(world: bool, trials: int, seed: int) -> Scores:
+            scores = np.empty(trials)
+            others = np.zeros((clients, values))
+            others[0] = 1.0 if world else -1.0
+            for trial in range(trials):
+                randomness = Keystream.simulation(seed, np.arange(clients), 2 * trial + world)
+                scores[trial] = self.estimate(self.randomize(others, randomness).output).sum()
+            return scores
+
+        return Case(
+            mechanism=self.name,
+            unit=f"shuffled upload of {values} values",
+            adjacency=Adjacency.CLIENT,
+            adversary=shuffled(clients),
+            claim=self.shuffled_claim(clients),
+            proven=amplification.shuffled_bits(self.proven_epsilon(), clients, DELTA, values).upper,
+            delta=DELTA,
+            basis="trusted shuffler; dominating pair of Feldman, McMillan, Talwar 2023, composed numerically",
+            attack="sum of the counts; one client at one end or the other",
+            sampler=sample,
+            most_trials=1_500,
+        )
+
+    @classmethod
+    def specimens(cls, epsilon: float) -> Iterator[Specimen]:
+        return cases.deep_and_wide(cls(epsilon, Box()))
 
 
 def largest_float32(bounds: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput
 from sordino.learning.models import Layout
-from sordino.mechanisms import TwoPoint
+from sordino.mechanisms.one_bit import OneBit
 from sordino.messages import Plan
 from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import State, View
@@ -43,7 +43,7 @@ from sordino.methods.parts import MechanismBuilder, per_layer
 from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.upload import PerClass, Tally, Upload
 from sordino.privacy.accountant import bit_epsilon
-from sordino.privacy.guarantee import Adjacency, Claim, Guarantee, Pure, RandomizedBit, Release, shuffled
+from sordino.privacy.guarantee import Adjacency, Guarantee, Pure, RandomizedBit, Release, shuffled
 
 Floats = NDArray[np.float32]
 
@@ -148,7 +148,7 @@ def _crowds_of_service(at_least: int, sizes: NDArray[np.intp], upload: Upload) -
     return (at_least,) * len(sizes)
 
 
-def behind_shuffler(release: Release, mechanism: TwoPoint, values: int, granularity: str, crowd: int) -> Release:
+def behind_shuffler(release: Release, mechanism: OneBit, values: int, granularity: str, crowd: int) -> Release:
     """The same release with what the paper claims behind a shuffler of `crowd` clients, and what is proven there.
 
     Whole models stay linked, and no theorem amplifies d*eps for the crowds at hand: against that server the guarantee
@@ -156,7 +156,9 @@ def behind_shuffler(release: Release, mechanism: TwoPoint, values: int, granular
     """
     if granularity == "model":
         formula = "d * eps, with no growth in rounds, where whole models are shuffled (LDP-FL, section 4)"
-        claim = Claim(float(mechanism.epsilon[0]) * values, 0.0, formula, adversary=shuffled(crowd), covers="schedule")
+        claim = mechanism.claim(values=values)
+        if claim is not None:
+            claim = replace(claim, formula=formula, adversary=shuffled(crowd), covers="schedule")
         return replace(release, claimed=claim)
     t_min = int(mechanism.t_min[0])
     basis = (
@@ -170,7 +172,7 @@ def behind_shuffler(release: Release, mechanism: TwoPoint, values: int, granular
     return replace(release, guarantees=(*release.guarantees, *mixed), claimed=mechanism.shuffled_claim(crowd))
 
 
-def behind_envelopes(release: Release, mechanism: TwoPoint, values: int, group: int, crowd: int) -> Release:
+def behind_envelopes(release: Release, mechanism: OneBit, values: int, group: int, crowd: int) -> Release:
     """The same release behind a service that mixes sealed envelopes of `group` neighbouring values each.
 
     Envelopes of one value are shuffled parameters. g values in one envelope stay together: one message of g * epsilon,
@@ -243,7 +245,7 @@ class LdpFl(FedAvg):
 
     def _mixed(self, release: Release, upload: Upload, c: int) -> Release:
         mechanism, values, crowd = upload.mechanisms[c], upload.values, self.crowds[c]
-        assert isinstance(mechanism, TwoPoint)
+        assert isinstance(mechanism, OneBit)
         if self._channel.kind == "shuffler":
             return behind_envelopes(release, mechanism, values, self._channel.group, crowd)
         return behind_shuffler(release, mechanism, values, self._channel.granularity, crowd)

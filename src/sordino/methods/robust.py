@@ -39,9 +39,12 @@ FADING = np.float32(0.8)  #: what a direction of the round before counts, chosen
 
 def trimmed_mean(rows: Rows, share: float) -> Float64s:
     """The mean of each value without `share` of the reports at each end, rounded up; one or two are always left."""
-    reports = len(rows)
-    trim = min(math.ceil(share * reports - 1e-9), (reports - 1) // 2)
-    return _sorted_mean(rows, trim)
+    return _sorted_mean(rows, _left_out(len(rows), share))
+
+
+def _left_out(reports: int, share: float) -> int:
+    """How many reports a share is, rounded up: at least one of three or more, and never all."""
+    return min(max(1, math.ceil(share * reports - 1e-9)), (reports - 1) // 2)
 
 
 def median(rows: Rows) -> Float64s:
@@ -78,9 +81,15 @@ def agreement(rows: Rows, share: float, own: Rows | None = None, everybody: Floa
         if own is not None and everybody is not None:
             others += everybody[columns] - own[:, columns]
         scores += np.einsum("kd,kd->k", here, others)
-    fewer = min(math.ceil(share * len(rows) - 1e-9), (len(rows) - 1) // 2)
-    rest = rows[np.argsort(scores, kind="stable")[fewer:]]
+    fewer = _left_out(len(rows), share)
+    rest = rows[_by_score(scores, rows)[fewer:]]
     return _sorted_mean(rest, min(fewer, (len(rest) - 1) // 2))
+
+
+def _by_score(scores: Float64s, rows: Rows) -> NDArray[np.intp]:
+    """Lowest scores first; equal ones by what the reports hold, so that the order of arrival does not count."""
+    contents = sorted(range(len(rows)), key=lambda k: rows[k].tobytes())
+    return np.array(sorted(contents, key=lambda k: scores[k]), np.intp)
 
 
 def _sorted_mean(rows: Rows, trim: int) -> Float64s:

@@ -16,6 +16,7 @@ from sordino.learning.augmentation import Affine
 from sordino.learning.cohort import Augmentation, LocalTraining
 from sordino.learning.models import Layer, Layout
 from sordino.learning.optimizers import Optimizer
+from sordino.methods import record_shape
 from sordino.methods.interface import Method
 from sordino.methods.upload import Upload
 
@@ -152,4 +153,17 @@ def plainly_built(setting: Setting, method: Method, upload: Upload, training: Lo
     return Built(method, upload, training.batch_size or largest, float(records))
 
 
-__all__ = ["Built", "Setting", "Statistics", "local_training_of", "optimizer_of", "plainly_built"]
+def setting_of(
+    recipe: Recipe, shape: tuple[int, ...], classes: int, sizes: tuple[int, ...], own: int | None = None
+) -> tuple[Setting, tuple[int, ...]]:
+    """What a method is built from, and the shape of a record as the model sees it: all that takes no data.
+
+    `sizes` are the numbers of the clients' records. A client gives a public one for all, and its own number as `own`.
+    """
+    seen = record_shape(recipe, shape, classes)
+    model = models.build(recipe.model.name, input_shape=seen, classes=classes, **recipe.model.options)
+    statistics = Statistics.of(model, recipe.model.buffers)
+    return Setting(recipe, model, models.parameter_layout(model), statistics, sizes, shape, classes, own), seen
+
+
+__all__ = ["Built", "Setting", "Statistics", "local_training_of", "optimizer_of", "plainly_built", "setting_of"]

@@ -179,6 +179,13 @@ class Upload:
         """The variance of one value's estimate at the centre of the domain, for every class; a mean over values."""
         return np.array([_mean_variance(m, self.values) for m in self.mechanisms])
 
+    def farthest(self, c: int) -> float:
+        """How far any legal report of a class lies from the middle of them, at most: an L2 norm of estimates."""
+        affine = _class_affine(self, c)
+        values = np.broadcast_to(np.abs(affine.slope) * (affine.high - affine.low) / 2, (self.values,))
+        length = float(np.linalg.norm(values))
+        return length if self.norm is None else min(length, self.norm)
+
 
 def _mean_variance(mechanism: Mechanism, values: int) -> float:
     """The variance at the centre, a mean over values; one value speaks for all where the domain is the same for all."""

@@ -363,6 +363,8 @@ def _a_robust_rule_sees_single_reports(recipe: Sections) -> Found:
         )
     elif isinstance(method.aggregation, Agreement) and getattr(method, "upload", "update") != "update":
         yield _at(key, "got agreement with upload = weights; directions are of updates: take upload = update")
+    elif isinstance(method.aggregation, Agreement) and getattr(method, "norm", None) is None:
+        yield _at("method.norm", "is missing; agreement goes by directions, and nothing else bounds a length: set it")
 
 
 @_reads("method")

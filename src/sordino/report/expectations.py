@@ -12,7 +12,7 @@ from sordino.privacy.statement import NO_MEANINGFUL_PROTECTION
 from sordino.report.words import capital, count, counted, figure, span
 
 if TYPE_CHECKING:
-    from sordino.preflight import BatchNorm, NormFit, Outlook, Preflight, RangeFit, ReportLoss
+    from sordino.runs.preflight import BatchNorm, NormFit, Outlook, Preflight, RangeFit, ReportLoss
 
 #: (noise / update / sqrt(d T) from which on, what to expect)
 LEVELS = (
@@ -22,6 +22,7 @@ LEVELS = (
     (0.1, "averaging over rounds helps only partly, expect a far lower accuracy"),
     (0.3, "expect chance"),
 )
+OWN_LIMITS = "Budgets are those of the recipe: each owner's own limit (client.toml) decides, and may be smaller."
 WIDE = 3.0  #: a range this many times as wide as it need be is pointed out
 MOST_SENTENCES = 4  #: groups of clients told apart in words; beyond, they are summed up
 
@@ -68,6 +69,16 @@ def _of_preparation(ahead: Preflight) -> Iterable[str]:
         budget = _budget([outlook], ahead.clients)
         yield f"{budget} covers it" if outlook.lasts else f"{budget} does not cover it: they will decline"
     yield _bytes(ahead)
+
+
+def rehearsal(failed: int, rehearsed: int) -> tuple[str, ...]:
+    """What is to be said of clients that rehearsed a round, some of which failed."""
+    if not failed:
+        return ()
+    return (
+        f"The training of {failed} of {rehearsed} clients that rehearsed a round stopped being finite, so that they "
+        "would report no change: lower training.optimizer.lr, or look at their data.",
+    )
 
 
 # --- noise ------------------------------------------------------------------------------------------------------------
@@ -250,7 +261,7 @@ def _norm(fit: NormFit) -> str:
     if fit.norm > 1.5 * fit.honest:
         return (
             f"{honest}, and method.norm = {_short(fit.norm)} lets a hostile one be {_times(fit.norm / fit.honest)} as "
-            "long: choose it a little above the honest ones"
+            "long: choose it at about the length of honest ones"
         )
     return f"{honest}, and longer ones are shortened to method.norm = {_short(fit.norm)}: it fits"
 
@@ -284,4 +295,4 @@ def _times(ratio: float) -> str:
     return f"{ratio:,.0f} times" if ratio >= 10 else f"{ratio:.2g} times"
 
 
-__all__ = ["LEVELS", "sentences", "verdict"]
+__all__ = ["LEVELS", "OWN_LIMITS", "rehearsal", "sentences", "verdict"]

@@ -26,7 +26,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sordino.coordinator import Attendance
 from sordino.durable import NotWritten, make_folder, whole_lines, write_whole
 from sordino.errors import InvalidInput, SordinoError
 from sordino.messages import Plan
@@ -34,6 +33,7 @@ from sordino.privacy.history import Spent, members, ranges
 from sordino.report.folder import RunFolder
 from sordino.report.records import Round, from_json, to_line
 from sordino.runs.checkpoint import Checkpoint
+from sordino.runs.coordinator import Attendance
 from sordino.runs.store import Past, RoundEntry, Store
 
 VERSION = 1

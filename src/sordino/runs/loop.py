@@ -1,8 +1,8 @@
 """The one loop of a run: preparation, rounds, the reason to stop, and the outcome.
 
-It knows methods, channels, fleets and stores by their interfaces. What only a simulation can see of its clients (losses,
-ledgers, records), or only real clients need (plans that are stored before they are sent), is in the `ClientSide` and
-the `Store` that it is given.
+It knows methods, channels, fleets and stores by their interfaces. What only a simulation sees of its clients (losses,
+ledgers, records), or only real clients need (plans that are stored before they are sent), is in its `ClientSide` and
+its `Store`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,21 +19,21 @@ import torch
 from numpy.typing import NDArray
 
 from sordino.channels.interface import Channel
-from sordino.coordinator import Attendance, Coordinator, NobodyLeft, RoundOutcome, Rules
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet
 from sordino.learning.evaluation import Scores
 from sordino.messages import Plan
 from sordino.methods.interface import ClientState, State, View
-from sordino.observer import Observer
 from sordino.privacy.history import Spent
 from sordino.privacy.ledger import terms
 from sordino.report.records import Result, Round
 from sordino.runs.checkpoint import Checkpoint
+from sordino.runs.coordinator import Attendance, Coordinator, NobodyLeft, RoundOutcome, Rules
+from sordino.runs.federation import Federation
+from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome, client_budgets, statement_of
 from sordino.runs.stopping import LOST_ROUNDS, Progress, Stopping, TooFewClients
 from sordino.runs.store import Past, RoundEntry, Store
-from sordino.wiring import Federation
 
 _DECLINED_AGAIN = "its plan went out again after a restart, and all clients declined: what came before does not count"
 
@@ -40,15 +41,13 @@ _DECLINED_AGAIN = "its plan went out again after a restart, and all clients decl
 class ClientSide(ABC):
     """What a run sees of its clients: everything in a simulation, very little over a network."""
 
+    fleet: Fleet
     may_return: bool  #: whether missing clients may come back: a run that lacks them pauses and does not end
+    states: Mapping[int, ClientState] = MappingProxyType({})  #: what clients keep between rounds, if the run stores it
+    memory: Mapping[str, Any] = MappingProxyType({})  #: what else is stored with a checkpoint, ready for `json.dumps`
+    label_counts: NDArray[np.int64] | None = None  #: [clients, classes] of examples; None where nobody knows
 
-    @property
-    @abstractmethod
-    def fleet(self) -> Fleet:
-        """Where the clients are."""
-
-    @abstractmethod
-    def restore(self, past: Past) -> None:
+    def restore(self, past: Past) -> None:  # noqa: B027 (real clients are their owners' to restore)
         """Put the clients back to where they were after the last stored round, as far as they are here."""
 
     @abstractmethod
@@ -63,24 +62,8 @@ class ClientSide(ABC):
         """The record of a round, with what only this side can see."""
         return record
 
-    @property
-    def states(self) -> Mapping[int, ClientState]:
-        """What clients keep between rounds and the run stores for them."""
-        return {}
-
-    @property
-    def memory(self) -> Mapping[str, Any]:
-        """What else must be stored with a checkpoint, ready for `json.dumps`."""
-        return {}
-
-    @property
     def spending(self) -> Sequence[float] | None:
         """What each client's ledger has counted; None where nobody knows."""
-        return None
-
-    @property
-    def label_counts(self) -> NDArray[np.int64] | None:
-        """How many examples of each class each client holds; None where nobody knows."""
         return None
 
 
@@ -100,7 +83,7 @@ class Run:
         self._federation, self._side, self._channel, self._store = federation, side, channel, store
         self._recipe, self._method = federation.recipe, federation.method
         self._observer, self._name = observer or Observer(), name or federation.recipe.name
-        self._stopping = Stopping(self._recipe, federation.clients)
+        self._stopping = Stopping(self._recipe, federation.clients, admits_newcomers=side.fleet.admits_newcomers)
         self._progress = Progress()
         self._state = self._method.init()
         self._records: list[Round] = []
@@ -209,10 +192,11 @@ class Run:
         try:
             after, outcome = coordinator.round(self._state, plan)
         except NobodyLeft as end:
-            if sent == 1:
+            if sent == 1 and not self._side.fleet.admits_newcomers:
                 raise
-            # They may have reported before: the round is lost, and whether nobody is left the next one shows.
-            after, outcome = self._state.unchanged(), RoundOutcome(plan.round, end.attendance, _DECLINED_AGAIN, plan)
+            # They may have reported before, or others may come: the round is lost, and the next one shows who is left.
+            why = _DECLINED_AGAIN if sent > 1 else "all who were asked declined"
+            after, outcome = self._state.unchanged(), RoundOutcome(plan.round, end.attendance, why, plan)
         self._progress.note_round(outcome.attendance, outcome.why_lost, self._recipe.rounds.quorum)
         figures = self._grade(after)
         record = self._side.describe(_record(outcome, sent - 1), outcome)
@@ -268,7 +252,7 @@ class Run:
         if scores is None or not self._records or self._records[-1].accuracy is None:
             scores = self._side.score(state, "test")
         counts = self._side.label_counts
-        budgets = client_budgets(federation, self._spent, self._side.spending)
+        budgets = client_budgets(federation, self._spent, self._side.spending())
         result = Result(
             recipe.name,
             recipe.seed,

@@ -9,16 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import nn
 
+from sordino.errors import InvalidInput
+from sordino.methods.setting import setting_of
 from sordino.privacy import history
 from sordino.privacy.history import Spent
 from sordino.privacy.statement import Statement
 from sordino.recipe import Recipe
+from sordino.recipe.sources import read_data
 from sordino.report.folder import RunFolder
 from sordino.report.records import ClientBudget, Result, Round
 from sordino.report.statement import to_json
-from sordino.wiring import Federation
+from sordino.runs.federation import Federation
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,16 +50,9 @@ class Outcome:
 def figures(result: Result, statement: Statement | None, folder: Path | None) -> dict[str, Any]:
     """The final figures of a run, its statement and the paths written, ready for `json.dumps`."""
     files = () if folder is None else sorted(p for p in folder.iterdir() if p.is_file() and p.name[0] != ".")
+    names = ("name", "seed", "accuracy", "loss", "rounds", "clients", "parameters", "seconds", "stopped")
     return {
-        "name": result.name,
-        "seed": result.seed,
-        "accuracy": result.accuracy,
-        "loss": result.loss,
-        "rounds": result.rounds,
-        "clients": result.clients,
-        "parameters": result.parameters,
-        "seconds": result.seconds,
-        "stopped": result.stopped,
+        **{name: getattr(result, name) for name in names},
         "statement": None if statement is None else to_json(statement),
         "folder": None if folder is None else str(folder),
         "files": [str(path) for path in files],
@@ -72,6 +70,24 @@ def write_outcome(folder: RunFolder, outcome: Outcome, model: str) -> Outcome:
     folder.write_result(outcome.result)
     folder.write_report(report_page(folder))
     return replace(outcome, folder=folder.path)
+
+
+def load_model(run: str | Path) -> nn.Module:
+    """The trained model in a finished run's folder, for evaluation.
+
+    It takes records as it was trained on them: normalised, and with LDPFL the bits of their features. The data set must
+    be where the recipe looks for it: its shape and classes say how large the model is.
+    """
+    folder = RunFolder.open(run)
+    tensors, _ = folder.model()
+    recipe = Recipe.from_toml(folder.recipe)
+    dataset = read_data(recipe)
+    model = setting_of(recipe, dataset.shape, len(dataset.classes), (1,))[0].model
+    state = {name: torch.from_numpy(array) for name, array in tensors.items()}
+    if missing := dict(model.named_parameters()).keys() - state.keys():
+        raise InvalidInput(f"{folder.path} holds the model of another recipe: it lacks {', '.join(sorted(missing))}")
+    model.load_state_dict(state, strict=False)  # buffers that no client sends keep the values they start with
+    return model.eval()
 
 
 def statement_of(federation: Federation, spent: Sequence[Spent], rounds: int, *, simulated: bool) -> Statement:
@@ -122,4 +138,4 @@ def client_budgets(
     )
 
 
-__all__ = ["Outcome", "client_budgets", "figures", "statement_of", "write_outcome"]
+__all__ = ["Outcome", "client_budgets", "figures", "load_model", "statement_of", "write_outcome"]

@@ -1,9 +1,8 @@
 """A recipe carried out with real clients, over whatever network a fleet stands for: `serve(recipe, fleet, folder)`.
 
-It is the same loop and the same folder as a simulation's. What only a simulation can see (losses, clipping, what ledgers
-hold, whose labels are whose) is not there. Every round is durable when it is over, and a plan before it is sent:
-whatever is killed when, the run goes on with the same plan, clients give the answers that they recorded, and a round
-counts once.
+It is the same loop and the same folder as a simulation's. What only a simulation can see (losses, clipping, ledgers,
+labels) is not there. Every round is durable when it is over, and a plan before it is sent: whatever is killed when, the
+run goes on with the same plan, clients give the answers that they recorded, and a round counts once.
 """
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sordino import channels, preflight
+from sordino import channels
 from sordino.channels.interface import Channel
 from sordino.client.invitation import CommonTerms, check_real
-from sordino.coordinator import Attendance, printable
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet
 from sordino.fleets.signed import SignedFleet
@@ -26,19 +24,20 @@ from sordino.learning import models
 from sordino.learning.evaluation import Scores, score
 from sordino.messages import Plan
 from sordino.methods.interface import State
-from sordino.observer import Observer
-from sordino.pace import one_thread
 from sordino.privacy.history import Spent
 from sordino.recipe import Recipe
-from sordino.report.expectations import sentences
 from sordino.report.folder import RunFolder
+from sordino.runs import preflight
+from sordino.runs.coordinator import Attendance, printable
+from sordino.runs.execution import one_thread
+from sordino.runs.federation import Federation, wire
 from sordino.runs.journal import JournalStore, read_past
 from sordino.runs.loop import ClientSide, Run
+from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome
 from sordino.runs.stopping import TooFewClients
 from sordino.runs.store import REAL, Past, free_if_refused, run_folder
 from sordino.signing import SigningKey, key_file
-from sordino.wiring import Federation, wire
 
 
 def serve(
@@ -78,12 +77,29 @@ def serve(
             with free_if_refused(target, resume=resume):
                 past = store.load()
                 name = _name(store, past, recipe, federation, notes or {})
-                expected = _expected(parts, name)
+                expected = preflight.expected(parts, name)
                 signing = SigningKey.at(key or key_file(Path(folder)))
                 absent = {} if past.stopped is not None else _invite(parts, fleet, name, past, signing)
             own = Run(parts, RealClients(parts, fleet, signing, name), way, store, observer, name=name)
             own.restore(past)
             return own.go(expected, absent)
+
+
+def shuffler_channel(recipe: Recipe, files: Mapping[str, Path], *, remedy: str) -> Channel | None:
+    """The way through the shuffler that a recipe names, by the server's files `token`, `key` and `trusted` for it.
+
+    None where reports go through none: other channels need nothing from outside. `remedy` says how to give the files.
+    """
+    given: Any = recipe.method.channel
+    token, key = files.get("token"), files.get("key")
+    if given.kind != "shuffler":
+        return None
+    if token is None or key is None:
+        raise InvalidInput(f"reports of this recipe go through a shuffler: {remedy}")
+    from sordino.shuffler.channel import Access, channel_of
+
+    found: Channel = channel_of(recipe, wire(recipe).method, Access.read(given.url, token, key, files.get("trusted")))
+    return found
 
 
 def has_run(folder: str | Path) -> bool:
@@ -118,17 +134,6 @@ def _name(store: JournalStore, past: Past, recipe: Recipe, wanted: str | None, n
             f"this is a run of the federation {had!r} and was asked to go on as {wanted!r}: leave the name out"
         )
     return had
-
-
-def _expected(parts: Federation, name: str) -> tuple[str, ...]:
-    """What to expect; nobody rehearses, so that the size of an update is not known."""
-    preparation = parts.method.preparation(name)
-    if preparation is not None:
-        return sentences(preflight.of_preparation(parts, preparation))
-    if not any(parts.method.releases(parts.method.plan(parts.method.init(), name))):
-        return sentences(None)
-    own = ("Budgets are those of the recipe: each owner's own limit (client.toml) decides, and may be smaller.",)
-    return (*sentences(preflight.of_federation(parts)), *(own if parts.budgets else ()))
 
 
 def _invite(parts: Federation, fleet: Fleet, name: str, past: Past, key: SigningKey) -> dict[int, str]:
@@ -176,16 +181,9 @@ class RealClients(ClientSide):
     def __init__(self, parts: Federation, fleet: Fleet, key: SigningKey, name: str) -> None:
         self._parts, self._method = parts, parts.method
         terms = CommonTerms.of(parts.recipe, name, parts.dataset, key.author)
-        self._fleet = SignedFleet(fleet, key, terms.digest)
+        self.fleet = SignedFleet(fleet, key, terms.digest)
         members = channels.members(parts.recipe, parts.method)
         self._releases = self._method.releases if members is None else members.releases
-
-    @property
-    def fleet(self) -> Fleet:
-        return self._fleet
-
-    def restore(self, past: Past) -> None:
-        """Nothing: owners keep their clients."""
 
     def spent(self, plan: Plan, attendance: Attendance, sent: int) -> Spent:
         """What left in a round: of everybody who was asked and did not decline at once.
@@ -215,4 +213,4 @@ class RealClients(ClientSide):
         return Scores.together(found)
 
 
-__all__ = ["RealClients", "has_run", "invitations", "read_notes", "serve"]
+__all__ = ["RealClients", "has_run", "invitations", "read_notes", "serve", "shuffler_channel"]

@@ -3,38 +3,34 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from sordino import channels, preflight
+from sordino import channels
 from sordino.channels.interface import Channel
-from sordino.coordinator import Attendance, RoundOutcome
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import Population, SimulatedFleet, Work
 from sordino.learning import models
 from sordino.learning.evaluation import Scores
 from sordino.learning.stacked import Execution
 from sordino.messages import Plan
-from sordino.methods.interface import Bench, ClientState, LocalView, State
-from sordino.observer import Observer
-from sordino.pace import device_for, execution_for, one_thread, workers_for
+from sordino.methods.interface import Bench, LocalView, State
 from sordino.privacy.history import Spent
 from sordino.privacy.ledger import MemoryLedger
 from sordino.recipe import Recipe
-from sordino.report.expectations import sentences
-from sordino.report.folder import RunFolder
 from sordino.report.records import Round, Simulation
+from sordino.runs import preflight
+from sordino.runs.coordinator import Attendance, RoundOutcome
+from sordino.runs.execution import device_for, execution_for, one_thread, workers_for
+from sordino.runs.federation import Federation, wire
 from sordino.runs.loop import ClientSide, Run
+from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome
 from sordino.runs.store import FileStore, Past, Store, free_if_refused, run_folder
-from sordino.wiring import Federation, wire
 
 REHEARSING = 4  #: clients that rehearse the first round for the pre-flight
 
@@ -62,7 +58,8 @@ def run(
         ledger = federation.ledger()
         channel = channels.build(recipe, federation.method)
         members = channels.members(recipe, federation.method)
-        with _folder(recipe, folder, resume, device) as target:  # after all that may be refused
+        files = nullcontext() if folder is None else run_folder(recipe, folder, resume=resume, device=device)
+        with files as target:  # after all that may be refused
             store = Store() if target is None else FileStore(target)
             past = store.load() if resume else Past()
             execution = _execution(federation, place, past)
@@ -76,19 +73,10 @@ def run(
                           observer)  # fmt: skip
                 own.restore(past)
                 with free_if_refused(target, resume=resume):
-                    expected = _expected(federation, fleet)
+                    expected = preflight.expected(federation, recipe.name, _rehearse(federation, fleet))
                 return own.go(expected)
             finally:
                 fleet.close()
-
-
-@contextmanager
-def _folder(recipe: Recipe, folder: str | Path | None, resume: bool, device: str) -> Iterator[RunFolder | None]:
-    if folder is None:
-        yield None
-        return
-    with run_folder(recipe, folder, resume=resume, device=device) as found:
-        yield found
 
 
 def _execution(federation: Federation, device: torch.device, past: Past) -> Execution:
@@ -121,12 +109,10 @@ class SimulatedClients(ClientSide):
         ledger: MemoryLedger | None,
         execution: Execution,
     ) -> None:
-        self._federation, self._fleet, self._channel = federation, fleet, channel
-        self._ledger, self._execution = ledger, execution
-
-    @property
-    def fleet(self) -> SimulatedFleet:
-        return self._fleet
+        self.fleet = self._fleet = fleet
+        self.states, self.label_counts = fleet.states, federation.label_counts
+        self.memory = {"execution": asdict(execution)}
+        self._federation, self._channel, self._ledger = federation, channel, ledger
 
     def restore(self, past: Past) -> None:
         for spent in past.spent:
@@ -156,7 +142,7 @@ class SimulatedClients(ClientSide):
         return Scores.together([none, *(self._fleet.grade(view, exam) for view in views)])
 
     def describe(self, record: Round, outcome: RoundOutcome) -> Round:
-        seen, spending, timing = self._fleet.seen, self.spending, self._channel.timing
+        seen, spending, timing = self._fleet.seen, self.spending(), self._channel.timing
         return replace(
             record,
             spent_max=max(spending) if spending else None,
@@ -171,15 +157,6 @@ class SimulatedClients(ClientSide):
             ),
         )
 
-    @property
-    def states(self) -> Mapping[int, ClientState]:
-        return self._fleet.states
-
-    @property
-    def memory(self) -> Mapping[str, Any]:
-        return {"execution": asdict(self._execution)}
-
-    @property
     def spending(self) -> list[float]:
         """What each client has spent; clients who stand alike share the arithmetic."""
         if self._ledger is None:
@@ -189,37 +166,13 @@ class SimulatedClients(ClientSide):
         spent = {key: standing.spent for key, standing in found.items()}
         return [spent[id(standing)] for standing in standings]
 
-    @property
-    def label_counts(self) -> NDArray[np.int64]:
-        return self._federation.label_counts
 
-
-# --- before the first round -------------------------------------------------------------------------------------------
-
-
-def _expected(federation: Federation, fleet: SimulatedFleet) -> tuple[str, ...]:
-    """What to expect; a few clients rehearse the first round, so that the size of an update is known."""
-    name = federation.recipe.name
-    if (preparation := federation.method.preparation(name)) is not None:
-        return sentences(preflight.of_preparation(federation, preparation))
+def _rehearse(federation: Federation, fleet: SimulatedFleet) -> LocalView | None:
+    """What a few clients see when they rehearse the first round; None where clients prepare before it."""
+    if federation.method.preparation(federation.recipe.name) is not None:
+        return None
     some = [client for client, part in enumerate(federation.parts) if len(part)][:REHEARSING]
-    plan = federation.method.plan(federation.method.init(), name)
-    local = fleet.rehearse(plan, some)
-    if not any(federation.method.releases(plan)):
-        return (*_failures(local, len(some)), *sentences(None))
-    norm, largest = float(np.mean(local.update)), float(np.max(local.largest))
-    expected = preflight.of_federation(federation, update_norm=norm or None, largest_value=largest or None)
-    return (*_failures(local, len(some)), *sentences(expected))
-
-
-def _failures(local: LocalView, rehearsed: int) -> tuple[str, ...]:
-    failed = int(local.failed.sum())
-    if not failed:
-        return ()
-    return (
-        f"The training of {failed} of {rehearsed} clients that rehearsed a round stopped being finite, so that they "
-        "would report no change: lower training.optimizer.lr, or look at their data.",
-    )
+    return fleet.rehearse(federation.method.plan(federation.method.init(), federation.recipe.name), some)
 
 
 __all__ = ["SimulatedClients", "run", "work_of"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sordino.coordinator import Attendance
 from sordino.errors import SordinoError
 from sordino.privacy.history import Spent
 from sordino.recipe import Recipe
+from sordino.runs.coordinator import Attendance
 
 LOST_ROUNDS = 3  #: rounds in a row without a quorum after which a run gives up
 
@@ -51,16 +51,23 @@ class Progress:
 
 
 class Stopping:
-    """The rules by which a recipe's run stops, and the clients that declined last."""
+    """The rules by which a recipe's run stops, and the clients that declined last.
 
-    def __init__(self, recipe: Recipe, clients: int) -> None:
-        self._recipe, self._clients = recipe, clients
+    Where newcomers are admitted, a client that declined and never released anything is not given up: its place may go
+    to somebody else, and one visitor who declines in many places ends nothing.
+    """
+
+    def __init__(self, recipe: Recipe, clients: int, *, admits_newcomers: bool = False) -> None:
+        self._recipe, self._clients, self._admits_newcomers = recipe, clients, admits_newcomers
         self._unwilling: set[int] = set()  # clients whose last answer was to decline
+        self._released: set[int] = set()  # clients that may have released something
 
     def note_answers(self, spent: Spent) -> None:
         """Remember who declined in a round, and who no longer does."""
-        self._unwilling.update(spent.declined)
+        declined = spent.declined.keys()
+        self._unwilling.update(declined & self._released if self._admits_newcomers else declined)
         self._unwilling.difference_update(*spent.clients)
+        self._released.update(*spent.clients)
 
     def reason(self, progress: Progress, round: int) -> str | None:
         """Why there is no further round after this one; None where there is one."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sordino.mechanisms import TwoPoint
+from sordino.mechanisms.one_bit import OneBit
 from sordino.privacy.guarantee import Release, check_count
 
 
-def behind_service(release: Release, mechanism: TwoPoint, values: int, group: int, crowd: int) -> Release:
+def behind_service(release: Release, mechanism: OneBit, values: int, group: int, crowd: int) -> Release:
     """The same release with what holds against a server behind a shuffler that mixes at least `crowd` reports.
 
     `crowd` is of clients of equal epsilon, who alone look alike. Envelopes of one value are the shuffled channel of a

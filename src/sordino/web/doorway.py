@@ -1,9 +1,10 @@
 """The doorway: every connection is counted here before anything is read of it, and has to be quick about its request.
 
 uvicorn has no deadline for requests, and its WebSockets write without asking whether the peer takes anything; both are
-added here, to the classes of the version that pyproject.toml names. Three rules (docs/serve.md has them in a table):
+added here, to the classes of the version that pyproject.toml names. Four rules (docs/serve.md has them in a table):
 
 * A request has arrived within `Limits.request` seconds, headers and body together.
+* A peer sends `Limits.frames` small WebSocket frames a second, pings and pongs among them; a stranger hardly any.
 * A peer takes `Limits.slowest` bytes a second of what is sent to it, looked at every `Limits.sending` seconds.
 * There is room for so many connections. Strangers (all without a proven identity) share one part of it: where it is
   full, the oldest stranger of the address that has most is cut off. The other part is for participants.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import sys
 from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,12 +24,16 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.utils import get_remote_addr
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
 
-from sordino.web.limits import Limits, network
+from sordino.web.limits import Bucket, Limits, network
 
 SPARE = 96  #: descriptors for files, and for connections that are accepted or closed in the same moment
 FEWEST = 16  #: connections for which there is room in any case
 LAST_WORDS = 5.0  #: seconds that a connection which has ended has for what was sent last
+BODY = 2**12  #: bytes of a request's body that are read: nothing here takes one
+PIECE = 2**11  #: bytes that are read before it is looked at what they cost
+SMALL = 2**10  #: bytes of a frame from which on it costs its sender more than this server
 _TIMED_OUT = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 _ARRIVED = (h11.DONE, h11.MUST_CLOSE, h11.CLOSED, h11.ERROR, h11.SWITCHED_PROTOCOL)
 
@@ -179,6 +185,7 @@ class GuardedHttp(H11Protocol):
         super().__init__(*args, **options)
         self._doorway = doorway
         self._clock: asyncio.TimerHandle | None = None
+        self._body = 0  # bytes of a body that is not whole
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count the connection, and wait for its first request."""
@@ -191,9 +198,19 @@ class GuardedHttp(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Go on with a request, or begin one."""
         self._expect()
-        super().data_received(data)
+        for first in range(0, len(data), PIECE):
+            if self.transport.is_closing() or self.transport.get_protocol() is not self:
+                return
+            self._read(data[first : first + PIECE])
         if self.conn.their_state in _ARRIVED:
             self._stop_clock()
+
+    def _read(self, piece: bytes) -> None:
+        """Read on; a body may consist of thousands of empty chunks, and nothing here takes one."""
+        super().data_received(piece)
+        self._body = self._body + len(piece) if self.conn.their_state is h11.SEND_BODY else 0
+        if self._body > BODY:
+            self.visit.transport.abort()
 
     def on_response_complete(self) -> None:
         """Wait for the next request; how long for its first byte is uvicorn's own clock."""
@@ -202,8 +219,11 @@ class GuardedHttp(H11Protocol):
             self._stop_clock()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """Hand the connection on, with its visit in the state that the app sees."""
+        """Hand the connection on, with its visit in the state that the app sees; uvicorn reads ASCII headers alone."""
         self._stop_clock()
+        if not all(value.isascii() for _, value in self.headers):
+            self.send_400_response("The headers of an upgrade are ASCII.")
+            return
         self.app_state = {**self.app_state, "visit": self.visit}
         super().handle_websocket_upgrade(event)
 
@@ -253,12 +273,15 @@ class GuardedHttp(H11Protocol):
 
 
 class GuardedWebSocket(WebSocketsSansIOProtocol):
-    """A WebSocket that waits before it writes more, and notices when nobody is there any longer."""
+    """A WebSocket that counts frames, waits before it writes more, and notices when nobody is there any longer."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._visit: Visit = self.app_state["visit"]
-        self._outlet = _Outlet(self._visit.transport, self._visit.doorway.limits)
+        limits = self._visit.doorway.limits
+        self._outlet = _Outlet(self._visit.transport, limits)
+        self._frames = Bucket(limits.frames, limits.frames_burst)
+        self._first_frames = Bucket(limits.first_frames / limits.hello, limits.first_frames)  # of a stranger
         self._pong = b""  # the last one that waits
         self._heard = self.loop.time()
 
@@ -283,9 +306,20 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
         self.writable.set()
 
     def data_received(self, data: bytes) -> None:
-        """Note that somebody is there."""
+        """Note that somebody is there, and read on in pieces: a read may hold tens of thousands of empty frames."""
         self._heard = self.loop.time()
-        super().data_received(data)
+        for first in range(0, len(data), PIECE):
+            if self.conn.parser_exc is None and not self.transport.is_closing():
+                super().data_received(data[first : first + PIECE])
+
+    def handle_events(self) -> None:
+        """Count the frames that came; whoever sends too many is cut off before any of these is looked at."""
+        bucket = self._first_frames if self._visit.identity is None else self._frames
+        frames = (event for event in self.conn.events if isinstance(event, Frame))
+        if all(len(frame.data) >= SMALL or bucket.take() for frame in frames):
+            super().handle_events()
+        else:
+            self._visit.transport.abort()
 
     def handle_ping(self) -> None:
         """Answer a ping; while nothing is taken, the last one only, or they would pile up."""
@@ -317,8 +351,13 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
         super().send_receive_event_to_app()
 
     async def send(self, message: Any) -> None:
-        """Send what the app says; a denial completes the handshake, which uvicorn does not note."""
+        """Send what the app says; a denial completes the handshake, which uvicorn does not note.
+
+        What is sent in bytes is a request: its response is not charged to the frames.
+        """
         await super().send(message)
+        if message.get("bytes") is not None:
+            self._frames.give_back()
         if self.initial_response is not None and self.close_sent:
             self.handshake_complete = True
 
@@ -327,6 +366,102 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
         await super().run_asgi()
         if self.transport.get_write_buffer_size():
             self.loop.call_later(LAST_WORDS, self.transport.abort)
+
+
+class _Secured(asyncio.Transport):
+    """TLS over a plain transport, as uvicorn needs it.
+
+    asyncio's own forgets its state when it is closed twice, which uvicorn does. And it hands on all that is written to
+    the plain transport at once, so that nobody hears that the peer takes nothing: what waits is the plain one's.
+    """
+
+    def __init__(self, plain: asyncio.Transport, tls: asyncio.Transport) -> None:
+        super().__init__()
+        self._plain, self._tls = plain, tls
+        tls.set_write_buffer_limits(high=sys.maxsize)  # the plain transport's limits count
+        plain.set_protocol(_Pressure(cast(asyncio.BufferedProtocol, plain.get_protocol()), tls))
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """What is known of the connection."""
+        return self._tls.get_extra_info(name, default)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Hand what comes to another protocol."""
+        self._tls.set_protocol(protocol)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """The protocol to which what comes is handed."""
+        return self._tls.get_protocol()
+
+    def is_reading(self) -> bool:
+        """Whether what comes is handed on."""
+        return self._tls.is_reading()
+
+    def pause_reading(self) -> None:
+        """Hand on nothing for now."""
+        self._tls.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Hand on again what comes."""
+        self._tls.resume_reading()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Encrypt and send."""
+        self._tls.write(data)
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that the system has not taken yet."""
+        return self._plain.get_write_buffer_size()
+
+    def is_closing(self) -> bool:
+        """Whether it was closed, by either side."""
+        return self._plain.is_closing() or self._tls.is_closing()
+
+    def close(self) -> None:
+        """Send what waits, and close; once."""
+        if not self._tls.is_closing():
+            self._tls.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._plain.abort()
+
+
+class _Pressure(asyncio.BufferedProtocol):
+    """Between the plain transport and TLS: when the peer takes nothing, whoever writes to TLS hears it too."""
+
+    def __init__(self, inner: asyncio.BufferedProtocol, tls: asyncio.Transport) -> None:
+        self._inner, self._tls = inner, tls
+
+    @property
+    def _writer(self) -> asyncio.Protocol:
+        return cast(asyncio.Protocol, self._tls.get_protocol())
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        """Where what comes is put."""
+        return cast(bytearray, self._inner.get_buffer(sizehint))
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Something came."""
+        self._inner.buffer_updated(nbytes)
+
+    def eof_received(self) -> bool | None:
+        """Nothing more will come."""
+        return self._inner.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is over."""
+        self._inner.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Much waits."""
+        self._inner.pause_writing()
+        self._writer.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Little waits; TLS comes last, since it may write what was encrypted meanwhile, and so much waits again."""
+        self._writer.resume_writing()
+        self._inner.resume_writing()
 
 
 class Handshake(asyncio.Protocol):
@@ -355,8 +490,9 @@ class Handshake(asyncio.Protocol):
         seconds = self._doorway.limits.request
         try:
             secured = await asyncio.get_running_loop().start_tls(
-                plain, self, self._context, server_side=True, ssl_handshake_timeout=seconds
-            )
+                plain, self, self._context, server_side=True, ssl_handshake_timeout=seconds,
+                ssl_shutdown_timeout=LAST_WORDS,
+            )  # fmt: skip
         except (OSError, EOFError):  # no TLS, or too slow: ssl.SSLError and TimeoutError are among them
             secured = None
         if secured is None or secured.is_closing():
@@ -365,7 +501,7 @@ class Handshake(asyncio.Protocol):
             return
         http = GuardedHttp(doorway=self._doorway, **self._options)
         http.visit = self._visit
-        http.connection_made(secured)
+        http.connection_made(_Secured(plain, secured))
         secured.set_protocol(http)
         if self._early:
             http.data_received(bytes(self._early))

@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.client.invitation import CommonTerms, Invitation
-from sordino.coordinator import Attendance
 from sordino.durable import NotWritten, held, make_folder, write_whole
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.web import PATIENCE, Stopped, WebFleet
@@ -31,20 +30,22 @@ from sordino.learning import datasets
 from sordino.learning.examples import Examples
 from sordino.messages import ANSWER_BYTES, Plan
 from sordino.methods.interface import State as ModelState
-from sordino.observer import Observer
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
 from sordino.report.records import Round
 from sordino.report.statement import to_json, to_text
+from sordino.runs.coordinator import Attendance
+from sordino.runs.federation import Federation, wire
 from sordino.runs.journal import read_past
+from sordino.runs.observer import Observer
 from sordino.runs.serving import has_run, serve
 from sordino.runs.stopping import TooFewClients
 from sordino.signing import Author, Envelope, SigningKey, key_file
 from sordino.web.bounds import check_bounds
 from sordino.web.limits import Limits
+from sordino.web.reach import check_reach, notice
 from sordino.web.roster import Invitations, Kind, Member, Receipts, Roster
 from sordino.web.task import Task, check, compile_task
-from sordino.wiring import Federation, wire
 
 Json = dict[str, Any]
 State = Literal["waiting", "training", "finished", "failed"]
@@ -100,6 +101,9 @@ class Hosted(Observer):
         self.parts: Federation = wire(recipe)
         if not by_invitation:
             check_bounds(self.parts)
+            check_reach(self.parts)
+            if found := notice(self.parts):
+                say(found)
         make_folder(folder)
         self._alone = ExitStack()  # one server at a time: two would give out the same places
         self._alone.enter_context(held(folder / ".serving", f"the federation in {folder}"))
@@ -113,15 +117,17 @@ class Hosted(Observer):
         self.terms = CommonTerms.of(recipe, self.federation, self.parts.dataset, self.author)
         self.task: Task = compile_task(self.parts, self.federation, self.author)
         self.limits = limits or Limits()
-        self.fleet = WebFleet(len(self.slots), recipe.rounds.quorum, patience=patience)
+        self.fleet = WebFleet(
+            len(self.slots), recipe.rounds.quorum, patience=patience, admits_newcomers=not by_invitation
+        )
         self._gather = gather  # seconds to wait for more participants before the first round
         self.invitations = Invitations.kept(folder, self.federation) if by_invitation else None
         self.roster = Roster(
             folder / "participants.jsonl", self.slots, self.invitations, most=self.limits.places,
-            absence=self.limits.absence, freed=self.freed,
+            absence=self.limits.absence, freed=self.freed, passed=self.fleet.renew,
         )  # fmt: skip
         self._free = self.roster.free  # as it was shown last
-        self.receipts = Receipts(folder / "receipts.json")
+        self.receipts = Receipts(folder / "receipts.json", lambda id: self.roster.find(id) is not None)
         self._presences = {m.client: Presence(m.client, m.kind) for m in self.roster.members.values()}
         self._seen = _Seen()
         self._last_state: ModelState | None = None  # as a restart found it
@@ -213,6 +219,7 @@ class Hosted(Observer):
         self.receipts.settle()
         self._seen.history.append(record)
         self._note_answers(record.round, attendance)
+        self.fleet.note_outcome(attendance.reported, attendance.refused)
         self._change()
         self._say(f"{self.name}: {_said(record, self.recipe.rounds.count)}")
         if record.round < self.recipe.rounds.count:
@@ -333,8 +340,9 @@ class Hosted(Observer):
 
     @property
     def state(self) -> State:
-        """Where the federation stands."""
-        return self._state
+        """Where the federation stands; an open round that lacks participants waits for them."""
+        waits = self._state == "training" and self.last_round < self.recipe.rounds.count and self._lacking
+        return "waiting" if waits else self._state
 
     @property
     def why(self) -> str:
@@ -375,7 +383,7 @@ class Hosted(Observer):
             "clients": self.parts.clients,
             "free": self.roster.free,
             "absence": self.absence,
-            "state": self._state,
+            "state": self.state,
             "why": self.why,
             "round": self.last_round,
             "rounds": self.recipe.rounds.count,
@@ -455,7 +463,7 @@ class Hosted(Observer):
         """What participants hear when something changes."""
         graded = [record.accuracy for record in self._seen.history if record.accuracy is not None]
         return {
-            "state": self._state,
+            "state": self.state,
             "round": self.last_round,
             "rounds": self.recipe.rounds.count,
             "participants": self.fleet.present,

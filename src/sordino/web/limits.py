@@ -17,6 +17,9 @@ class Limits:
     receipt: int = 512  #: bytes
     rate: float = 20.0  #: text frames of a connection each second, on average
     burst: float = 60.0  #: and at once
+    frames: float = 100.0  #: small frames of a participant each second, pings and pongs too, beside its responses
+    frames_burst: float = 300.0  #: and at once
+    first_frames: float = 16.0  #: small frames of a connection before its hello was accepted
     request: float = 10.0  #: seconds in which an HTTP request arrives, headers and body, and a TLS handshake is done
     hello: float = 10.0  #: seconds until the first message
     refused: int = 10  #: refused attempts from one address (`network`)
@@ -61,6 +64,10 @@ class Bucket:
             return False
         self._left -= 1
         return True
+
+    def give_back(self) -> None:
+        """Let one more pass; never more at once than there is room for."""
+        self._left = min(self._burst, self._left + 1)
 
 
 class Watchers:

@@ -2,10 +2,12 @@
 
 An identity is a random id with a proof that only its owner can make; the server keeps a hash of the first proof it
 saw. A slot belongs to one identity until that leaves. Without invitations, somebody who needs a slot gets that of the
-holder who has been absent longest, if that is longer than `absence`: a closed window does not hold a place for ever. A
-native client that has not agreed yet has its slot only while it is here or nobody else needs it: its owner may have
-said no where no network could carry it. An invitation is a token for one slot, made from a key that lies beside the
-roster: nobody can invent one, and after a restart they are the same.
+holder who has been absent longest, if that is longer than `absence`: a closed window does not hold a place for ever.
+Somebody who comes from the network of one who left gets the place that was left there: leaving and joining anew under
+another identity gives nobody a second place, nor a second report in a round. A native client that has not agreed yet
+has its slot only while it is here or nobody else needs it: its owner may have said no where no network could carry it.
+An invitation is a token for one slot, made from a key that lies beside the roster: nobody can invent one, and after a
+restart they are the same.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ Kind = Literal["page", "native"]
 ID = re.compile(r"[0-9a-f]{32}")
 PROOF = re.compile(r"[0-9a-f]{64}")
 TOKEN_BYTES = 15
+REMEMBERED = 1000  #: identities that have left of which the last place and the last receipt are known
 KEY_BYTES = 32
 
 
@@ -92,7 +95,8 @@ class Roster:
     Changes of many participants are written together: a thousand who come at once wait for a few writes, not for a
     thousand. Without invitations, one network may take `most` slots; networks are not written down, so that after a
     restart a slot counts for the network from which its holder comes back. `freed` hears of each slot that is taken
-    from its holder; after a restart, holders are absent since the start.
+    from its holder, `passed` of each that somebody from another network was given than the one that had it; after a
+    restart, holders are absent since the start. The file is written anew when most of its lines are out of date.
     """
 
     def __init__(
@@ -104,11 +108,13 @@ class Roster:
         most: int | None = None,
         absence: float = math.inf,
         freed: Callable[[int], None] = lambda _: None,
+        passed: Callable[[int], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path, self._slots, self._invitations, self._most = path, slots, invitations, most
-        self._absence, self._freed, self._clock = absence, freed, clock
+        self._absence, self._freed, self._passed, self._clock = absence, freed, passed, clock
         self._networks: dict[int, str] = {}  # slot -> where its holder first came from, since the start
+        self._left_by: dict[int, tuple[str, float]] = {}  # vacant slot -> the network of who left it last, and when
         self._members: dict[int, Member] = {}
         self._by_id: dict[str, Member] = {}
         self._agreed: set[int] = set()  # slots whose holder has agreed to its invitation
@@ -118,8 +124,10 @@ class Roster:
         self._absent_since: dict[str, float] = {}  # id of a holder without a connection -> since when
         self._pending: list[bytes] = []
         self._writing = threading.Lock()
+        self._lines = 0  # in the file
         for line in whole_lines(path):
             self._read(line)
+            self._lines += 1
 
     def _read(self, line: bytes) -> None:
         try:
@@ -129,18 +137,28 @@ class Roster:
                 gone = self._members.pop(client, None)
                 self._by_id.pop(gone.id if gone is not None else "", None)
                 self._absent_since.pop(gone.id if gone is not None else "", None)
-                self._networks.pop(client, None)
+                network = self._networks.pop(client, None)
+                if network is not None:
+                    self._left_by[client] = (network, self._clock())
                 self._agreed.discard(client)
+                if "id" in entry:  # in a file that was written anew
+                    self._remember(str(entry["id"]), client)
             elif entry["what"] == "agreed":
                 self._agreed.add(client)
             else:
                 member = Member(client, str(entry["id"]), str(entry["proof"]), entry["kind"])
                 self._members[client] = self._by_id[member.id] = member
                 self._absent_since[member.id] = self._clock()
-                self._given.add(client)
-                self._had[member.id] = client
+                self._remember(member.id, client)
         except (ValueError, KeyError, TypeError) as error:
             raise InvalidInput(f"{self._path} is damaged ({error}): restore it from a backup") from None
+
+    def _remember(self, id: str, client: int) -> None:
+        self._given.add(client)
+        self._had.pop(id, None)
+        self._had[id] = client
+        while len(self._had) - len(self._members) > REMEMBERED:
+            del self._had[next(known for known in self._had if known not in self._by_id)]
 
     @property
     def members(self) -> dict[int, Member]:
@@ -173,6 +191,9 @@ class Roster:
             self._networks.setdefault(known.client, network)
             return known, True
         member = Member(self._free(id, token, network), id, hashed, kind)
+        before, _ = self._left_by.pop(member.client, ("", 0.0))
+        if before != network:
+            self._passed(member.client)
         self._networks[member.client] = network
         self._note({"what": "joined", "client": member.client, "id": id, "proof": hashed, "kind": kind})
         return member, False
@@ -209,7 +230,7 @@ class Roster:
             self._note({"what": "left", "client": member.client})
 
     def _note(self, entry: dict[str, object]) -> None:
-        line = json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()
+        line = _line(entry)
         self._pending.append(line)
         self._read(line)
 
@@ -222,9 +243,28 @@ class Roster:
         """Write down all changes so far, durably; from any thread. What could not be written is written next time."""
         with self._writing:
             lines = list(self._pending)
-            if lines:
+            if not lines:
+                return
+            if self._lines + len(lines) > 2 * (2 * len(self._slots) + REMEMBERED):
+                current = self._current_lines()
+                write_whole(self._path, b"".join(line + b"\n" for line in current))
+                self._lines = len(current)
+            else:
                 append_line(self._path, b"\n".join(lines))
-                del self._pending[: len(lines)]
+                self._lines += len(lines)
+            del self._pending[: len(lines)]
+
+    def _current_lines(self) -> list[bytes]:
+        """What the file would say if it were written anew: who left last, who is a member, and who has agreed."""
+        entries: list[dict[str, object]] = [
+            {"what": "left", "client": client, "id": id} for id, client in list(self._had.items()) if not self.find(id)
+        ]
+        for member in self.members.values():
+            own = {"id": member.id, "proof": member.proof, "kind": member.kind}
+            entries.append({"what": "joined", "client": member.client, **own})
+            if self.agreed(member):
+                entries.append({"what": "agreed", "client": member.client})
+        return [_line(entry) for entry in entries]
 
     def _free(self, id: str, token: str, network: str) -> int:
         if self._invitations is not None:
@@ -244,7 +284,16 @@ class Roster:
                 "take no more: ask its operator to allow more (--per-address), or to invite you",
                 retry=60.0,
             )
-        return min(self._vacant, key=lambda client: (client != self._had.get(id), client in self._given, client))
+        own = self._left_from(network)
+        places = (
+            (client != self._had.get(id), client not in own, client in self._given, client) for client in self._vacant
+        )
+        return min(places)[-1]
+
+    def _left_from(self, network: str) -> set[int]:
+        """The slots that somebody from this network left not long ago."""
+        now = self._clock()
+        return {c for c, (other, since) in self._left_by.items() if other == network and now - since < self._absence}
 
     @property
     def _vacant(self) -> list[int]:
@@ -292,11 +341,18 @@ class Roster:
         return slot
 
 
-class Receipts:
-    """The last receipt of each identity, in a file. Slots change hands, and a receipt is its maker's alone."""
+def _line(entry: dict[str, object]) -> bytes:
+    return json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+
+class Receipts:
+    """The last receipt of each identity, in a file. Slots change hands, and a receipt is its maker's alone.
+
+    Those of members (`holds`) are kept, and of the last who left.
+    """
+
+    def __init__(self, path: Path, holds: Callable[[str], bool] = lambda _: False) -> None:
+        self._path, self._holds = path, holds
         self._kept: dict[str, bytes] = {}  # id -> receipt
         self._unsettled = False
         self._turn = threading.Lock()
@@ -313,13 +369,20 @@ class Receipts:
     def take(self, member: Member, receipt: bytes) -> None:
         """Keep a receipt; it is on disk after `settle`."""
         with self._turn:
+            self._kept.pop(member.id, None)
             self._kept[member.id] = receipt
             self._unsettled = True
+
+    def _forget_strangers(self) -> None:
+        strangers = [id for id in self._kept if not self._holds(id)]
+        for id in strangers[: max(0, len(strangers) - REMEMBERED)]:
+            del self._kept[id]
 
     def settle(self) -> None:
         """Write them down, durably, if any are new; from any thread."""
         with self._turn:
             if self._unsettled:
+                self._forget_strangers()
                 kept = {id: receipt.hex() for id, receipt in self._kept.items()}
                 write_whole(self._path, json.dumps(kept).encode())
                 self._unsettled = False

@@ -109,6 +109,7 @@ def _config(hall: Hall, place: Place) -> uvicorn.Config:
     return uvicorn.Config(
         create_app(hall),
         http=functools.partial(GuardedHttp, doorway=hall.doorway),  # type: ignore[arg-type]
+        loop="asyncio",  # uvloop loses TLS handshakes that begin with a paused transport (`Handshake`)
         ws=GuardedWebSocket,
         ws_max_size=hall.largest_message + 2**16,
         ws_per_message_deflate=False,  # reports are random bits: nothing to gain, and memory to lose

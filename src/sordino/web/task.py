@@ -6,7 +6,6 @@ which round and what a ledger counts for it. A recipe that pages cannot carry ou
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import math
@@ -25,9 +24,7 @@ from sordino.learning import models
 from sordino.learning.examples import Dataset
 from sordino.learning.models import MaskedDropout, Network
 from sordino.learning.private_sgd import PrivateTraining
-from sordino.mechanisms import Box, Gaussian, Laplace, Mechanism, NoPrivacy, RandomizedSign, TwoPoint
-from sordino.mechanisms.alias import AliasTable
-from sordino.mechanisms.noise import GaussianNoise, GeometricNoise
+from sordino.mechanisms import MECHANISMS, Box, Mechanism
 from sordino.messages import Plan
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.silo_dp import RECORDS
@@ -41,12 +38,11 @@ from sordino.privacy.statement import Statement
 from sordino.privacy.terms import plain
 from sordino.recipe import Recipe
 from sordino.report.statement import sentences, to_text
+from sordino.runs.federation import Federation
 from sordino.signing import Author
-from sordino.wiring import Federation
 
 PROTOCOL = 2
 METHODS = ("webfed", "fedavg", "ldp-fl", "personalized", "silo-dp")
-MECHANISMS = ("none", "two-point", "sign", "laplace", "gaussian")
 SHARES = (1.0, 0.5, 0.25, 0.125)  #: of the recipe's epsilon, that a page of a silo may choose instead
 LARGEST_MODEL = 2**22  #: parameters
 
@@ -75,8 +71,9 @@ def _obstacles(recipe: Recipe) -> Iterator[tuple[str, str]]:
     if channel is not None and channel.kind != "direct":
         yield f'method.channel.kind = "{channel.kind}"', "pages send their reports straight to the server (direct)"
     mechanism: Any = getattr(method, "mechanism", None)
-    if mechanism is not None and mechanism.name not in MECHANISMS:
-        yield f'method.mechanism.name = "{mechanism.name}"', f"pages know {', '.join(MECHANISMS)}"
+    known = [own.name for own in MECHANISMS if own.in_pages]
+    if mechanism is not None and mechanism.name not in known:
+        yield f'method.mechanism.name = "{mechanism.name}"', f"pages know {', '.join(known)}"
     elif getattr(mechanism, "norm", "box") != "box":
         yield f'method.mechanism.norm = "{mechanism.norm}"', "pages clip each value by itself (box)"
     if method.aggregation.kind == "samples":
@@ -137,54 +134,12 @@ def _layer(model: str, name: str, layer: nn.Module) -> Json:
 
 def mechanism_of(mechanism: Mechanism, upload: Upload, sizes: Sequence[int], *, adaptive: bool = False) -> Json:
     """A mechanism's whole numbers. `sizes` are those of the layers that its box may tell apart."""
-    values = upload.values
-    domain = {"kind": "plan"} if adaptive else _domain(mechanism.domain, sizes)
-    match mechanism:
-        case TwoPoint():
-            return {"name": "two-point", "t_min": int(mechanism.t_min[0]), "domain": domain}
-        case RandomizedSign():
-            upper = mechanism.thresholds[0].tolist()
-            return {"name": "sign", "t_min": int(mechanism.t_min[0]), "thresholds": upper, "domain": domain}
-        case Laplace():
-            return _laplace(mechanism, values) | {"domain": domain}
-        case Gaussian():
-            return _gaussian(mechanism, values) | {"domain": domain}
-        case _ if type(mechanism) is NoPrivacy:
-            return {"name": "none"}
-    raise InvalidInput(f"the mechanism {mechanism.name} has no form in pages")
-
-
-def _laplace(mechanism: Laplace, values: int) -> Json:
-    grid = mechanism.grid(values)
-    noise = grid.noise
-    assert isinstance(noise, GeometricNoise)
-    digits = [
-        {"shift": d.shift, "size": len(d.table.weights), "weights": _packed(d.table.weights), "sha256": _hash(d.table)}
-        for d in noise.digits
-    ]
-    rate = [str(noise.rate.numerator), str(noise.rate.denominator)]
-    return {
-        "name": "laplace", "steps": grid.steps, "rate": rate, "negative": noise.negative, "digits": digits,
-        "limit": grid.limit,
-    }  # fmt: skip
-
-
-def _gaussian(mechanism: Gaussian, values: int) -> Json:
-    grid = mechanism.grid(values)
-    noise = grid.noise
-    assert isinstance(noise, GaussianNoise)
-    return {
-        "name": "gaussian", "steps": grid.steps, "sigma": noise.sigma, "levels": noise.levels, "reach": noise.offset,
-        "weights": _packed(noise.table.weights[noise.offset :]), "sha256": _hash(noise.table), "limit": grid.limit,
-    }  # fmt: skip
-
-
-def _packed(weights: Sequence[int]) -> str:
-    return base64.b64encode(np.array(weights, "<u8").tobytes()).decode()
-
-
-def _hash(table: AliasTable) -> str:
-    return hashlib.sha256(np.array(table.weights, "<u8").tobytes()).hexdigest()
+    if not mechanism.in_pages:
+        raise InvalidInput(f"the mechanism {mechanism.name} has no form in pages")
+    settings = mechanism.page_settings(upload.values)
+    if not mechanism.bounded:
+        return settings
+    return settings | {"domain": {"kind": "plan"} if adaptive else _domain(mechanism.domain, sizes)}
 
 
 def _domain(domain: Any, sizes: Sequence[int]) -> Json:

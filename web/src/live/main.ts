@@ -15,14 +15,14 @@ import {
 } from "../ui/api.ts";
 import { Chart } from "../ui/chart.ts";
 import { fill, h, say, type Child } from "../ui/dom.ts";
-import { askingWords, full, over, sentence, stateBadge } from "../ui/front.ts";
+import { askingWords, full, over, sentence, stateBadges } from "../ui/front.ts";
 import { read } from "../ui/place.ts";
 import { statementView } from "../ui/statement_view.ts";
 import { trouble, tryAgain } from "../ui/trouble.ts";
 import { awaited } from "../ui/waiting.ts";
-import { count, counted, duration, listed, percent, size, titled } from "../ui/words.ts";
+import { count, counted, percent, size, titled } from "../ui/words.ts";
 import { wordsOf } from "../wire/refusal.ts";
-import { lateReports, refusedReports } from "./counts.ts";
+import { freeingWords, lateReports, refusedReports, startWords, waitingWords } from "./counts.ts";
 
 const view = document.getElementById("view") as HTMLElement;
 const announcements = document.getElementById("announcements") as HTMLElement;
@@ -45,7 +45,7 @@ class LiveView {
   private readonly history = new Map<number, RoundEntry>();
   private summary: Summary;
   private live: Live | null;
-  private readonly badge = h("span");
+  private readonly badge = h("span", { class: "row" });
   private readonly connection = h("span", { class: "badge connection" }, "connecting");
   private readonly instead = h("p", { class: "note warn", hidden: true, role: "status" });
   private readonly tiles = h("dl", { class: "tiles" });
@@ -197,7 +197,7 @@ class LiveView {
     const { summary, live } = this;
     const refusals = refusedReports(this.history.values(), live);
     const late = lateReports(this.history.values(), live);
-    fill(this.badge, stateBadge(summary));
+    fill(this.badge, ...stateBadges(summary));
     const tile = (name: string, value: Child, small: string, attention = false): HTMLElement =>
       h("div", { class: attention ? "attention" : "" }, h("dt", {}, name), h("dd", {}, value, h("small", {}, small)));
     fill(
@@ -221,7 +221,7 @@ class LiveView {
       tile("Stragglers", count(late), "reports came too late", late > 0),
       tile("Refused", count(refusals), refusals === 1 ? "report" : "reports", refusals > 0),
       live !== null &&
-        tile("Received", size(live.bytes_up), `sent ${size(live.bytes_down)}; up for ${duration(live.uptime)}`),
+        tile("Received", size(live.bytes_up), `sent ${size(live.bytes_down)}; up since ${startWords(live.uptime, Date.now())}`),
     );
     say(
       this.why,
@@ -266,12 +266,7 @@ class LiveView {
   private drawParticipants(): void {
     if (this.live === null) return say(this.waiting, FOR_THE_OPERATOR);
     const waiting = this.live.waiting_for;
-    say(
-      this.waiting,
-      waiting.length === 0
-        ? "Nobody is being waited for."
-        : `This round waits for ${listed(waiting.map((client) => `number ${client}`))}.`,
-    );
+    say(this.waiting, waitingWords(this.summary, this.live));
     const items = this.live.participants.map((one) => this.drawSlot(one, waiting.includes(one.client)));
     if (items.length === 0) fill(this.slots, h("li", {}, "Nobody has joined yet."));
     else if (items.some((item, k) => this.slots.children[k] !== item) || this.slots.children.length !== items.length)
@@ -323,7 +318,7 @@ class LiveView {
   }
 
   private askToFree(clients: readonly number[]): void {
-    const whom = listed(clients.map((client) => `number ${client}`));
+    const connected = (this.live?.participants ?? []).filter((one) => one.connected && clients.includes(one.client));
     const free = (): void => {
       dialog.close();
       void this.free(clients);
@@ -332,7 +327,7 @@ class LiveView {
       "dialog",
       { "aria-labelledby": "free-title", class: "card" },
       h("h2", { id: "free-title" }, clients.length === 1 ? "Free this place?" : "Free these places?"),
-      h("p", {}, `The place of ${whom} can then be taken by somebody else. Who is connected is told so, and its page stops.`),
+      h("p", {}, freeingWords(clients, connected.length)),
       h(
         "div",
         { class: "row" },

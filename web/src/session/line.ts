@@ -55,6 +55,9 @@ const FINAL: Record<string, string> = {
   replaced: "you took part in another place under the same identity, so this page has stopped",
 };
 
+/** Refusals with several causes: there, the server's own words say which. */
+const SEVERAL: readonly string[] = ["protocol", "token"];
+
 /** What a close says by itself, where the words before it were lost. */
 const CODES: Record<number, string> = { 4401: "token", 4403: "proof", 4408: "replaced", 4409: "terms", 4410: "full", 4411: "finished", 4412: "address", 4414: "freed" };
 
@@ -196,7 +199,7 @@ export class Line {
       this.close();
       return this.#options.closed({ ended: true, reason: "the federation is over" });
     }
-    if (why in FINAL) return this.#finish(FINAL[why]!, reason);
+    if (why in FINAL) return this.#finish(FINAL[why]!, SEVERAL.includes(why) ? reason : "");
     const seconds = retry ?? Math.min(LONGEST, 2 ** this.#attempts) * (0.5 + Math.random() / 2);
     this.#attempts += 1;
     this.#retry = setTimeout(() => this.#open(), 1000 * seconds * this.#options.pace);

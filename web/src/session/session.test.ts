@@ -924,7 +924,8 @@ describe("what a page does not do", () => {
   test.each([
     ["token", 4401, /ask for another one/], ["terms", 4409, /read them again/], ["full", 4410, /try again later/],
     ["address", 4412, /from your network address/],
-    ["replaced", 4408, /this page has stopped/], ["freed", 4414, /freed your place/],
+    ["replaced", 4408, /this page has stopped$/], ["freed", 4414, /freed your place: ask them, or start again later$/],
+    ["token", 4401, /the server says: so it is/], // which has several causes
   ])("goes on after the refusal %s", async (code, close, words) => {
     server.answer = { type: "refused", code, reason: "so it is", close };
     await expect(session.start()).rejects.toThrow(words);

@@ -5,7 +5,7 @@ import { AccountsView } from "./account.ts";
 import type { Detail } from "./api.ts";
 import { DataChoice } from "./data_choice.ts";
 import { facts, h, say } from "./dom.ts";
-import { absenceWords, full, fullWords, leavesView, sentence, stateBadge, stateWords } from "./front.ts";
+import { absenceWords, full, fullWords, leavesView, sentence, stateBadges, stateWords } from "./front.ts";
 import { Protection } from "./protection.ts";
 import { statementView, trustView, type Build } from "./statement_view.ts";
 import { counted, titled } from "./words.ts";
@@ -44,7 +44,7 @@ export function federationView(detail: Detail, setting: Setting): HTMLElement {
       facts("facts", [
         ["Its makers say", sentence(detail.summary)],
         ["Run by", detail.operator || "the server does not say"],
-        ["State", h("span", { class: "row" }, stateBadge(detail), h("span", {}, stateWords(detail)))],
+        ["State", h("span", { class: "row" }, ...stateBadges(detail), h("span", {}, stateWords(detail)))],
         [
           "Goal",
           `one small model (${detail.task.model.size.toLocaleString("en-GB")} numbers) that tells apart ${counted(detail.task.classes.length, "kind")}: ${classWords(detail.task.classes)}`,
@@ -168,8 +168,9 @@ function joinSteps(detail: Detail, setting: Setting, accounts: AccountsView): HT
         agree,
         h("span", {}, "I have seen what leaves this page and what stays, and I may use these examples for this."),
       ),
-      h("p", { class: "small quiet" }, absenceWords(detail)),
-      full(detail) && h("p", { class: "note warn" }, fullWords(detail)),
+      full(detail)
+        ? h("p", { class: "note warn" }, fullWords(detail))
+        : h("p", { class: "small quiet" }, absenceWords(detail)),
       h("div", { class: "row" }, button, why),
     ),
   );

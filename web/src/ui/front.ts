@@ -2,18 +2,20 @@
 
 import { ASKING, figure, type Summary, type Task } from "./api.ts";
 import { h, type Child } from "./dom.ts";
+import type { SessionState } from "../session/session.ts";
 import { counted, duration, epsilon, percent, strength, terms, titled } from "./words.ts";
+
+/** What stands on the first view before the server has answered, too: web/index.html has the same words. */
+export const TITLE = "Learn together. Keep your data.";
+export const LEAD =
+  "Here you can help to train a model without handing over your data. Your examples stay in this page. What leaves is a summary with noise in it, added on your device, and the page writes down every one for you.";
 
 export function frontView(found: readonly Summary[]): HTMLElement {
   return h(
     "div",
     {},
-    h("h1", {}, "Learn together. Keep your data."),
-    h(
-      "p",
-      { class: "lead" },
-      "Here you can help to train a model without handing over your data. Your examples stay in this page. What leaves is a summary with noise in it, added on your device, and the page writes down every one for you.",
-    ),
+    h("h1", {}, TITLE),
+    h("p", { class: "lead" }, LEAD),
     found.length === 0 && h("p", {}, "This server has no federation at the moment. Ask whoever sent you here."),
     ...LISTS.flatMap((title) => listed(title, found.filter((one) => listOf(one) === title))),
   );
@@ -42,8 +44,16 @@ export function fullWords({ absence }: Pick<Summary, "absence">): string {
 /** What a closed page means for the place. */
 export function absenceWords({ absence }: Pick<Summary, "absence">): string {
   return absence === null
-    ? "Your place is kept while this page is closed."
-    : `Your place is kept while this page is closed. After ${duration(absence)} it may go to somebody else who needs one; your record stays.`;
+    ? "Your place is kept while this page is closed or has no connection."
+    : `Your place is kept while this page is closed or has no connection. After ${duration(absence)} it may go to somebody else who needs one; your record stays.`;
+}
+
+/** States of a page that holds no place: before it has one, and when its part is over. */
+const WITHOUT_PLACE: readonly SessionState[] = ["new", "preparing", "ended", "left", "failed"];
+
+/** What a closed page means for the place, to somebody who has one. */
+export function placeWords(state: SessionState, one: Pick<Summary, "absence">): string {
+  return WITHOUT_PLACE.includes(state) ? "" : absenceWords(one);
 }
 
 export function over({ state }: Pick<Summary, "state">): boolean {
@@ -75,8 +85,7 @@ function card(one: Summary): HTMLElement {
     h(
       "div",
       { class: "row" },
-      stateBadge(one),
-      full(one) && h("span", { class: "badge warn" }, "full"),
+      ...stateBadges(one),
       one.accuracy !== null &&
         h("span", { class: "small quiet" }, `the model is right ${percent(one.accuracy)} of the time`),
     ),
@@ -92,22 +101,27 @@ export function protectionWords({ budget }: Pick<Summary, "budget">): string {
     : `${most} The claim is not proven.`;
 }
 
-export function stateBadge(one: Pick<Summary, "state">): HTMLElement {
-  const kinds: Record<Summary["state"], [string, string]> = {
-    waiting: ["waiting for participants", "badge"],
-    training: ["training now", "badge live"],
-    finished: ["finished", "badge good"],
-    failed: ["stopped", "badge bad"],
-  };
-  const [text, kind] = kinds[one.state] ?? [one.state, "badge"];
-  return h("span", { class: kind }, text);
+const STATES: Record<Summary["state"], [string, string]> = {
+  waiting: ["waiting for participants", "badge"],
+  training: ["training now", "badge live"],
+  finished: ["finished", "badge good"],
+  failed: ["stopped", "badge bad"],
+};
+
+/** Text and class of each badge: where it stands, and whether all places are taken. */
+export function badgesOf(one: Pick<Summary, "state" | "free">): [string, string][] {
+  return [STATES[one.state] ?? [one.state, "badge"], ...(full(one) ? [["full", "badge warn"] as [string, string]] : [])];
+}
+
+export function stateBadges(one: Pick<Summary, "state" | "free">): HTMLElement[] {
+  return badgesOf(one).map(([text, kind]) => h("span", { class: kind }, text));
 }
 
 export function stateWords(one: Summary): string {
   const here = `${counted(one.participants, "participant")} here now`;
-  if (one.state === "waiting" && one.participants >= one.quorum) return `${capital(here)}; it begins in a moment.`;
-  if (one.state === "waiting")
-    return `${capital(here)}; it begins with ${one.quorum === 1 ? "the first" : one.quorum}.`;
+  const goes = one.round > 0 ? "goes on" : "begins";
+  if (one.state === "waiting" && one.participants >= one.quorum) return `${capital(here)}; it ${goes} in a moment.`;
+  if (one.state === "waiting") return `${capital(here)}; it ${goes} with ${one.quorum === 1 ? "the first" : one.quorum}.`;
   if (one.state === "training") return `Round ${Math.min(one.round + 1, one.rounds)} of ${one.rounds}, ${here}.`;
   return sentence(one.why || `${one.round} of ${one.rounds} rounds are done`);
 }

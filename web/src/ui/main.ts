@@ -8,11 +8,12 @@ import {
   pageBuild,
   type Capabilities,
 } from "../session/session.ts";
-import { federation, federations, follow, type Task } from "./api.ts";
+import { federation, federations, follow, type Summary, type Task } from "./api.ts";
 import { fill, h, say, type Child } from "./dom.ts";
 import { federationView, type Begin } from "./federation.ts";
 import { frontView } from "./front.ts";
 import { read } from "./place.ts";
+import { refresh } from "./refreshing.ts";
 import { forget, remembered, remember } from "./remembering.ts";
 import type { Build } from "./statement_view.ts";
 import { TrainingView } from "./training.ts";
@@ -51,17 +52,30 @@ async function show(): Promise<void> {
   stopFollowing();
   try {
     const able = await capabilities();
-    const content = await awaited(name === "" ? front() : one(name, token, able), view, () => turn === shown);
-    if (turn !== shown) return;
-    fill(view, ...ableWords(able), content);
+    const current = (): boolean => turn === shown;
+    if (name === "") {
+      const found = await awaited(federations(), view, current);
+      if (current()) showFront(found, able);
+    } else {
+      const content = await awaited(one(name, token, able), view, current);
+      if (current()) fill(view, ...ableWords(able), content);
+    }
+    if (!current()) return;
     document.title = `${view.querySelector("h1")?.textContent ?? "Sordino"} · Sordino`;
   } catch (problem) {
     if (turn === shown) fill(view, failure(problem, () => void show()));
   }
 }
 
-async function front(): Promise<HTMLElement> {
-  return frontView(await federations());
+/** The first view, kept up to date; whoever is on a link stays on it. */
+function showFront(found: readonly Summary[], able: Capabilities): void {
+  const draw = (some: readonly Summary[]): void => {
+    const on = view.contains(document.activeElement) ? document.activeElement?.getAttribute("href") : null;
+    fill(view, ...ableWords(able), frontView(some));
+    if (on) view.querySelector<HTMLElement>(`a[href="${CSS.escape(on)}"]`)?.focus({ preventScroll: true });
+  };
+  draw(found);
+  stopFollowing = refresh(found, federations, draw);
 }
 
 async function one(name: string, token: string, able: Capabilities): Promise<HTMLElement> {
@@ -130,6 +144,7 @@ async function taking(name: string, what: Begin, agreed: Task, turn: number): Pr
   };
   const again = (): void => take(name, what, agreed);
   running.subscribe((event) => {
+    if (event.type === "ended") void federation(name).then((now) => training.noteEnd(now), () => undefined);
     if (
       event.type === "ended" ||
       (event.type === "error" && event.final) ||

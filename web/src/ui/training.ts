@@ -6,7 +6,7 @@ import type { Detail, Reach, RoundEntry } from "./api.ts";
 import { Chart, type Point } from "./chart.ts";
 import { fill, h, say } from "./dom.ts";
 import { statementCard } from "./federation.ts";
-import { absenceWords, askingWords, sentence } from "./front.ts";
+import { askingWords, placeWords, sentence } from "./front.ts";
 import type { Build } from "./statement_view.ts";
 import { tryView } from "./try_model.ts";
 import { clock, counted, duration, epsilon, percent, size, terms, titled } from "./words.ts";
@@ -36,10 +36,13 @@ export class TrainingView {
   private readonly device = h("p", { class: "small quiet" });
   private readonly accuracyChart: Chart;
   private readonly budgetChart: Chart;
+  private readonly kept = h("p", { class: "small quiet" });
   private readonly sentBody = h("tbody");
+  private readonly sentTable = h("table", { hidden: true });
+  private readonly statement = h("div");
   private readonly sentWords = h("p", { class: "quiet" });
   private readonly trying = h("section", { class: "card", "aria-labelledby": "try", hidden: true });
-  private readonly accounts: AccountsView;
+  private accounts: AccountsView;
   private readonly accuracies = new Map<number, number>();
   private budget: BudgetState | null = null;
   private round = 0;
@@ -94,6 +97,12 @@ export class TrainingView {
     const { detail, build } = this.setting;
     const head = ["time", "round", "what", "size", "epsilon after", "state"];
     fill(this.trying, h("h2", { id: "try" }, "Try the model"), tryView(detail.task, this.session));
+    fill(
+      this.sentTable,
+      h("thead", {}, h("tr", {}, ...head.map((name) => h("th", { scope: "col" }, name)))),
+      this.sentBody,
+    );
+    fill(this.statement, statementCard(detail, build, this.accounts));
     return h(
       "div",
       {},
@@ -107,7 +116,7 @@ export class TrainingView {
         this.progress,
         h("div", { class: "row actions" }, this.pauseButton, this.leaveButton),
         this.device,
-        h("p", { class: "small quiet" }, absenceWords(detail)),
+        this.kept,
       ),
       this.troubles,
       this.notes,
@@ -126,16 +135,18 @@ export class TrainingView {
         h(
           "div",
           { class: "scroll sent", tabindex: 0, role: "region", "aria-label": "Record of everything that left" },
-          h(
-            "table",
-            {},
-            h("thead", {}, h("tr", {}, ...head.map((name) => h("th", { scope: "col" }, name)))),
-            this.sentBody,
-          ),
+          this.sentTable,
         ),
       ),
-      statementCard(detail, build, this.accounts),
+      this.statement,
     );
+  }
+
+  /** The federation is over: its statement is about what was really released. */
+  noteEnd(detail: Detail): void {
+    this.accounts = new AccountsView(detail.statement);
+    if (this.budget !== null) this.accounts.tell(this.budget);
+    fill(this.statement, statementCard(detail, this.setting.build, this.accounts));
   }
 
   private on(event: SessionEvent): void {
@@ -223,6 +234,9 @@ export class TrainingView {
     const stopped = STOPPED.includes(state);
     this.pauseButton.hidden = stopped || state === "declined";
     this.leaveButton.hidden = stopped;
+    this.progress.hidden = state === "failed" || state === "left"; // nothing goes on here
+    say(this.kept, placeWords(state, this.setting.detail));
+    this.kept.hidden = this.kept.textContent === "";
     if (state === "declined" || state === "paused" || stopped) this.setting.announce(`${head}. ${rest}`);
     if (stopped) void this.refreshLedger();
   }
@@ -231,7 +245,7 @@ export class TrainingView {
     if (this.connected < this.needed) {
       return [
         "Waiting for others",
-        `${counted(this.connected, "participant")} here, ${this.needed} are needed. It begins by itself.`,
+        `${counted(this.connected, "participant")} here, ${this.needed} are needed. It ${this.round === 0 ? "begins" : "goes on"} by itself.`,
       ];
     }
     return [
@@ -327,6 +341,7 @@ export class TrainingView {
         ? "Nothing yet. Every line will be written here before anything is sent."
         : `${counted(entries.length, "report")}, ${size(total)} in all. Each was written down here before it was sent; this record survives closing the page. Epsilon is that of everything so far${this.budget === null ? "" : ` (${terms(this.budget)})`}.`,
     );
+    this.sentTable.hidden = entries.length === 0;
     this.sentBody.replaceChildren(
       ...[...entries]
         .reverse()

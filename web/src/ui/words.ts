@@ -112,7 +112,7 @@ export function strength(value: number, adjacency = "client", slack = 0): { word
   if (adjacency === "coordinate") return { word: "protection of one number, not of a person", kind: "warn" };
   if (value <= 1) return { word: "strong protection", kind: "good" };
   if (value <= 3) return { word: "good protection", kind: "good" };
-  if (value <= 6) return { word: "moderate protection", kind: "warn" };
+  if (value <= 6) return { word: "limited protection", kind: "warn" }; // a guess may be right 95 to 99.8 times in 100
   return { word: "weak protection", kind: "warn" };
 }
 

@@ -1,0 +1,140 @@
+"""Channels as subjects: what a server sees of one client in a secure sum, and in which order a shuffler hands on.
+
+A masked vector must be even over all words, whatever is in it: under the pairs' masks alone (the server learns the
+self-masks of all who stayed), and under the self-mask alone (it learns the pairs' masks of whoever seemed to be gone).
+Behind a shuffler every report, or every bit, must be in any place equally often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.audits.inspection import Subject
+from sordino.audits.statistics import Draws
+from sordino.channels import secagg
+from sordino.channels.secagg import Client, Server, Session
+from sordino.channels.shuffle import Granularity, Shuffled
+from sordino.mechanisms.laws import Atoms, EvenWords
+from sordino.messages import Plan
+
+SUM_CLIENTS, SUM_VALUES, SUMS = 5, 2_000, 16
+CROWD, BITS, ROUNDS = 16, 257, 400
+MODELS = 2_000  #: rounds in which whole models are mixed
+
+Member = Callable[[Session, int], Client]
+Mixer = Callable[[Granularity, int, int], Shuffled]  #: what is mixed, values, seed -> the channel
+
+
+# --- the secure sum ---------------------------------------------------------------------------------------------------
+
+
+def secure_sum(member: Member = Client) -> list[Subject]:
+    """Both views of a masked vector."""
+    views = (("under the pairs' masks", _less_self_mask), ("under its self-mask", _less_pair_masks))
+    shape = SUMS * (SUM_CLIENTS - 1), SUM_VALUES
+    return [
+        Subject(f"secure sum, a vector {words}", shape, partial(_masked, member, less))
+        for words, less in views
+    ]  # fmt: skip
+
+
+def _masked(member: Member, less: Callable[[Client, Any], None], seed: int) -> Draws:
+    """Of every sum all clients but one: the last follows from them and the sum."""
+    rows, bits = [], 0
+    for round in range(SUMS):
+        session = Session("audit", round, 0, "check", SUM_VALUES, -1000, 1000, SUM_CLIENTS, SUM_CLIENTS - 1)
+        bits = session.bits
+        clients = {k: member(session, k) for k in range(SUM_CLIENTS)}
+        vectors = {k: _vector(k) for k in clients}
+        for k, words in _sent(session, clients, vectors):
+            if k < SUM_CLIENTS - 1:
+                less(clients[k], words)
+                rows.append(words & np.array(2**bits - 1, words.dtype))
+    return Draws(np.stack(rows), EvenWords(np.zeros(SUM_VALUES, np.int64), 2**bits - 1))
+
+
+def _vector(client: int) -> NDArray[np.int64]:
+    """Zeros, ends, and numbers in between: the auditor's own."""
+    return (np.arange(SUM_VALUES) % 5 - 2) * 500 * (client % 2)
+
+
+def _sent(
+    session: Session, clients: Mapping[int, Client], vectors: Mapping[int, NDArray[np.int64]]
+) -> Iterator[tuple[int, NDArray[Any]]]:
+    """The first three steps of a sum, and every client's masked vector as the server reads it."""
+    server = Server(session, clients)
+    for step in secagg.STEPS[:3]:
+        for k, request in server.requests(step).items():
+            answer = clients[k].answer(step, request, vectors[k] if step == "masked" else None)
+            if step == "masked":
+                body = answer[-session.values * session.bits // 8 :]
+                yield k, secagg._unpacked(body, session)
+            else:
+                server.receive(step, k, answer)
+
+
+def _less_self_mask(client: Client, words: NDArray[Any]) -> None:
+    secagg._add_mask(words, secagg._derive(client._self_seed, b"self", client._context), -1)
+
+
+def _less_pair_masks(client: Client, words: NDArray[Any]) -> None:
+    for other, entry in client._roster.items():
+        if other != client.client:
+            secret = secagg._agree(client._mask_key, entry.mask)
+            sign = -1 if other > client.client else +1
+            secagg._add_mask(words, secagg._derive(secret, b"mask", client._context), sign)
+
+
+# --- the shuffler -----------------------------------------------------------------------------------------------------
+
+
+def shuffler(mixer: Mixer | None = None) -> list[Subject]:
+    """Where one client's bits, or its whole report, come out."""
+    make = mixer or _mixer
+    return [
+        Subject("shuffler, single values", (ROUNDS, BITS), partial(_bits_behind, make)),
+        Subject("shuffler, whole models", (MODELS, 1), partial(_models_behind, make)),
+    ]
+
+
+def _mixer(granularity: Granularity, values: int, seed: int) -> Shuffled:
+    randomness = np.random.default_rng([seed, 3])
+    return Shuffled(np.zeros(CROWD, np.intp), values, [CROWD], granularity, randomness=randomness)
+
+
+def _bits_behind(mixer: Mixer, seed: int) -> Draws:
+    """One client holds a one in every place, the others zeros: in which report each one comes out."""
+    channel = mixer("parameter", BITS, seed)
+    own = np.zeros((CROWD, BITS), np.bool_)
+    own[0] = True
+    found = [_passed(channel, own).argmax(axis=0) for _ in range(ROUNDS)]
+    return Draws(np.stack(found), Atoms(np.full((CROWD, BITS), 1 / CROWD)))
+
+
+def _models_behind(mixer: Mixer, seed: int) -> Draws:
+    """One client's report is all ones, those of the others are zeros: as which it comes out."""
+    channel = mixer("model", 8, seed)
+    own = np.zeros((CROWD, 8), np.bool_)
+    own[0] = True
+    found = [[int(_passed(channel, own)[:, 0].argmax())] for _ in range(MODELS)]
+    return Draws(np.array(found), Atoms(np.full((CROWD, 1), 1 / CROWD)))
+
+
+def _passed(channel: Shuffled, bits: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """One round's reports, as the server gets them: rows in the order of the numbers that it sees."""
+    packed = np.packbits(bits, axis=1, bitorder="little")
+
+    def exchange(step: str, requests: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+        return ((client, packed[client].tobytes()) for client in requests)
+
+    there = dict(channel.collect(exchange, Plan("audit", 1).encode(), range(len(bits))))
+    bodies = np.frombuffer(b"".join(there[k] for k in sorted(there)), np.uint8).reshape(len(bits), -1)
+    return np.unpackbits(bodies, axis=1, count=bits.shape[1], bitorder="little")
+
+
+__all__ = ["secure_sum", "shuffler"]

@@ -1,0 +1,481 @@
+"""Planted faults: programs that were broken on purpose, which the checks must catch.
+
+A fault leaves what is promised as it is (the law, the guarantee) and breaks what is drawn. Each is a subject like any
+other: the checks do not know that it is broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sordino.audits import channels, training
+from sordino.audits.inspection import Inspected, Subject, inspect_one, level
+from sordino.audits.mechanisms import Streams, fresh_keys, simulation, subject
+from sordino.audits.statistics import Look
+from sordino.channels import secagg
+from sordino.channels.secagg import Client
+from sordino.channels.shuffle import Granularity, Shuffled
+from sordino.learning import draws, private_sgd
+from sordino.learning.linear_head import LinearHead
+from sordino.mechanisms import (
+    BitRandomizer,
+    BitString,
+    Box,
+    FiniteSet,
+    Gaussian,
+    L2Ball,
+    Laplace,
+    Mechanism,
+    RandomizedLabel,
+    TwoPoint,
+)
+from sordino.mechanisms.cases import DEEP, DELTA, WIDE
+from sordino.mechanisms.interface import Randomized
+from sordino.mechanisms.laws import Atoms, Whole
+from sordino.mechanisms.output import BitOutput, IntegerOutput, Output, RealOutput
+from sordino.privacy import accountant
+from sordino.randomness import Keystream, Randomness, Rows, Words
+
+Int64s = NDArray[np.int64]
+SMALL, MIDDLE = (800, 257), (3_000, 257)  #: draws and values that are enough for larger faults
+TRAINED_ROUNDS, SHARED_ROWS = 2, 400  #: of broken training
+
+Change = Callable[[Int64s], Int64s]  #: noise `[n, d]` -> what is added in its place
+
+
+@dataclass(frozen=True, eq=False)
+class Fault:
+    """A fault by name, what it breaks, and the broken program."""
+
+    name: str
+    breaks: str
+    build: Callable[[], Sequence[Subject]]
+
+
+@dataclass(frozen=True)
+class Caught:
+    """Whether the checks saw a fault, and which of them."""
+
+    fault: str
+    breaks: str
+    looks: tuple[Look, ...]  #: checks that failed, the clearest first
+
+    @property
+    def caught(self) -> bool:
+        """Whether any check failed."""
+        return bool(self.looks)
+
+    def to_json(self) -> dict[str, Any]:
+        """Ready for `json.dumps`."""
+        return {**asdict(self), "caught": self.caught}
+
+
+def attempt(fault: Fault, seed: int = 1) -> Caught:
+    """Check a broken program with one seed."""
+    found: list[Inspected] = [inspect_one(one, seed, level(0)) for one in fault.build()]
+    failed = sorted((look for one in found for look in one.failed), key=lambda look: look.p)
+    return Caught(fault.name, fault.breaks, tuple(failed))
+
+
+# --- broken mechanisms ------------------------------------------------------------------------------------------------
+
+
+class Broken:
+    """A mechanism of which the output, or what it is given, is changed."""
+
+    def __init__(
+        self,
+        inner: Mechanism,
+        output: Callable[[Output], Output] | None = None,
+        encode: Callable[[Output], list[bytes]] | None = None,
+    ) -> None:
+        self._inner, self._output, self._encode = inner, output, encode
+
+    def randomize(self, values: ArrayLike, randomness: Randomness) -> Randomized:
+        drawn = self._inner.randomize(values, randomness)
+        return drawn if self._output is None else Randomized(self._output(drawn.output), drawn.local)
+
+    def encode(self, output: Output) -> list[bytes]:
+        return self._inner.encode(output) if self._encode is None else self._encode(output)
+
+    def decode(self, reports: Sequence[bytes], values: int) -> Output:
+        return self._inner.decode(reports, values)
+
+
+GAUSSIAN = partial(Gaussian.analytic, 1.0, DELTA, Box())
+
+
+def _noise(change: Change, shape: tuple[int, int] = SMALL, honest: Mechanism | None = None) -> list[Subject]:
+    """Noise on a grid, changed before it is added."""
+    mechanism = honest or GAUSSIAN()
+    law = mechanism.law(mechanism.domain.probe(shape[1]))
+    assert isinstance(law, Whole)
+
+    def changed(output: Output) -> Output:
+        assert isinstance(output, IntegerOutput)
+        noise = output.array.astype(np.int64) - law.centre
+        array = np.clip(law.centre + change(noise), output.low[0], output.high[0])
+        return IntegerOutput(array.astype(output.array.dtype), output.low, output.high)
+
+    return [subject(mechanism.name, Broken(mechanism, changed), shape, vouched=mechanism)]
+
+
+def _rng(noise: Int64s) -> np.random.Generator:
+    """A fault's own dice, which differ from seed to seed."""
+    return np.random.default_rng(int(abs(noise[0]).sum()))
+
+
+def _whole(noise: NDArray[np.floating[Any]], rng: np.random.Generator) -> Int64s:
+    """Rounded up or down by chance: it leaves no lattice behind."""
+    return np.asarray(np.floor(noise + rng.random(noise.shape)), np.int64)
+
+
+def _scaled(factor: float) -> Change:
+    return lambda noise: _whole(noise * factor, _rng(noise))
+
+
+def _bare(columns: Any) -> Change:
+    def change(noise: Int64s) -> Int64s:
+        noise[:, columns] = 0
+        return noise
+
+    return change
+
+
+def _one_weaker(noise: Int64s) -> Int64s:
+    noise[:, 100] = _whole(0.9 * noise[:, 100], _rng(noise))
+    return noise
+
+
+def _some_bare(noise: Int64s) -> Int64s:
+    """One value in a hundred, anywhere."""
+    return np.asarray(np.where(_rng(noise).random(noise.shape) < 0.01, 0, noise))
+
+
+def _cut(noise: Int64s) -> Int64s:
+    most = int(3 * noise.std())
+    return np.clip(noise, -most, most)
+
+
+def _biased(noise: Int64s) -> Int64s:
+    """One negative value in fifty loses its sign."""
+    flip = (noise < 0) & (np.arange(noise.size).reshape(noise.shape) % 50 == 0)
+    return np.asarray(np.where(flip, -noise, noise))
+
+
+def _shared_part(noise: Int64s) -> Int64s:
+    """Every value has a tenth of the first one's noise in it, and so much less of its own."""
+    return _whole(np.sqrt(0.99) * noise + 0.1 * noise[:, :1], _rng(noise))
+
+
+def _multiples(noise: Int64s) -> Int64s:
+    return np.asarray(np.rint(noise / 8), np.int64) * 8
+
+
+def _bits(change: Callable[[NDArray[np.uint8]], NDArray[Any]], shape: tuple[int, int] = SMALL) -> list[Subject]:
+    mechanism = TwoPoint(1.0, Box())
+
+    def changed(output: Output) -> Output:
+        assert isinstance(output, BitOutput)
+        return BitOutput.pack(change(output.bits()).astype(np.bool_))
+
+    return [subject(mechanism.name, Broken(mechanism, changed), shape, vouched=mechanism)]
+
+
+def _bare_bits(columns: Any, shape: tuple[int, int]) -> list[Subject]:
+    mechanism = TwoPoint(1.0, Box())
+    law = mechanism.law(mechanism.domain.probe(shape[1]))
+    assert isinstance(law, Atoms)
+
+    def change(bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        bits[:, columns] = (law.probabilities[1] >= 0.5)[columns]
+        return bits
+
+    return _bits(change, shape)
+
+
+def _followed(bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """One bit in 56 is that of the value before which has the same input."""
+    places = np.arange(7, bits.shape[1], 56)
+    bits[:, places] = bits[:, places - 7]
+    return bits
+
+
+def _off_threshold() -> list[Subject]:
+    exact = TwoPoint(1.0, Box())
+    loose = TwoPoint(accountant.bit_epsilon(int(exact.t_min[0] * 0.98)), Box())
+    return [subject("two-point", loose, vouched=exact)]
+
+
+def _wrong_adjacency() -> list[Subject]:
+    """Noise for records that are added or removed, where one may be exchanged for another: half of what it takes."""
+    sound = Gaussian.analytic(1.0, DELTA, L2Ball(1.0), values=SMALL[1])
+    short = Gaussian(sound.sigma / 2, L2Ball(1.0))
+    return [subject("gaussian", short, SMALL, guarantee=sound.guarantee(values=SMALL[1]), delta=DELTA)]
+
+
+class Unclipped(Laplace):
+    """Values are scaled to steps as they are, up to what an output holds."""
+
+    def _to_steps(self, w: Any, cols: slice, grid: Any, scale: Any) -> Any:
+        limit = grid.limit - grid.steps
+        v = np.rint(w.astype(np.float64) / self.domain.radius * grid.steps)
+        return np.clip(v, -limit, limit).astype(np.int32), np.zeros(len(w), np.intp)
+
+
+def _missing_clip() -> list[Subject]:
+    return [subject("laplace", Unclipped(1.0, Box()), SMALL, vouched=Laplace(1.0, Box()))]
+
+
+def _kept_labels() -> list[Subject]:
+    mechanism = RandomizedLabel(1.0, FiniteSet(10))
+    labels = mechanism.domain.probe(DEEP[1])
+
+    def changed(output: Output) -> Output:
+        assert isinstance(output, IntegerOutput)
+        array = np.broadcast_to(labels, output.array.shape).astype(output.array.dtype)
+        return IntegerOutput(array, output.low, output.high)
+
+    return [subject("label", Broken(mechanism, changed), SMALL, vouched=mechanism)]
+
+
+def _even_only() -> list[Subject]:
+    """The paper's odd positions drawn with the thresholds of the even ones."""
+    sound = BitRandomizer.theorem2(0.5, BitString(DEEP[1]))
+    wrong = BitRandomizer(sound.ones[:1], sound.zeros[:1], BitString(DEEP[1]))
+    return [subject("bits", wrong, SMALL, vouched=sound)]
+
+
+class FloatNoise(Broken):
+    """float32 noise times a constant, as float32: what zeros come out as lies on a lattice that others leave."""
+
+    def encode(self, output: Output) -> list[bytes]:
+        assert isinstance(output, IntegerOutput)
+        factor = np.float32(1.37)
+        real = (output.array / np.float32(3)).astype(np.float32) * factor
+        return [row.tobytes() for row in real.astype("<f4")]
+
+    def decode(self, reports: Sequence[bytes], values: int) -> Output:
+        array = np.frombuffer(b"".join(reports), "<f4").reshape(len(reports), values)
+        return RealOutput(array, np.full(len(reports), np.inf))
+
+
+def _float_lattice() -> list[Subject]:
+    mechanism = GAUSSIAN()
+    return [subject("gaussian", FloatNoise(mechanism), (500, DEEP[1]), vouched=mechanism)]
+
+
+def _sparse() -> list[Subject]:
+    """Reports without the values that came out as zero: their length tells."""
+    mechanism = TwoPoint(1.0, Box())
+
+    def short(output: Output) -> list[bytes]:
+        return [report.rstrip(b"\0") for report in mechanism.encode(output)]
+
+    return [subject("two-point", Broken(mechanism, encode=short), (2_000, 33), vouched=mechanism)]
+
+
+# --- broken randomness ------------------------------------------------------------------------------------------------
+
+
+class CrossedStreams:
+    """Randomness in which rows read the words of other rows."""
+
+    def __init__(self, inner: Randomness, of: Callable[[Rows], Rows]) -> None:
+        self._inner, self._of = inner, of
+
+    @property
+    def clients(self) -> int:
+        return self._inner.clients
+
+    def words(self, rows: Rows, purpose: int, tensor: int, first: int, count: int) -> Words:
+        found: Words = np.concatenate(
+            [self._inner.words(np.array([row]), purpose, tensor, first, count) for row in self._of(rows)]
+        )
+        return found
+
+
+def _streams(streams: Streams, shape: tuple[int, int] = (600, 257)) -> list[Subject]:
+    return [subject("gaussian", GAUSSIAN(), shape, streams=streams)]
+
+
+def _one_key(seed: int, clients: Int64s, round: int) -> Randomness:
+    """Client 8 has the key of client 7."""
+    return CrossedStreams(simulation(seed, clients, round), lambda rows: np.where(rows == 8, 7, rows))
+
+
+def _one_round(seed: int, clients: Int64s, round: int) -> Randomness:
+    return simulation(seed, clients, 0)
+
+
+def _seeded(seed: int, clients: Int64s, round: int) -> Randomness:
+    """Clients who draw from a seed and their number, in every process anew."""
+    return Keystream.simulation(0, clients, 0)
+
+
+def _same_words(seed: int, clients: Int64s, round: int) -> Randomness:
+    """Each value has the words of the value eight places before."""
+    inner = simulation(seed, clients, round)
+
+    class Repeated:
+        clients = inner.clients
+
+        def words(self, rows: Rows, purpose: int, tensor: int, first: int, count: int) -> Words:
+            words = inner.words(rows, purpose, tensor, first, count).copy()
+            half = count // 12 * 6
+            words[:, half : 2 * half] = words[:, :half]
+            return words
+
+    return Repeated()
+
+
+# --- broken training --------------------------------------------------------------------------------------------------
+
+
+def _while_replaced(found: Sequence[Subject], module: Any, name: str, broken: Callable[..., Any]) -> list[Subject]:
+    """The same subjects, one function of the program exchanged while they are drawn and enumerated."""
+
+    def inside(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            with training.replaced(module, name, broken):
+                return function(*arguments)
+
+        return call
+
+    return [replace(one, draw=inside(one.draw), enumerated=tuple(map(inside, one.enumerated))) for one in found]
+
+
+def _dp_sgd(module: Any, name: str, broken: Callable[..., Any]) -> list[Subject]:
+    return _while_replaced(training.dp_sgd(TRAINED_ROUNDS)[:2], module, name, broken)
+
+
+def _noise_of_training(change: Change) -> list[Subject]:
+    honest = private_sgd.integer_noise
+    return _dp_sgd(private_sgd, "integer_noise", lambda *arguments: change(honest(*arguments)))
+
+
+def _one_noise() -> list[Subject]:
+    honest = private_sgd.integer_noise
+    return _dp_sgd(private_sgd, "integer_noise", lambda t, rows, own, step, d: honest(t, rows, own, 0, d))
+
+
+def _more_often() -> list[Subject]:
+    honest = draws.poisson_samples
+    return _dp_sgd(draws, "poisson_samples", lambda own, row, step, n, rate: honest(own, row, step, n, 1.5 * rate))
+
+
+def _one_sample() -> list[Subject]:
+    honest = draws.poisson_samples
+    return _dp_sgd(draws, "poisson_samples", lambda own, row, step, n, rate: honest(own, row, 0, n, rate))
+
+
+def _ten_clips() -> list[Subject]:
+    honest = LinearHead.sums
+    broken = lambda *arguments: replace(found := honest(*arguments), sums=10 * found.sums)  # noqa: E731
+    return _dp_sgd(LinearHead, "sums", broken)
+
+
+def _influenced() -> list[Subject]:
+    """Sums in short floats: what a record adds then depends on all others."""
+    honest = LinearHead.sums
+    broken = lambda *arguments: replace(found := honest(*arguments), sums=found.sums.bfloat16().long())  # noqa: E731
+    return _dp_sgd(LinearHead, "sums", broken)
+
+
+def _small_shares() -> list[Subject]:
+    """Every silo adds 1/h of the noise where 1/sqrt(h) is due."""
+    honest = private_sgd.integer_noise
+    less = 1 / np.sqrt(training.SHARES)
+    broken = lambda *arguments: _scaled(less)(honest(*arguments))  # noqa: E731
+    return _while_replaced(training.dp_sgd(1, SHARED_ROWS)[2:], private_sgd, "integer_noise", broken)
+
+
+# --- broken channels --------------------------------------------------------------------------------------------------
+
+
+class NoPairs(Client):
+    """A client that leaves the pairs' masks out."""
+
+    def _masks_on(self, vector: Any, peers: Sequence[int]) -> Any:
+        return super()._masks_on(vector, ())
+
+
+class NoSelfMask(Client):
+    """A client that leaves its self-mask out."""
+
+    def _masks_on(self, vector: Any, peers: Sequence[int]) -> Any:
+        masked = super()._masks_on(vector, peers)
+        secagg._add_mask(masked, secagg._derive(self._self_seed, b"self", self._context), -1)
+        return masked
+
+
+class InOrder(Shuffled):
+    """A shuffler that hands reports on as they came."""
+
+    def _passed_on(self, reports: dict[int, bytes], crowd: int) -> Any:
+        yield from sorted(reports.items())
+
+
+def _unmixed(granularity: Granularity, values: int, seed: int) -> Shuffled:
+    return InOrder(np.zeros(channels.CROWD, np.intp), values, [channels.CROWD], granularity)
+
+
+class OneOrder(Shuffled):
+    """A shuffler that mixes every round in the same order."""
+
+    def _passed_on(self, reports: dict[int, bytes], crowd: int) -> Any:
+        self._randomness = np.random.default_rng(5)
+        yield from super()._passed_on(reports, crowd)
+
+
+def _always_alike(granularity: Granularity, values: int, seed: int) -> Shuffled:
+    return OneOrder(np.zeros(channels.CROWD, np.intp), values, [channels.CROWD], granularity)
+
+
+FAULTS: tuple[Fault, ...] = (
+    Fault("noise halved", "gaussian", lambda: _noise(_scaled(0.5))),
+    Fault("noise x 0.9", "gaussian", lambda: _noise(_scaled(0.9))),
+    Fault("one coordinate at 0.9 of its noise", "gaussian", lambda: _noise(_one_weaker, DEEP)),
+    Fault("one coordinate in a hundred bare", "gaussian", lambda: _noise(_bare(slice(None, None, 100)))),
+    Fault("one bit in a hundred bare", "two-point", lambda: _bare_bits(slice(None, None, 100), SMALL)),
+    Fault("first coordinate bare", "gaussian", lambda: _noise(_bare(0))),
+    Fault("last of 65,601 coordinates bare", "laplace", lambda: _noise(_bare(-1), WIDE, Laplace(1.0, Box()))),
+    Fault("last of 65,601 bits bare", "two-point", lambda: _bare_bits([WIDE[1] - 1], WIDE)),
+    Fault("one value in a hundred bare, anywhere", "gaussian", lambda: _noise(_some_bare)),
+    Fault("noise cut off at 3 sigma", "gaussian", lambda: _noise(_cut)),
+    Fault("signs biased by 1 %", "gaussian", lambda: _noise(_biased, MIDDLE)),
+    Fault("a tenth of one noise in all values", "gaussian", lambda: _noise(_shared_part, MIDDLE)),
+    Fault("noise on every eighth step", "gaussian", lambda: _noise(_multiples)),
+    Fault("float lattice", "gaussian", _float_lattice),
+    Fault("zeros left out of reports", "two-point", _sparse),
+    Fault("missing clip", "laplace", _missing_clip),
+    Fault("wrong adjacency: add/remove for replace", "gaussian", _wrong_adjacency),
+    Fault("threshold off by 2 %", "two-point", _off_threshold),
+    Fault("some bits equal to those before", "two-point", lambda: _bits(_followed)),
+    Fault("odd bits as even ones", "bits", _even_only),
+    Fault("label never flipped", "label", _kept_labels),
+    Fault("reused key: one noise for two clients", "gaussian", lambda: _streams(_one_key)),
+    Fault("reused noise: the same in two rounds", "gaussian", lambda: _streams(_one_round)),
+    Fault("half of the values with the other half's words", "gaussian", lambda: _streams(_same_words)),
+    Fault("seeded noise in place of fresh keys", "gaussian", lambda: fresh_keys(_seeded)),
+    Fault("DP-SGD: noise x 0.9", "training", lambda: _noise_of_training(_scaled(0.9))),
+    Fault("DP-SGD: 1 % of coordinates bare", "training", lambda: _noise_of_training(_bare(slice(None, None, 100)))),
+    Fault("DP-SGD: one noise for all steps", "training", _one_noise),
+    Fault("DP-SGD: sampling rate x 1.5", "training", _more_often),
+    Fault("DP-SGD: one sample for all steps", "training", _one_sample),
+    Fault("DP-SGD: missing clip", "training", _ten_clips),
+    Fault("DP-SGD: sums rounded as floats", "training", _influenced),
+    Fault("share of the noise 1/h for 1/sqrt(h)", "training", _small_shares),
+    Fault("no pairwise masks", "secure sum", lambda: channels.secure_sum(NoPairs)),
+    Fault("self-mask missing", "secure sum", lambda: channels.secure_sum(NoSelfMask)),
+    Fault("shuffler off: order kept", "shuffler", lambda: channels.shuffler(_unmixed)),
+    Fault("shuffler: one order for all rounds", "shuffler", lambda: channels.shuffler(_always_alike)),
+)
+
+__all__ = ["FAULTS", "Caught", "Fault", "attempt"]

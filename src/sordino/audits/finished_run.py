@@ -1,0 +1,150 @@
+"""A run that is over, found in its folder: what it was, who released what, and what was proven about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from shlex import quote
+
+import sordino
+from sordino.durable import whole_lines
+from sordino.errors import InvalidInput
+from sordino.privacy import history
+from sordino.privacy.guarantee import Adjacency, Adversary, Release
+from sordino.privacy.history import Group, Spent
+from sordino.privacy.statement import Clients, Counted, Row, Statement
+from sordino.recipe import Recipe
+from sordino.report.folder import RunFolder
+from sordino.runs.federation import Federation, wire
+from sordino.runs.outcome import statement_of
+
+View = tuple[Adversary, Adjacency]
+
+
+@dataclass(frozen=True, eq=False)
+class FinishedRun:
+    """The run, its federation built anew from the recipe, and its history of releases."""
+
+    folder: RunFolder
+    federation: Federation
+    rounds: int
+    spent: tuple[Spent, ...]
+    simulated: bool
+
+    @classmethod
+    def open(cls, path: Path | str) -> FinishedRun:
+        """The run in a folder; one that is not over, damaged or of another version is refused with the remedy."""
+        folder = RunFolder.open(path)
+        recipe = _recipe(folder)
+        result = folder.final_result()
+        if result is None:
+            raise InvalidInput(
+                f"the run in {folder.path} is not over: finish it with 'sordino run --resume {quote(str(folder.path))}'"
+            )
+        made_by = folder.environment.get("sordino")
+        if made_by != sordino.__version__:
+            raise InvalidInput(
+                f"the run in {folder.path} was made by Sordino {made_by}, and this is {sordino.__version__}: what its "
+                f"recipe means may have changed. {_anew(folder)}"
+            )
+        if result.recipe_fingerprint != recipe.fingerprint:
+            raise InvalidInput(f"recipe.toml in {folder.path} was changed after the run. {_anew(folder)}")
+        lines = whole_lines(folder.checkpoint / "releases.jsonl")
+        spent = tuple(Spent.from_line(line) for line in lines)
+        if [one.round for one in spent if one.round] != list(range(1, result.rounds + 1)):
+            raise InvalidInput(
+                f"{folder.checkpoint / 'releases.jsonl'} is missing or lacks some of the {result.rounds} rounds, so "
+                f"that who released what is not known. {_anew(folder)}"
+            )
+        return cls(folder, wire(recipe), result.rounds, spent, simulated=result.label_counts is not None)
+
+    @property
+    def recipe(self) -> Recipe:
+        """What was run."""
+        return self.federation.recipe
+
+    @property
+    def clients(self) -> int:
+        """N."""
+        return self.federation.clients
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """Clients that released the same, equally often."""
+        return history.groups(self.spent, self.clients)
+
+    @cached_property
+    def statement(self) -> Statement:
+        """What the run's statement says without any audit."""
+        return statement_of(self.federation, self.spent, self.rounds, simulated=self.simulated)
+
+    def who(self, group: Group) -> Clients:
+        """How the statement names a group."""
+        if len(self.groups) == 1:
+            return Clients()
+        return Clients((group.name,), len(group.clients), history.ranges(group.clients))
+
+    def stated(self, group: Group) -> dict[View, Row]:
+        """The statement's rows about a group."""
+        return self._rows.get(self.who(group), {})
+
+    @cached_property
+    def _rows(self) -> dict[Clients, dict[View, Row]]:
+        found: dict[Clients, dict[View, Row]] = {}
+        for row in self.statement.rows:
+            found.setdefault(row.who, {})[row.adversary, row.adjacency] = row
+        return found
+
+    def group_of(self, client: int | None) -> Group:
+        """The group of a client; without one, the group that lost most by what is proven, then by its releases."""
+        if client is None:
+            return max(self.groups, key=self._lost)
+        if not 0 <= client < self.clients:
+            raise InvalidInput(f"there is no client {client}: they have the numbers 0 to {self.clients - 1}")
+        return next(group for group in self.groups if client in group.clients)
+
+    def _lost(self, group: Group) -> tuple[float, int]:
+        proven = [row.proven for row in self.stated(group).values()]
+        finite = [epsilon for epsilon in proven if epsilon != float("inf")]
+        return max(finite, default=0.0), sum(times for _, times in group.releases)
+
+    def releases(self, client: int, round: int | None = None) -> tuple[int, tuple[Release, ...]]:
+        """What a client released in a round: in the first one that it released anything in, if none is named."""
+        for spent in self.spent:
+            for own, who in zip(spent.releases, spent.clients, strict=True):
+                if client in who and own and round in (None, spent.round):
+                    return spent.round, own
+        when = "in any round" if round is None else f"in round {round}"
+        raise InvalidInput(
+            f"client {client} released nothing {when} of this run, so there is nothing to audit: name another --client"
+            + ("" if round is None else " or --round")
+        )
+
+
+def figures(counted: Counted, delta: float) -> dict[View, Row]:
+    """What is proven about these releases, for every onlooker and change."""
+    stated = Statement.of_groups([(Clients(), counted)], delta=delta)
+    return {(row.adversary, row.adjacency): row for row in stated.rows}
+
+
+def once(releases: Sequence[Release]) -> Counted:
+    """Each of these, once."""
+    return tuple((release, 1) for release in releases)
+
+
+def _recipe(folder: RunFolder) -> Recipe:
+    try:
+        return Recipe.from_toml(folder.recipe)
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"the recipe in {folder.path} cannot be read by this version of Sordino ({error}). {_anew(folder)}"
+        ) from None
+
+
+def _anew(folder: RunFolder) -> str:
+    return f"Run it anew: sordino run {quote(str(folder.path / 'recipe.toml'))}"
+
+
+__all__ = ["FinishedRun", "View", "figures", "once"]

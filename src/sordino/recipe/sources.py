@@ -1,0 +1,90 @@
+"""The data that a recipe names, and how it splits them between clients."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.errors import InvalidInput
+from sordino.learning import datasets, own_data, partition
+from sordino.learning.examples import Dataset, Examples, Normalisation
+
+if TYPE_CHECKING:
+    from sordino import recipe as recipes
+    from sordino.recipe import Recipe
+
+
+def read_data(recipe: Recipe) -> Dataset:
+    """The recipe's data set, cut to its limits."""
+    data = recipe.data
+    dataset = source_of(data, recipe.seed)
+    train, test = _cut(dataset.train, data.train_limit), _cut(dataset.test, data.test_limit)
+    if not len(test):
+        if data.origin == "npz":
+            remedy = "put some into it as x_test and y_test, beside x_train and y_train"
+        elif isinstance(data.test, float):
+            remedy = f"data.test = {data.test:g} holds out none of {len(dataset.train)}: give a larger fraction"
+        else:
+            remedy = "it must return some"
+        raise InvalidInput(
+            f"{data.source} has no test examples, and without them nothing could be reported about the model: {remedy}"
+        )
+    return replace(dataset, train=train, test=test)
+
+
+def source_of(data: recipes.Data, seed: int) -> Dataset:
+    """All examples of a source: a known data set, or one's own."""
+    return datasets.load(data.source) if _is_known(data.source) else _own_data(data, seed)
+
+
+def _is_known(source: str) -> bool:
+    return source in datasets.KNOWN
+
+
+def _own_data(data: recipes.Data, seed: int) -> Dataset:
+    source = data.source
+    if ":" in source and not Path(source).exists():
+        return own_data.from_function(source, data.arguments)
+    normalisation = Normalisation(tuple(data.mean or (0.0,)), tuple(data.std or (1.0,)))
+    classes = tuple(data.classes or ())
+    path = Path(source)
+    if data.origin == "npz":
+        return own_data.from_npz(path, classes=classes, normalisation=normalisation)
+    if data.origin == "table":
+        assert data.label is not None
+        return own_data.from_csv(
+            path, test=data.test, label=data.label, classes=classes, normalisation=normalisation,
+            features=data.features, seed=seed,
+        )  # fmt: skip
+    return own_data.from_images(
+        path, test=data.test, classes=classes, normalisation=normalisation, channels=data.channels or 3, seed=seed
+    )
+
+
+def _cut(examples: Examples, limit: int) -> Examples:
+    return examples if not limit or limit >= len(examples) else Examples(examples.x[:limit], examples.y[:limit])
+
+
+def split(recipe: Recipe, dataset: Dataset) -> list[NDArray[np.int64]]:
+    """Whose example is whose."""
+    given: Any = recipe.split
+    n, seed = len(dataset.train), recipe.seed
+    match given.kind:
+        case "iid":
+            return partition.iid(n, given.clients, seed, at_least=given.at_least)
+        case "sizes":
+            return partition.by_sizes(n, given.sizes, seed, at_least=given.at_least)
+        case "dirichlet":
+            return partition.dirichlet(dataset.train.y, given.clients, given.beta, seed, at_least=given.at_least)
+        case "shards":
+            return partition.shards(dataset.train.y, given.clients, given.labels_per_client, seed)
+        case "files":
+            return partition.from_files(given.files, n, held_out=dataset.held_out, at_least=given.at_least)
+    raise InvalidInput(f"unknown split {given.kind!r}")
+
+
+__all__ = ["read_data", "source_of", "split"]

@@ -1,0 +1,133 @@
+"""From a recipe to its parts: data, clients, model, method, budgets. Nothing is trained here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from sordino import methods
+from sordino.errors import InvalidInput
+from sordino.learning import partition
+from sordino.learning.evaluation import Exam
+from sordino.learning.examples import Dataset, Examples
+from sordino.learning.models import Layout
+from sordino.learning.partition import Parts
+from sordino.methods.interface import Method
+from sordino.methods.setting import Built, setting_of
+from sordino.methods.upload import Upload
+from sordino.privacy.guarantee import Budget
+from sordino.privacy.ledger import Consents, MemoryLedger
+from sordino.recipe.sources import read_data, split
+
+if TYPE_CHECKING:
+    from sordino.recipe import Recipe
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """A recipe's parts, ready to run."""
+
+    recipe: Recipe
+    dataset: Dataset
+    parts: Parts  #: the training examples of each client
+    exams: Mapping[str, Exam]  #: "test", and "validation" where some examples are set aside
+    model: nn.Module
+    layout: Layout
+    built: Built
+    budgets: Sequence[Budget] | None
+    record_shape: tuple[int, ...]  #: of a record as the model sees it
+
+    @property
+    def method(self) -> Method:
+        """The recipe's method."""
+        return self.built.method
+
+    @property
+    def upload(self) -> Upload:
+        """How values leave a client in the first round."""
+        return self.built.upload
+
+    @property
+    def effort(self) -> float:
+        """About how much computing the whole run is, in records times parameters."""
+        return self.built.records * self.recipe.rounds.count * self.layout.size
+
+    @property
+    def clients(self) -> int:
+        """Number of clients."""
+        return len(self.parts)
+
+    @property
+    def label_counts(self) -> NDArray[np.int64]:
+        """How many examples of each class each client holds."""
+        return partition.label_counts(self.dataset.train.y, self.parts, len(self.dataset.classes))
+
+    def holding(self, train: Examples, exams: Mapping[str, Exam]) -> Federation:
+        """The same over other copies of the same examples, so that those it was wired with can be let go."""
+        dataset = replace(self.dataset, train=train, test=exams["test"].examples)
+        return replace(self, dataset=dataset, exams=exams)
+
+    def ledger(self) -> MemoryLedger | None:
+        """The clients' accounts, opened; None where the recipe sets no budget."""
+        if self.budgets is None:
+            return None
+        rule = self.recipe.clients.budget
+        claimed = rule is not None and rule.basis == "claimed"
+        return MemoryLedger(self.budgets, Consents(frozenset(self.recipe.clients.allow_unproven), claimed))
+
+    @property
+    def delta(self) -> float:
+        """The delta at which the statement gives its figures."""
+        if self.budgets and self.budgets[0].delta > 0:
+            return self.budgets[0].delta
+        target = getattr(self.recipe.method, "target", None)
+        return float(target.delta) if target is not None else 1e-5
+
+
+def wire(recipe: Recipe) -> Federation:
+    """All parts of a recipe; whatever does not fit together is refused here, before any training."""
+    dataset = read_data(recipe)
+    parts, exams = _set_aside(recipe, dataset, split(recipe, dataset))
+    sizes = tuple(parts.sizes)
+    if not any(sizes):
+        raise InvalidInput(
+            "no client holds a record: there is nothing to learn from. Give some of them split.sizes > 0"
+        )
+    setting, seen = setting_of(recipe, dataset.shape, len(dataset.classes), sizes)
+    built = methods.build(setting)
+    return Federation(recipe, dataset, parts, exams, setting.model, setting.layout, built, recipe.budgets(), seen)
+
+
+def _set_aside(recipe: Recipe, dataset: Dataset, parts: Sequence[NDArray[np.int64]]) -> tuple[Parts, dict[str, Exam]]:
+    """Training examples of each client, and the exams: the test set, and what clients set aside for tuning.
+
+    Where clients see examples in their own ways, each is examined on its own: what it set aside, and an equal share of
+    the test set, dealt in turn.
+    """
+    classes = len(dataset.classes)
+    dealt = np.arange(len(dataset.test)) % len(parts)
+    exams = {"test": Exam(dataset.test, dataset.normalisation, classes, dealt)}
+    if not recipe.data.validation:
+        return Parts(parts), exams
+    pairs = [
+        partition.validation_split(part, recipe.data.validation, recipe.seed, client=k) if len(part) else (part, part)
+        for k, part in enumerate(parts)
+    ]
+    aside = np.concatenate([held for _, held in pairs])
+    order = np.argsort(aside, kind="stable")
+    owners = np.repeat(np.arange(len(pairs)), [len(held) for _, held in pairs])[order]
+    if not aside.size:
+        raise InvalidInput(
+            f"data.validation = {recipe.data.validation} sets aside no example of any client: raise it, or take larger "
+            "clients"
+        )
+    exams["validation"] = Exam(dataset.train.take(aside[order]), dataset.normalisation, classes, owners)
+    return Parts(kept for kept, _ in pairs), exams
+
+
+__all__ = ["Federation", "wire"]

@@ -1,0 +1,314 @@
+"""Fit mechanisms to a budget, before anything is trained: `sordino plan` for plain numbers or for a recipe.
+
+Each mechanism says which of its parameters is sought, and where (`Mechanism.tunings`); `sordino.privacy.planning` finds
+it, and `sordino.runs.preflight` predicts the noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from sordino.errors import InvalidInput
+from sordino.mechanisms import Mechanism, mechanism_named
+from sordino.mechanisms.integers import MIN_EPSILON
+from sordino.mechanisms.tuning import Ranges, Tuning
+from sordino.privacy import planning
+from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Guarantee, PoissonGaussian, Release, check_count
+from sordino.privacy.planning import Allowance
+from sordino.privacy.terms import adjacency_named
+from sordino.runs.preflight import Group, Preflight, PrivateSilo, Randomised, Sender, asked_per_round, preflight
+
+if TYPE_CHECKING:
+    from sordino.recipe import Recipe
+    from sordino.runs.federation import Federation
+
+DP_SGD = "dp-sgd"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to plan for, as far as it was said: the options of `sordino plan`."""
+
+    epsilon: float | None = None
+    delta: float | None = None
+    adjacency: str | None = None
+    rounds: int | None = None
+    values: int | None = None
+    norm: str | None = None
+    radius: float | None = None
+    precision: int = 10
+    steps: int | None = None
+    rate: float | None = None
+    clients: int | None = None
+    update_norm: float | None = None
+    box: float | None = None  #: a recipe's range for single values
+    ball: float | None = None  #: a recipe's range for whole vectors
+
+    def __post_init__(self) -> None:
+        if self.norm not in (None, "box", "l1", "l2"):
+            raise InvalidInput(f"--norm is box, l1 or l2, got {self.norm!r}")
+        for option in ("rounds", "values", "steps", "clients"):
+            if (count := getattr(self, option)) is not None:
+                check_count(f"--{option}", count)
+        for option in ("update_norm", "radius"):
+            size = getattr(self, option)
+            if size is not None and not (math.isfinite(size) and size > 0):
+                raise InvalidInput(f"--{option.replace('_', '-')} must be a finite number > 0, got {size!r}")
+
+    def needed(self, option: str, question: str) -> Any:
+        """The value of an option; refused where it was left out."""
+        if (value := getattr(self, option)) is None:
+            raise InvalidInput(f"--{option} is missing: {question}")
+        return value
+
+    def budget(self, *, of_records: bool) -> Budget:
+        """The budget asked for; by default of a client, and of records where silos train by DP-SGD."""
+        limit = self.needed("epsilon", "how much may be spent in all?")
+        hidden = Adjacency.RECORD_ADD_REMOVE if of_records else Adjacency.CLIENT
+        if self.adjacency is not None:
+            hidden = adjacency_named(self.adjacency)
+        if hidden is Adjacency.LABEL:
+            raise InvalidInput(
+                "an update is not a label: plan for client, record-replace, record-add-remove or coordinate"
+            )
+        return Budget(limit, self.delta or 0.0, adjacency=hidden)
+
+    def ranges(self, values: int) -> Ranges:
+        """What updates are clipped to: as given, or what fits an update of the norm given."""
+        norm = self.update_norm
+        each, whole = (1.0, 1.0) if norm is None else (3 * norm / math.sqrt(values), norm)
+        return Ranges(self.radius or self.box or each, self.radius or self.ball or whole, self.precision)
+
+
+@dataclass(frozen=True)
+class Question:
+    """So many values a round within this budget, and who averages them."""
+
+    budget: Budget
+    values: int | None  #: None where it makes no difference and was not said
+    rounds: int
+    clients: int | None = None
+    asked: float | None = None
+    update_norm: float | None = None
+
+    @property
+    def size(self) -> int:
+        """How many values to reckon with."""
+        return self.values or 1
+
+
+@dataclass(frozen=True)
+class Family:
+    """A mechanism, or private training, with the name of its parameter: how it sends, and how it is planned."""
+
+    name: str
+    parameter: str
+    sender: Callable[[float], Sender]
+    plan: Callable[[Question], Allowance]
+    needs_delta: bool = False
+
+    @classmethod
+    def of(cls, tuning: Tuning) -> Family:
+        """A mechanism as it says that it can be fitted."""
+
+        def plan(question: Question) -> Allowance:
+            find = planning.largest if tuning.sought == "largest" else planning.least
+            return find(
+                question.budget,
+                question.rounds,
+                lambda p: _release(Randomised(tuning.build(p)), question),
+                between=tuning.between,
+            )
+
+        return cls(tuning.name, tuning.parameter, lambda p: Randomised(tuning.build(p)), plan, tuning.needs_delta)
+
+    def release(self, parameter: float, question: Question) -> Release:
+        """What one round releases with this parameter."""
+        return _release(self.sender(parameter), question)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the budget allows one mechanism, and what that looks like in the average of the clients."""
+
+    family: Family
+    question: Question
+    allowance: Allowance
+    ahead: Preflight
+
+    @property
+    def averaged(self) -> bool:
+        """Whether it was said how many clients average their reports."""
+        return self.question.clients is not None
+
+
+Cases = list[tuple[Family, Question]]
+
+
+def answer(family: Family, question: Question) -> Answer:
+    """The parameter that the budget allows, and the noise to expect with it."""
+    allowance = family.plan(question)
+    group = Group(tuple(range(question.clients or 1)), family.sender(allowance.parameter))
+    ahead = preflight(
+        [group], values=question.size, rounds=question.rounds, asked=question.asked, update_norm=question.update_norm
+    )
+    return Answer(family, question, allowance, ahead)
+
+
+def _release(sender: Sender, question: Question) -> Release:
+    """What one round releases, with the guarantee for the budget's own adjacency in front."""
+    (release,) = sender.releases(question.size)
+    if isinstance(sender, Randomised):
+        own = sender.mechanism.guarantee(question.budget.adjacency, values=question.size)
+        release = replace(release, guarantees=(own,))
+    return release
+
+
+# --- mechanisms -------------------------------------------------------------------------------------------------------
+
+
+def plain_cases(names: Sequence[str], request: Request, every: Sequence[str]) -> Cases:
+    """The mechanisms named; else `every` one that can keep this budget."""
+    cases: Cases = []
+    for name in names or every:
+        budget = request.budget(of_records=name == DP_SGD)
+        if name != DP_SGD:
+            request.needed("values", "how many values has an upload?")
+        question = Question(
+            budget, request.values, request.rounds or 1, request.clients, request.clients, request.update_norm
+        )
+        found = families(name, question.size, request)
+        cases += [(family, question) for family in found if names or budget.delta or not family.needs_delta]
+    return cases
+
+
+def families(name: str, values: int, request: Request) -> list[Family]:
+    """The ways to plan one mechanism, one for each norm it may clip by; or private training."""
+    if name == DP_SGD:
+        steps = request.needed("steps", "how many steps does a silo make in a round?")
+        return [_silo(steps, request.needed("rate", "which share of a silo's records is in a batch?"))]
+    tunings = mechanism_named(name).tunings(request.ranges(values))
+    if not tunings:
+        raise InvalidInput(f"the mechanism {name} says no parameter that could be planned: give it `tunings`")
+    norms = list(dict.fromkeys(tuning.norm for tuning in tunings))
+    if request.norm is not None and len(norms) > 1:
+        if request.norm not in norms:
+            raise InvalidInput(f"this mechanism does not clip by {request.norm}; allowed: {', '.join(norms)}")
+        tunings = [tuning for tuning in tunings if tuning.norm == request.norm]
+    return [Family.of(tuning) for tuning in tunings]
+
+
+def _silo(steps: int, rate: float) -> Family:
+    """Silos by DP-SGD, as long as it is not known how a gradient's noise enters an update."""
+
+    def sender(multiplier: float) -> Sender:
+        guarantee = Guarantee(
+            SERVER, Adjacency.RECORD_ADD_REMOVE, PoissonGaussian(rate, multiplier, steps), "DP-SGD, of Gaussian noise"
+        )
+        return PrivateSilo(lambda _: guarantee, multiplier, 1.0, 1.0, ())
+
+    def plan(question: Question) -> Allowance:
+        return planning.private_training(question.budget, question.rounds, sampling_rate=rate, steps=steps)
+
+    return Family(DP_SGD, "noise multiplier", sender, plan)
+
+
+# --- recipes ----------------------------------------------------------------------------------------------------------
+
+
+def recipe_cases(recipe: Recipe, names: Sequence[str], request: Request) -> Cases:
+    """The recipe's own mechanism, or those named, on the recipe's own values, rounds and clients."""
+    from sordino.runs.federation import wire  # not before it is needed: it brings PyTorch along
+
+    federation = wire(recipe)
+    values, silo = federation.upload.values, recipe.method.name == "silo-dp"
+    request = _with_range(request, federation)
+    found = [family for name in names for family in families(name, values, request)] or [_own_family(federation)]
+    rounds = request.rounds or recipe.rounds.count
+    asked = float(request.clients or asked_per_round(recipe))
+    clients = max(math.ceil(asked), request.clients or federation.clients)
+    return [
+        (family, Question(budget, values, rounds, clients, asked, request.update_norm))
+        for budget in _recipe_budgets(recipe, request, of_records=silo)
+        for family in found
+    ]
+
+
+def _with_range(request: Request, federation: Federation) -> Request:
+    """The recipe's range goes for mechanisms that clip as its own does: value by value, or whole vectors."""
+    radius = getattr(getattr(federation.recipe.method, "range", None), "radius", None)
+    if not isinstance(radius, (int, float)):
+        return request
+    by_value = federation.upload.mechanisms[0].domain.by_value
+    return replace(request, box=float(radius)) if by_value else replace(request, ball=float(radius))
+
+
+def _recipe_budgets(recipe: Recipe, request: Request, *, of_records: bool) -> list[Budget]:
+    """The budget given, else the recipe's own, smallest first, else the target of its DP-SGD."""
+    if request.epsilon is not None:
+        return [request.budget(of_records=of_records)]
+    if request.delta is not None or request.adjacency is not None:
+        raise InvalidInput("--delta and --adjacency belong to a budget of your own: give --epsilon with them")
+    if own := recipe.budgets():
+        return sorted(set(own), key=lambda budget: budget.limit)
+    if target := getattr(recipe.method, "target", None):
+        return [Budget(target.epsilon, target.delta, adjacency=Adjacency.RECORD_ADD_REMOVE)]
+    raise InvalidInput(f"the recipe {recipe.name!r} sets no budget: give --epsilon, for the whole training")
+
+
+def _own_family(federation: Federation) -> Family:
+    """The recipe's own mechanism: its epsilon is sought, or its sigma where that is what the recipe gives."""
+    method: Any = federation.recipe.method
+    if method.name == "silo-dp":
+        return _own_silo(federation)
+    spec, build = method.mechanism, federation.upload.build
+    if spec.takes_epsilon:
+        return Family.of(Tuning(spec.name, "clients.epsilon", build, _epsilons(build)))
+    if getattr(spec, "sigma", None) is None:
+        raise InvalidInput(
+            f"the mechanism {spec.name!r} of this recipe adds no noise that could be planned: name another, such as "
+            "--mechanism two-point, or set method.mechanism.name"
+        )
+    return Family.of(_own_sigma(federation, spec))
+
+
+def _epsilons(build: Callable[[float], Mechanism]) -> tuple[float, float]:
+    """Where to look for an epsilon: up to the largest power of two that the mechanism takes."""
+    high = 64.0
+    while True:
+        try:
+            return build(high).least_strength, high
+        except InvalidInput:
+            high /= 2
+            if high < MIN_EPSILON:
+                raise
+
+
+def _own_sigma(federation: Federation, spec: Any) -> Tuning:
+    builder: Any = federation.upload.build
+
+    def build(sigma: float) -> Mechanism:
+        mechanism: Mechanism = replace(builder, spec=spec.model_copy(update={"sigma": sigma}))(None)
+        return mechanism
+
+    between = federation.upload.mechanisms[0].sigma_range(float(builder.range.radius))
+    return Tuning(spec.name, "method.mechanism.sigma", build, between, "least")
+
+
+def _own_silo(federation: Federation) -> Family:
+    """The recipe's silos, of which it is known how they train."""
+    from sordino.methods.silo_dp import SiloDp
+
+    assert isinstance(federation.method, SiloDp)
+    training = federation.method.training
+
+    def sender(multiplier: float) -> Sender:
+        return PrivateSilo.of(replace(training, noise_multiplier=multiplier))
+
+    return replace(_silo(training.steps, training.sampling_rate), sender=sender)
+
+
+__all__ = ["Answer", "Cases", "Family", "Question", "Request", "answer", "families", "plain_cases", "recipe_cases"]
