@@ -21,8 +21,8 @@ from benchmarks.simulation import insert
 from sordino.audits.lower_bound import REFUTED, Row
 from sordino.audits.questions import AuditOptions
 from sordino.audits.run_audit import Audit, audit
-from sordino.privacy.statement import figure
 from sordino.recipe import Recipe
+from sordino.report.words import figure
 from sordino.runs.simulation import run
 
 PAGE = Path(__file__).parent.parent / "docs" / "audit.md"

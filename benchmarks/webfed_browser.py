@@ -31,7 +31,7 @@ from tests.browser.stage import Browser, browsers, missing, play, served
 
 from benchmarks.simulation import Rows, insert
 from sordino import Recipe
-from sordino.privacy.statement import figure
+from sordino.report.words import figure
 from sordino.runs.simulation import run
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from papers.experiments import Experiment
-from papers.records import Record, Records, essence, stated, today
+from papers.records import Epsilons, Record, Records, essence, today, worst
 from sordino.errors import InvalidInput
 from sordino.learning.datasets import DataUnavailable
 from sordino.recipe import EVERYTHING, Recipe
@@ -167,7 +167,7 @@ def record(experiment: Experiment, seed: int, quick: bool, recipe: Recipe, outco
         seconds_per_round=round(result.seconds / max(1, result.rounds), 3),
         bytes_per_client=round(result.bytes_up / max(1, reports), 1),
         curve=tuple((number, round(accuracy, 6)) for number, accuracy in curve),
-        privacy=stated(outcome.statement),
+        privacy=worst(map(Epsilons.of, outcome.statement.rows)),
         device=_device(device),
         versions=f"sordino {_version('sordino')}, torch {_version('torch')}",
         date=today(),

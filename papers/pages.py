@@ -11,7 +11,7 @@ from pathlib import Path
 
 from papers.experiments import PAPERS, Experiment, Gain, experiments, gains, module_of
 from papers.plots import over_rounds, plot
-from papers.records import Record, Records, Stated, essence, only_claimed, worst
+from papers.records import Epsilons, Record, Records, essence, only_claimed, worst
 from sordino.durable import write_whole
 
 BEGIN, END = "<!-- figures: made by `sordino reproduce` -->", "<!-- end of figures -->"
@@ -138,15 +138,15 @@ def privacy_cells(row: Row) -> tuple[str, str]:
     return claimed, "; ".join(f"{_proven(view)} ({_terms(view)}{whole})" for view in shown)
 
 
-def _terms(view: Stated) -> str:
+def _terms(view: Epsilons) -> str:
     return f"{view.adjacency}, {view.adversary}"
 
 
-def _proven(view: Stated) -> str:
+def _proven(view: Epsilons) -> str:
     return "infinite" if isinstance(view.proven, str) else f"{view.proven:.4g} at delta {view.delta:g}"
 
 
-def _other_record_view(first: Stated, stated: Sequence[Stated]) -> list[Stated]:
+def _other_record_view(first: Epsilons, stated: Sequence[Epsilons]) -> list[Epsilons]:
     """A record added and a record exchanged are often a factor of two apart: where one is given, so is the other.
 
     Both of them once more where sums alone are seen, which is what noise that silos share is planned for.
@@ -158,11 +158,11 @@ def _other_record_view(first: Stated, stated: Sequence[Stated]) -> list[Stated]:
     return [*(view for view in others if view.adversary == first.adversary), *summed]
 
 
-def _headline(stated: Sequence[Stated]) -> Stated | None:
+def _headline(stated: Sequence[Epsilons]) -> Epsilons | None:
     """The row that the paper speaks of; without a claim, the one about the most: a client, or a record where proven."""
     order = ("client", "record (add/remove)", "record (replace)", "label", "coordinate")
 
-    def place(row: Stated) -> tuple[bool, bool, int]:
+    def place(row: Epsilons) -> tuple[bool, bool, int]:
         return row.claimed is None, isinstance(row.proven, str), order.index(row.adjacency)
 
     return min(stated, key=place, default=None)

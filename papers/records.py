@@ -13,15 +13,13 @@ from typing import Any
 
 from sordino.durable import append_line, whole_lines
 from sordino.errors import InvalidInput
-from sordino.privacy.statement import Statement
+from sordino.privacy.statement import NOT_SUPPORTED, Row
 from sordino.recipe import Recipe
-
-NOT_PROVEN = "claim not supported"
 
 
 @dataclass(frozen=True)
-class Stated:
-    """One row of a run's privacy statement: never an epsilon without its adjacency and adversary."""
+class Epsilons:
+    """What a record has of a row of the run's statement: never an epsilon without its adjacency and adversary."""
 
     adjacency: str
     adversary: str
@@ -29,6 +27,13 @@ class Stated:
     proven: float | str  #: "infinite" where nothing is proven
     claimed: float | None
     verdict: str
+
+    @classmethod
+    def of(cls, row: Row) -> Epsilons:
+        """The row's epsilons to six digits."""
+        proven: float | str = "infinite" if math.isinf(row.proven) else float(f"{row.proven:.6g}")
+        claimed = None if row.claimed is None else float(f"{row.claimed.epsilon:.6g}")
+        return cls(str(row.adjacency), str(row.adversary), row.delta, proven, claimed, row.verdict)
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Record:
     seconds_per_round: float
     bytes_per_client: float  #: sent by a client in a round
     curve: tuple[tuple[int, float], ...]  #: accuracy by round, to six digits
-    privacy: tuple[Stated, ...]
+    privacy: tuple[Epsilons, ...]
     device: str
     versions: str
     date: str
@@ -60,7 +65,7 @@ class Record:
         try:
             packed: dict[str, Any] = json.loads(line)
             packed = {field.name: packed[field.name] for field in fields(cls)}
-            packed["privacy"] = tuple(Stated(**row) for row in packed["privacy"])
+            packed["privacy"] = tuple(Epsilons(**row) for row in packed["privacy"])
             packed["curve"] = tuple((int(a), float(b)) for a, b in packed["curve"])
             return cls(**packed)
         except (KeyError, TypeError, ValueError) as error:
@@ -73,28 +78,20 @@ def essence(recipe: Recipe) -> str:
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def stated(statement: Statement) -> tuple[Stated, ...]:
-    """A statement's rows, the worst client's where they differ."""
-    found = []
-    for row in statement.rows:
-        proven: float | str = "infinite" if math.isinf(row.proven) else float(f"{row.proven:.6g}")
-        claimed = None if row.claimed is None else float(f"{row.claimed.epsilon:.6g}")
-        found.append(Stated(str(row.adjacency), str(row.adversary), row.delta, proven, claimed, row.verdict))
-    return worst(found)
-
-
 def only_claimed(record: Record) -> Record:
     """The record of a run whose proven epsilons turned out to hold for real numbers only: they are claims."""
     found = (
-        row if isinstance(row.proven, str) else replace(row, proven="infinite", claimed=row.proven, verdict=NOT_PROVEN)
+        row
+        if isinstance(row.proven, str)
+        else replace(row, proven="infinite", claimed=row.proven, verdict=NOT_SUPPORTED)
         for row in record.privacy
     )
     return replace(record, privacy=tuple(found))
 
 
-def worst(rows: Iterable[Stated]) -> tuple[Stated, ...]:
+def worst(rows: Iterable[Epsilons]) -> tuple[Epsilons, ...]:
     """Of rows about the same change and the same onlooker, the one with the largest epsilon: proven, then claimed."""
-    found: dict[tuple[str, str], Stated] = {}
+    found: dict[tuple[str, str], Epsilons] = {}
     for row in rows:
         key = row.adjacency, row.adversary
         if key not in found or _size(row) > _size(found[key]):
@@ -102,7 +99,7 @@ def worst(rows: Iterable[Stated]) -> tuple[Stated, ...]:
     return tuple(found.values())
 
 
-def _size(row: Stated) -> tuple[float, float]:
+def _size(row: Epsilons) -> tuple[float, float]:
     return math.inf if isinstance(row.proven, str) else row.proven, row.claimed or 0.0
 
 
@@ -149,4 +146,4 @@ def mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-__all__ = ["Record", "Records", "Stated", "essence", "only_claimed", "stated", "today", "worst"]
+__all__ = ["Epsilons", "Record", "Records", "essence", "only_claimed", "today", "worst"]

@@ -26,9 +26,10 @@ from sordino.mechanisms import (
 )
 from sordino.privacy.accountant import equal_bits_epsilon
 from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Guarantee, Infinite, PoissonGaussian, Release
-from sordino.privacy.statement import figure
 from sordino.randomness import Keystream
-from sordino.runs.preflight import LEVELS, Group, PrivateSilo, Randomised, groups_of, of_federation, preflight
+from sordino.report.expectations import LEVELS, sentences, verdict
+from sordino.report.words import figure
+from sordino.runs.preflight import Group, PrivateSilo, Randomised, groups_of, of_federation, preflight
 
 BOX = Box(0.0, 0.1)
 
@@ -137,8 +138,8 @@ def test_a_silo_that_trains_is_as_noisy_as_predicted(momentum, nesterov):
 
 def test_an_optimiser_that_rescales_noise_is_not_guessed_at():
     found = ahead(silo(gains=()), 5, update_norm=1.0)
-    assert found.noise is found.ratio is found.verdict is None
-    assert "not known in advance" in found.sentences[0]
+    assert found.noise is found.ratio is verdict(found) is None
+    assert "not known in advance" in sentences(found)[0]
 
 
 # --- updates, and what is left of them --------------------------------------------------------------------------------
@@ -166,35 +167,35 @@ def test_the_noise_is_judged_beside_the_update():
     found = ahead(update_norm=0.02)
     assert found.ratio == pytest.approx(found.noise / 0.02, rel=1e-4)
     assert found.level == pytest.approx(found.ratio / math.sqrt(6500))
-    assert found.sentences[0].startswith(
+    assert sentences(found)[0].startswith(
         "20 clients a round, 650 values: the noise of the average (L2 norm 1.23) is 62"
     )
-    assert found.sentences[0].endswith("expect chance.")
+    assert sentences(found)[0].endswith("expect chance.")
 
 
 @pytest.mark.parametrize(("level", "words"), LEVELS)
 def test_each_level_of_noise_has_its_words(level, words):
     noise = ahead().noise
     at = max(level, 1e-4) * 1.001 * math.sqrt(6500)
-    assert ahead(two_point(1.0, Box(0.0, 0.1)), update_norm=noise / at).verdict == words
+    assert verdict(ahead(two_point(1.0, Box(0.0, 0.1)), update_norm=noise / at)) == words
 
 
 def test_it_says_how_many_clients_would_make_the_noise_as_small_as_an_update():
     found = ahead(update_norm=0.1)
-    wanted = int(found.sentences[1].split("it takes ")[1].split(" a round")[0].replace(",", ""))
+    wanted = int(sentences(found)[1].split("it takes ")[1].split(" a round")[0].replace(",", ""))
     assert ahead(clients=wanted, update_norm=0.1).ratio == pytest.approx(1.0, rel=1e-3)
 
 
 def test_without_an_update_it_only_says_how_much_noise_there_is():
     found = ahead()
-    assert found.ratio is found.level is found.verdict is None
-    assert found.sentences[0] == "20 clients a round, 650 values: the noise of the average has an L2 norm of 1.23."
+    assert found.ratio is found.level is verdict(found) is None
+    assert sentences(found)[0] == "20 clients a round, 650 values: the noise of the average has an L2 norm of 1.23."
 
 
 def test_no_noise_is_called_none():
     found = ahead(Randomised(NoPrivacy()), update_norm=1.0)
-    assert found.sentences[0] == "20 clients a round, 650 values: no noise is added."
-    assert "nothing is proven (no noise is added" in found.sentences[1]
+    assert sentences(found)[0] == "20 clients a round, 650 values: no noise is added."
+    assert "nothing is proven (no noise is added" in sentences(found)[1]
 
 
 @pytest.mark.parametrize(
@@ -220,7 +221,7 @@ def test_no_noise_is_called_none():
     ids=["clipped", "wide", "fits", "shortened", "large-ball", "l1", "sphere", "integers"],
 )
 def test_ranges_are_held_against_the_sizes_of_values(sender, sizes, words):
-    assert any(words in sentence for sentence in ahead(sender, **sizes).sentences)
+    assert any(words in sentence for sentence in sentences(ahead(sender, **sizes)))
 
 
 # --- budgets --------------------------------------------------------------------------------------------------------
@@ -234,18 +235,18 @@ def test_budgets_that_run_out_are_announced_with_the_round():
         (tuple(range(5)), 3, False),
         (tuple(range(5, 20)), 10, True),
     ]
-    assert found.sentences[1] == (
+    assert sentences(found)[1] == (
         "The budget of clients 0-4 (epsilon 2000, proven, against server, adjacency client, delta 0) is spent after "
         "round 3 of 10; they will decline from round 4."
     )
-    assert found.sentences[2] == (
+    assert sentences(found)[2] == (
         "The budget of clients 5-19 (epsilon 7000, proven, against server, adjacency client, delta 0) lasts for all "
         "10 rounds."
     )
 
 
 def test_a_budget_below_one_report_is_announced():
-    words = ahead(clients=1, budget=Budget(10.0)).sentences[1]
+    words = sentences(ahead(clients=1, budget=Budget(10.0)))[1]
     assert words.startswith("The budget of the only client")
     assert words.endswith("does not cover a single report: it will decline from round 1.")
 
@@ -253,14 +254,14 @@ def test_a_budget_below_one_report_is_announced():
 def test_clients_who_are_not_asked_every_time_spend_less():
     found = ahead(clients=20, asked=4, budget=Budget(2000.0), rounds=20)
     assert found.outlooks[0].expected == pytest.approx(4.0)
-    assert "admits 3 reports, and they will be asked for about 4 in 20 rounds" in found.sentences[1]
+    assert "admits 3 reports, and they will be asked for about 4 in 20 rounds" in sentences(found)[1]
     assert ahead(clients=20, asked=4, budget=Budget(2000.0), rounds=15).outlooks[0].lasts
 
 
 def test_many_different_budgets_are_summed_up():
     budgets = [Budget(700.0 * k) for k in range(1, 11)]
     found = preflight(groups_of([two_point()], [0] * 10, budgets=budgets), values=650, rounds=6)
-    assert found.sentences[1] == (
+    assert sentences(found)[1] == (
         "The budgets of 5 of 10 clients last for all 6 rounds; the others run out after 1 to 5 reports each, and these "
         "clients then decline."
     )
@@ -320,9 +321,9 @@ def test_what_becomes_of_batch_norm_is_said(settings, said):
     from sordino.runs.federation import wire
 
     federation = wire(Recipe.load("two-point-digits", ["model.name=tests.engine.tiny:Normed", *settings]))
-    found = [words for words in of_federation(federation).sentences if "batch norm" in words]
+    found = [words for words in sentences(of_federation(federation)) if "batch norm" in words]
     assert len(found) == (said is not None) and (said is None or said in found[0])
-    assert not any("batch norm" in words for words in of_federation(wire(Recipe.load("two-point-digits"))).sentences)
+    assert not any("batch norm" in words for words in sentences(of_federation(wire(Recipe.load("two-point-digits")))))
 
 
 # --- rounds that differ ---------------------------------------------------------------------------------------------
@@ -364,9 +365,9 @@ def test_what_is_foreseen_of_rounds_that_differ_is_what_is_stated_after_them():
     assert any(
         s.startswith("In round 1, one model update of fc2 of all 4 clients (client, against server): claimed")
         and "over 4 rounds, which differ, " in s
-        for s in found.sentences
+        for s in sentences(found)
     )
-    assert "90 values in round 1" in found.sentences[0]
+    assert "90 values in round 1" in sentences(found)[0]
 
 
 def test_a_budget_is_counted_down_round_by_round():
@@ -374,7 +375,7 @@ def test_a_budget_is_counted_down_round_by_round():
     budget = {"clients.budget": {"limit": 300.0}}
     found = of_federation(ldp_fed(6.1e-8, **budget))
     assert (found.outlooks[0].reports, found.outlooks[0].lasts) == (2, False)
-    (words,) = (s for s in found.sentences if "budget" in s)
+    (words,) = (s for s in sentences(found) if "budget" in s)
     assert words.endswith("covers 2 rounds of 4; they will decline round 3 and later ones that cost as much.")
     assert of_federation(ldp_fed(6.1e-8, **{"clients.budget": {"limit": 611.0}})).outlooks[0].lasts
 
@@ -383,7 +384,9 @@ def test_clients_who_are_not_asked_in_every_round_are_counted_on_for_the_dearest
     budget = {"clients.budget": {"limit": 300.0}, "method.selection": {"kind": "count", "k": 2}}
     found = of_federation(ldp_fed(6.1e-8, **budget))
     assert (found.outlooks[0].reports, found.outlooks[0].expected) == (1, 2.0)  # 173.33 twice is too much
-    assert any("admits at least 1 report, and they will be asked for about 2 in 4 rounds" in s for s in found.sentences)
+    assert any(
+        "admits at least 1 report, and they will be asked for about 2 in 4 rounds" in s for s in sentences(found)
+    )
 
 
 def test_what_is_announced_in_the_first_round_only_is_counted_once():
@@ -415,8 +418,8 @@ def test_noise_in_proportion_to_the_median_of_norms_is_not_called_none():
     assert measured.ratio == pytest.approx(math.sqrt(650), rel=1e-6)
     unmeasured = of_federation(federation)
     assert unmeasured.noise is None
-    assert unmeasured.sentences[0].endswith("in proportion to the median of the updates' norms.")
-    assert not any("no noise is added" in s for found in (measured, unmeasured) for s in found.sentences)
+    assert sentences(unmeasured)[0].endswith("in proportion to the median of the updates' norms.")
+    assert not any("no noise is added" in s for found in (measured, unmeasured) for s in sentences(found))
     constant = of_federation(wired(central_settings({"method.clip": 0.5})))
     assert constant.noise == pytest.approx(measured.noise, rel=1e-6)
 
@@ -425,7 +428,7 @@ def test_a_claim_about_another_onlooker_says_so():
     from tests.methods.test_central_dp import settings as central_settings
 
     found = of_federation(wired(central_settings({"method.clip": "median"})))
-    assert any("(client, against model reader), by sampled Gaussian noise" in s for s in found.sentences)
+    assert any("(client, against model reader), by sampled Gaussian noise" in s for s in sentences(found))
 
 
 # --- what reports lose and weigh ------------------------------------------------------------------------------------
@@ -441,7 +444,7 @@ def test_behind_a_secure_sum_a_report_is_weighed_as_it_is_masked(monkeypatch):
     given = recipe(TWO_POINT, **{"method.channel": {"kind": "summed"}, "split.clients": 9, "rounds.count": 1})
     found = of_federation(wired(given))
     assert found.report_bytes == (650, 650)
-    assert found.sentences[-1] == (
+    assert sentences(found)[-1] == (
         "A report, masked for the secure sum (keys and shares come beside it), has 650 bytes for 650 values."
     )
     honest, lengths = secagg.Server.receive, set()
@@ -461,13 +464,13 @@ def test_reports_of_layers_that_take_turns_are_of_several_sizes():
     assert found.report_values == (90, 520)
     least, most = found.report_bytes
     assert most / least == pytest.approx(520 / 90, rel=0.05)
-    assert found.sentences[-1] == f"A report has {least:,} to {most:,} bytes for 90 to 520 values."
+    assert sentences(found)[-1] == f"A report has {least:,} to {most:,} bytes for 90 to 520 values."
 
 
 def test_claims_stand_beside_proofs_with_all_their_terms():
     sender = Randomised(Laplace(3.0, BOX))
     one, ten = (figure(equal_bits_epsilon(3.0, 650 * rounds, 1e-5)) for rounds in (1, 10))
-    (words,) = (s for s in ahead(sender).sentences if "claimed" in s)
+    (words,) = (s for s in sentences(ahead(sender)) if "claimed" in s)
     assert words == (
         "One model update of all 20 clients (client, against server): claimed epsilon 3, by Lap(Delta s / eps) per "
         f"weight, Delta s = 2C (a reading) (WebFed, Algorithm 1); proven epsilon {one}, over 10 rounds {ten} at delta "
@@ -479,7 +482,7 @@ def test_many_kinds_of_clients_are_told_by_their_extremes():
     senders = [two_point(e) for e in (5.0, 1.0, 2.0, 3.0, 4.0)]
     found = preflight(groups_of(senders, [0, 1, 2, 3, 4]), values=10, rounds=1)
     assert [loss.clients for loss in found.losses] == [(0,), (1,)]
-    assert "These are the extremes of 5 kinds of clients; all others lie in between." in found.sentences
+    assert "These are the extremes of 5 kinds of clients; all others lie in between." in sentences(found)
 
 
 @pytest.mark.parametrize(
@@ -495,13 +498,13 @@ def test_many_kinds_of_clients_are_told_by_their_extremes():
 def test_reports_are_weighed_by_their_encoding(sender, size):
     found = ahead(sender)
     assert found.report_bytes == (size, size)
-    assert found.sentences[-1] == f"A report has {size:,} bytes for 650 values."
+    assert sentences(found)[-1] == f"A report has {size:,} bytes for 650 values."
 
 
 def test_everything_is_ready_for_json():
     found = ahead(budget=Budget(2000.0, 1e-5), update_norm=1e-3, largest_value=0.1)
     packed = json.loads(json.dumps(found.to_json(), allow_nan=False))
-    assert packed["sentences"] == list(found.sentences)
+    assert packed["noise"] == found.noise and packed["level"] == found.level
     assert packed["budgets"][0]["budget"]["adjacency"] == "client"
     assert packed["losses"][0]["proven"]["basis"]
     nothing = ahead(Randomised(NoPrivacy())).to_json()

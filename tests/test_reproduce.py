@@ -19,7 +19,7 @@ from papers.command import Display
 from papers.experiments import PAPERS, Experiment, Gain, chosen, experiments
 from papers.pages import Row, gain_rows, privacy_cells, rows, table, write_overview, write_paper
 from papers.plots import plot
-from papers.records import Record, Records, Stated, essence
+from papers.records import Epsilons, Record, Records, essence
 from sordino.cli import app
 from sordino.errors import InvalidInput
 from sordino.learning import datasets
@@ -33,7 +33,7 @@ TINY = ("data.train_limit=200", "data.test_limit=50", "split.clients=4", "rounds
 
 
 def record(experiment: str, seed: int, accuracy: float, **changes) -> Record:
-    stated = (Stated("client", "server", 1e-5, 20_400.0, 650.0, "claim not supported"),)
+    stated = (Epsilons("client", "server", 1e-5, 20_400.0, 650.0, "claim not supported"),)
     given = {
         "experiment": experiment, "seed": seed, "quick": False, "fingerprint": "f", "accuracy": accuracy, "best": 0.9,
         "rounds": 10, "seconds_per_round": 1.5, "bytes_per_client": 106.0, "curve": ((1, 0.5), (2, accuracy)),
@@ -130,8 +130,8 @@ def test_a_table_gives_mean_spread_difference_and_both_epsilons():
 def test_of_several_seeds_the_largest_epsilon_is_shown():
     def of(seed, proven, claimed):
         stated = (
-            Stated("client", "server", 1e-5, proven, claimed, ""),
-            Stated("coordinate", "server", 1e-5, 9.0, None, ""),
+            Epsilons("client", "server", 1e-5, proven, claimed, ""),
+            Epsilons("coordinate", "server", 1e-5, 9.0, None, ""),
         )
         return record("a", seed, 0.6, privacy=stated)
 
@@ -145,9 +145,9 @@ def test_of_several_seeds_the_largest_epsilon_is_shown():
 
 def test_a_record_added_is_never_shown_without_a_record_exchanged():
     stated = (
-        Stated("record (replace)", "server", 1e-5, 0.856, None, ""),
-        Stated("record (add/remove)", "server", 1e-5, 0.425, None, ""),
-        Stated("record (replace)", "summed(3)", 1e-5, 0.1, None, ""),
+        Epsilons("record (replace)", "server", 1e-5, 0.856, None, ""),
+        Epsilons("record (add/remove)", "server", 1e-5, 0.425, None, ""),
+        Epsilons("record (replace)", "summed(3)", 1e-5, 0.1, None, ""),
     )
     claimed, proven = privacy_cells(Row(Experiment("a", "a", "r"), (record("a", 1, 0.6, privacy=stated),)))
     assert claimed == "none"
@@ -632,7 +632,7 @@ def test_what_was_recorded_as_proven_and_is_not_is_shown_as_claimed(name, tmp_pa
     experiment = next(one for one in experiments("ldp-fl") if one.id == name)
     former = experiment.former_settings()
     assert former is not None and essence(former) != essence(experiment.settings(quick=False, seed=1))
-    was = Stated("client", "server", 1e-5, 500.0, None, "no claim")
+    was = Epsilons("client", "server", 1e-5, 500.0, None, "no claim")
     records = Records(tmp_path / "records.jsonl")
     records.add(replace(record(name, 1, 0.25, fingerprint=essence(former)), privacy=(was,)))
     (row,) = [row for row in rows("ldp-fl", records) if row.experiment.id == name]

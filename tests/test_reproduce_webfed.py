@@ -12,7 +12,7 @@ from papers import experiments as listing
 from papers.experiments import Experiment, experiments
 from papers.pages import Row, rows, table, write_paper
 from papers.plots import over_rounds
-from papers.records import Record, Records, Stated
+from papers.records import Epsilons, Record, Records
 from sordino.cli import app
 from sordino.learning.datasets import KNOWN
 from sordino.recipe import Recipe
@@ -22,7 +22,7 @@ TINY = ("data.train_limit=200", "data.test_limit=50", "split.clients=4", "rounds
 
 
 def record(seed: int, curve: dict[int, float], experiment: str = "e") -> Record:
-    stated = (Stated("client", "server", 1e-5, 1e10, 600.0, "claim not supported"),)
+    stated = (Epsilons("client", "server", 1e-5, 1e10, 600.0, "claim not supported"),)
     rounds, accuracy = list(curve.items())[-1] if curve else (0, 0.1)
     return Record(
         experiment, seed, False, "f", accuracy, accuracy, rounds, 0.1, 8.0, tuple(curve.items()), stated, "cpu", "v",

@@ -17,25 +17,36 @@ FORBIDDEN = {
     "methods": {"channels", "shuffler", "client", "fleets", "report", *RUNNING},
     "channels": {"shuffler", "client", "fleets", "report", *RUNNING},
     "shuffler": {"learning", "fleets", "report", "recipe", *RUNNING},
-    "client": {"fleets", "report", *RUNNING},
+    "client": {"fleets", *RUNNING},  # the owner reads a statement in words before joining
     "fleets": {"report", *RUNNING - {"flower"}},  # how Flower carries messages is written down beside the app
     "recipe": {"channels", "client", "fleets", "report", *RUNNING},
-    "report": {"mechanisms", "learning", "methods", "channels", "client", "fleets", *RUNNING},
+    "report": {  # `expectations` names the types of the pre-flight
+        "mechanisms",
+        "learning",
+        "methods",
+        "channels",
+        "client",
+        "fleets",
+        *RUNNING - {"runs"},
+    },  # fmt: skip
     "runs": RUNNING - {"runs"},
     "audits": {"cli"},
 }
 PROGRAMS = ("lower_bound", "catalogue", "statistics", "inspection", "mechanisms", "channels", "training", "faults")
 
 
+WORDS = "sordino.report.words"  #: plurals, lists and figures: needs nothing, so that every room may import it
+
+
 def imported_rooms(path: Path) -> set[str]:
-    """The rooms of sordino that a file imports, at the top or inside functions."""
+    """The rooms of sordino that a file imports, at the top or inside functions, `WORDS` aside."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("sordino"):
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names if alias.name.startswith("sordino")}
-    return {name.split(".")[1] for name in names if "." in name}
+    return {name.split(".")[1] for name in names if "." in name and not name.startswith(f"{WORDS}.")}
 
 
 @pytest.mark.parametrize("room", list(FORBIDDEN))
@@ -44,6 +55,10 @@ def test_a_room_knows_nothing_of_those_above_it(room):
     assert files
     for path in files:
         assert not imported_rooms(path) & FORBIDDEN[room], path.name
+
+
+def test_words_need_no_other_module():
+    assert imported_rooms(SOURCE / "report" / "words.py") == set()
 
 
 @pytest.mark.parametrize("module", PROGRAMS)

@@ -20,6 +20,7 @@ from sordino.methods.upload import Sum
 from sordino.privacy.amplification import shuffled_bits
 from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Gaussian, Guarantee, Infinite, Release, summed
 from sordino.privacy.ledger import Consents, MemoryLedger
+from sordino.report.statement import trust
 from sordino.runs.coordinator import Coordinator, NobodyLeft, Rules
 from sordino.runs.observer import Observer
 from tests.engine.federations import VALUES, work
@@ -542,7 +543,9 @@ def test_the_statement_says_that_sums_alone_are_seen_and_counts_bits_among_hones
     assert safe.proven == pytest.approx(shuffled_bits(1.0, 7, 1e-5).upper, rel=1e-6)
     assert safe.proven < plain.proven and plain.pure == pytest.approx(1.0, rel=1e-6)
     assert rows[summed(7), Adjacency.CLIENT].proven <= rows[SERVER, Adjacency.CLIENT].proven
-    assert any("sees sums of reports and no single one" in s and "7 honest clients" in s for s in statement.trust)
+    assert any(
+        "sees sums of reports and no single one" in s and "7 honest clients" in s for s in map(trust, statement.views)
+    )
 
 
 def test_bits_weighed_by_sample_counts_are_not_amplified():

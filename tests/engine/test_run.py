@@ -34,6 +34,8 @@ from sordino.privacy.accountant import compose
 from sordino.privacy.accountant import epsilon as epsilon_of
 from sordino.privacy.guarantee import Adjacency
 from sordino.recipe import Recipe
+from sordino.report import expectations
+from sordino.report.statement import sentences, to_json, to_text
 from sordino.runs.federation import wire
 from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome
@@ -312,8 +314,8 @@ def test_local_statistics_never_leave_and_released_ones_are_part_of_the_upload_a
 
 def test_a_look_ahead_says_whose_statistics_a_model_with_batch_norm_is_scored_with():
     def said(**changes: Any) -> bool:
-        sentences = of_federation(wire(recipe(BATCH_NORM, **changes))).sentences
-        return any("scored with those of the test examples" in sentence for sentence in sentences)
+        found = expectations.sentences(of_federation(wire(recipe(BATCH_NORM, **changes))))
+        return any("scored with those of the test examples" in sentence for sentence in found)
 
     assert said()
     assert not said(**{"model.buffers": "release"})
@@ -530,9 +532,9 @@ def test_a_folder_holds_everything_and_it_agrees(tmp_path):
     found = left(folder)
     assert [line["accuracy"] for line in found["rounds"]] == [record.accuracy for record in outcome.rounds]
     assert found["result"]["accuracy"] == outcome.accuracy == found["rounds"][-1]["accuracy"]
-    assert json.loads(found["statement"]) == json.loads(json.dumps(outcome.statement.to_json()))
+    assert json.loads(found["statement"]) == json.loads(json.dumps(to_json(outcome.statement)))
     assert [b["spent"] for b in found["result"]["budgets"]] == [pytest.approx(3 * VALUES * 1.0)] * 4
-    assert (folder / "statement.txt").read_text() == outcome.statement.to_text()
+    assert (folder / "statement.txt").read_text() == to_text(outcome.statement)
     page = Page()
     page.feed((folder / "report.html").read_text())
     words = " ".join("".join(page.text).split())
@@ -603,7 +605,7 @@ def test_a_number_of_rounds_that_was_not_fixed_in_advance_is_a_caveat_of_the_sta
     private = sordino.run(recipe(base, **{"rounds.patience": 30}), folder=tmp_path / "private")
     (said,) = private.statement.caveats
     assert "clients set aside" in said and "nothing is proven" in said and "3 rounds" in said
-    assert private.statement.sentences[0] == said and "with a caveat" in private.statement.to_text()
+    assert sentences(private.statement)[0] == said and "with a caveat" in to_text(private.statement)
     assert any("clients set aside" in sentence for sentence in private.result.preflight)
     kept = json.loads((tmp_path / "private/statement.json").read_text())
     assert kept["caveats"] == [said] and said in (tmp_path / "private/report.html").read_text()

@@ -50,6 +50,7 @@ from sordino.privacy.guarantee import Adjacency, Budget, Derived, Infinite, Para
 from sordino.privacy.ledger import cost
 from sordino.randomness import Keystream
 from sordino.recipe import Data, Model, Recipe, RecipeInvalid
+from sordino.report.statement import sentences
 from sordino.runs.federation import wire
 
 TINY: dict[str, Any] = {
@@ -376,7 +377,7 @@ def test_the_network_learns_from_bits_that_are_not_randomised():
                "rounds.count": 3, **RANDOM}  # fmt: skip
     outcome = run(tiny(changes), workers=1)
     assert outcome.accuracy is not None and outcome.accuracy > 0.7
-    assert "features are not randomised" in " ".join(outcome.statement.sentences)
+    assert "features are not randomised" in " ".join(sentences(outcome.statement))
 
 
 def test_alone_every_client_trains_its_own_network_and_sends_nothing():

@@ -15,6 +15,7 @@ from sordino.methods.setting import setting_of
 from sordino.methods.upload import Sum, Upload
 from sordino.randomness import Keystream
 from sordino.recipe import Recipe
+from sordino.report.expectations import sentences
 from sordino.runs.federation import wire
 from sordino.runs.observer import Observer
 from sordino.runs.preflight import of_federation
@@ -113,7 +114,7 @@ def test_a_norm_is_refused_where_it_shortens_nothing(changes, reason):
 @pytest.mark.parametrize(("norm", "words"), [(1.0, "slows down"), (5.5, "it fits"), (16.0, "3 times as long")])
 def test_the_preflight_says_how_the_norm_fits_an_honest_report(norm, words):
     """2 * 2.6473 / 56 * sqrt(5 * 650) = 5.39 is the length of the noise alone."""
-    said = of_federation(wire(Recipe.load("webfed-digits", [f"method.norm={norm}"]))).sentences
+    said = sentences(of_federation(wire(Recipe.load("webfed-digits", [f"method.norm={norm}"]))))
     (about,) = [sentence for sentence in said if "method.norm" in sentence]
     assert words in about
     assert "5.39" in about

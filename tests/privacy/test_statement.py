@@ -3,6 +3,8 @@
 import json
 import math
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -24,7 +26,10 @@ from sordino.privacy.guarantee import (
     shuffled,
     summed,
 )
-from sordino.privacy.statement import Audited, ProofContradicted, Statement, figure
+from sordino.privacy.statement import Audited, ProofContradicted, Statement, View, leading
+from sordino.report.privacy_section import privacy_section, statement_page
+from sordino.report.statement import sentences, to_json, to_text, trust, view_sentences
+from sordino.report.words import figure
 
 ONE = math.ceil(2**32 / (math.e + 1))  #: threshold of a bit of epsilon 1
 CLIENT, COORDINATE = Adjacency.CLIENT, Adjacency.COORDINATE
@@ -79,7 +84,7 @@ def test_audits_refute_claims_and_contradict_proofs() -> None:
     claimed_half = [release(Pure(3.0), claim=0.5)]
     refuted = Statement.of(claimed_half, audits={(SERVER, CLIENT): Audited(2.3, 0.95, 1000, "likelihood ratio")})
     assert refuted.rows[0].verdict == "claim refuted by experiment"
-    assert "claim refuted by experiment" in refuted.to_text()
+    assert "claim refuted by experiment" in to_text(refuted)
     weak = Statement.of(claimed_half, audits={(SERVER, CLIENT): Audited(0.4, 0.95, 1000, "likelihood ratio")})
     assert weak.rows[0].verdict == "claim not supported"
     with pytest.raises(ProofContradicted, match=r"3\.1"):
@@ -105,7 +110,7 @@ def test_an_audit_of_something_unstated_is_refused() -> None:
 
 def test_words_for_large_and_infinite_figures() -> None:
     def words(*releases: Release) -> str:
-        return " ".join(Statement.of(releases).sentences)
+        return " ".join(sentences(Statement.of(releases)))
 
     assert "no meaningful protection" in words(release(Pure(20.0)), release(Pure(0.5), "s"))
     assert "no meaningful protection" not in words(release(Pure(19.9)))
@@ -130,7 +135,7 @@ def test_trust_is_named_for_every_onlooker() -> None:
     )
     stated = Statement.of([Release("r", "data", "x", guarantees)])
     assert [row.proven for row in stated.rows] == pytest.approx([4.0, 3.0, 2.0, 1.0], rel=1e-3)
-    words = " ".join(stated.trust)
+    words = " ".join(map(trust, stated.views))
     assert "the server is not trusted; the shuffler is" in words
     assert "at least 30 honest clients" in words
     assert "the server is trusted" in words
@@ -152,7 +157,7 @@ def test_personal_budgets_are_a_vector() -> None:
         (("anna", "ben"), pytest.approx(1.0, rel=1e-4)),
         (("cleo",), pytest.approx(3.0, rel=1e-4)),
     ]
-    assert "neither the mean nor the largest" in stated.to_text()
+    assert "neither the mean nor the largest" in to_text(stated)
 
 
 def test_derived_releases_cost_nothing_and_must_name_their_origin() -> None:
@@ -165,16 +170,16 @@ def test_derived_releases_cost_nothing_and_must_name_their_origin() -> None:
 def test_no_epsilon_without_adjacency_adversary_delta_and_basis() -> None:
     stated = Statement.of(uploads(1, 10), audits={(SERVER, CLIENT): Audited(1.5, 0.95, 99, "likelihood ratio")})
     for row in stated.rows:
-        said = row.sentences[0]
+        said = view_sentences(View((row,)))[0]
         assert re.search(r"epsilon \S+ at delta \S+, by ", said)
         assert row.basis[0] in said
         assert "server" in said
-    header = stated.to_text().splitlines()[3]
+    header = to_text(stated).splitlines()[3]
     assert all(word in header for word in ("what may change", "who is looking", "delta 1e-5", "verdict"))
 
 
 def test_text_is_an_aligned_plain_table() -> None:
-    lines = Statement.of(uploads(1, 10), title="Run 7").to_text().splitlines()
+    lines = to_text(Statement.of(uploads(1, 10), title="Run 7")).splitlines()
     assert lines[:2] == ["Run 7", "====="]
     starts = [match.start() for match in re.finditer(r"(?<=\s\s)\S|^\S", lines[4])]
     for row in lines[5:8]:
@@ -192,9 +197,70 @@ def test_json_is_exact_and_has_no_bare_infinity() -> None:
     assert (row["adversary"], row["adjacency"]) == ("server", "client")
 
 
+EVERYTHING = {
+    "anna": uploads(3, 10),
+    "ben": [release(Infinite("labels are sent in clear"), claim=1.0)],
+    "cleo": [
+        Release("w", "data", "weights", (Guarantee(SERVER, CLIENT, Gaussian(0.1), "x"),), Claim(3.0, 1e-6, "eps")),
+        Release("c", "data", "sample count", (Guarantee(SERVER, CLIENT, Pure(0.5), "a lemma"),)),
+    ],
+    "dora": [],
+}  #: shuffled, unproven, claimed in part at a delta of its own, and silent
+
+
+def test_a_statement_comes_back_from_json_as_it_was() -> None:
+    audits = {(SERVER, CLIENT): Audited(0.1, 0.95, 1000, "likelihood ratio")}
+    stated = Statement.of(EVERYTHING, audits=audits, title="Run 7")
+    stated = replace(stated, caveats=("The number of rounds was not fixed.",), simulated=True)
+    again = Statement.from_json(json.loads(json.dumps(to_json(stated))))
+    assert again == stated
+    assert (to_text(again), to_json(again)) == (to_text(stated), to_json(stated))
+
+
+def test_a_statement_of_an_older_version_opens_and_says_the_same() -> None:
+    """Such files lack the types of losses, what is proven at a claim's delta, and whether a run was simulated."""
+    packed = json.loads((Path(__file__).parent.parent / "golden" / "statement_before_losses.json").read_text())
+    stated = Statement.from_json(packed)
+    assert stated.simulated
+    written = to_json(stated)
+    assert set(packed) <= set(written)
+    for old, new in zip(packed["rows"], written["rows"], strict=True):
+        assert {key: new[key] for key in old if key != "claimed"} == {k: v for k, v in old.items() if k != "claimed"}
+        assert old["claimed"] is None or old["claimed"].items() <= new["claimed"].items()
+    unknown = "; proven at that delta is 4.84e4, for this change and this onlooker"
+    assert [sentence.replace(unknown, "") for sentence in packed["sentences"]] == written["sentences"]
+
+
+@pytest.mark.parametrize("damage", [{"rows": [{}]}, {"rows": None}, {"delta": "x"}, {"silent": 3}])
+def test_a_damaged_statement_is_refused(damage: dict[str, object]) -> None:
+    packed = {**Statement.of(uploads(1, 10)).to_json(), **damage}
+    with pytest.raises(InvalidInput, match="damaged"):
+        Statement.from_json(packed)
+
+
+def test_a_whole_clients_figure_leads_before_a_records_and_never_that_of_one_value() -> None:
+    def lead(*guarantees: Guarantee) -> tuple[str, str]:
+        return leading(Statement.of([Release("r", "data", "x", guarantees)]).views).key
+
+    value = Guarantee(SERVER, COORDINATE, Pure(0.1), "x")
+    record = Guarantee(SERVER, Adjacency.RECORD_REPLACE, Pure(1.0), "x")
+    unproven, proven = (Guarantee(SERVER, CLIENT, loss, "x") for loss in (Infinite("why"), Pure(9.0)))
+    mixed = Guarantee(shuffled(50), CLIENT, Pure(2.0), "x")
+    assert lead(value, record, proven) == ("server", "client")
+    assert lead(value, record, proven, mixed) == ("shuffled", "client")
+    assert lead(value, record, unproven) == ("server", "record (replace)")
+    assert lead(value, unproven) == ("server", "client")
+
+
+def test_columns_that_say_nothing_are_left_out() -> None:
+    text = to_text(Statement.of([release(Gaussian(0.1))]))
+    assert "at delta 0" not in text and "verdict" not in text and "claim" not in text
+    assert "Proven: a bound by theorem or enumeration" in text
+
+
 def test_a_page_is_whole_and_takes_nothing_from_elsewhere() -> None:
     guarantee = Guarantee(SERVER, Adjacency.CLIENT, Pure(1.0), "a proof")
-    page = Statement.of([Release("r", "d", "w", (guarantee,))], title="A & B").to_page()
+    page = statement_page(Statement.of([Release("r", "d", "w", (guarantee,))], title="A & B"))
     assert page.startswith("<!doctype html>")
     assert page.count("<section") == 1
     assert "A &amp; B</title>" in page
@@ -206,7 +272,7 @@ def test_html_escapes_everything() -> None:
         "r", "data", "x", (Guarantee(SERVER, CLIENT, Pure(1.0), "<script>alert(1)</script>"),),
         Claim(1.0, 0.0, "a < b & c"),
     )  # fmt: skip
-    page = Statement.of({"<b>eve</b>": [hostile]}, title="<i>t</i>").to_html()
+    page = privacy_section(Statement.of({"<b>eve</b>": [hostile]}, title="<i>t</i>"))
     assert "<script>" not in page
     assert "<b>" not in page
     assert "<i>" not in page
@@ -267,8 +333,8 @@ def test_a_claim_that_leaves_something_out_is_shown_for_what_it_covers() -> None
     assert (
         "Claimed in part (of weights; no claim speaks of sample count): epsilon 3 at delta 0 (eps); partly claimed; "
         "proven of the claimed part at that delta is 2, for this change and this onlooker."
-    ) in stated.sentences
-    assert "3 (in part)" in stated.to_text()
+    ) in sentences(stated)
+    assert "3 (in part)" in to_text(stated)
     packed = stated.to_json()["rows"][0]
     assert (packed["claimed"]["covered"], packed["claimed"]["unclaimed"]) == (["weights"], ["sample count"])
 
@@ -305,15 +371,15 @@ def test_that_a_part_is_free_is_no_claim_about_the_rest() -> None:
 def test_clients_whose_claims_leave_something_out_are_counted() -> None:
     clients = {f"c{k}": partly(3.0, Pure(1.0 + k / 10)) for k in range(5)} | {"zoe": [release(Pure(1.0), claim=1.0)]}
     stated = Statement.of(clients, delta=0.0)
-    said = next(sentence for sentence in stated.sentences if sentence.startswith("Claimed"))
+    said = next(sentence for sentence in sentences(stated) if sentence.startswith("Claimed"))
     assert said.startswith("Claimed in part (of weights; no claim speaks of sample count): epsilon 1 (zoe) to 3 (c0")
     assert "partly claimed for 5 of 6 clients, claim proven for 1 of 6 clients" in said
-    assert "1 .. 3 (in part)" in stated.to_text()
+    assert "1 .. 3 (in part)" in to_text(stated)
 
 
 def test_where_nobody_lost_less_than_others_no_ends_are_told_whatever_was_claimed() -> None:
     clients = {f"c{k}": partly(3.0 + k, Pure(1.0 + k), Infinite("sent as it is")) for k in range(6)}
-    text = Statement.of(clients).to_text()
+    text = to_text(Statement.of(clients))
     assert "3 .. 8 (in part)" in text
     assert "least:" not in text and "most:" not in text
 

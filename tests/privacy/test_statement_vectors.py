@@ -26,7 +26,10 @@ from sordino.privacy.guarantee import (
     shuffled,
     summed,
 )
-from sordino.privacy.statement import Audited, Clients, Statement, figure
+from sordino.privacy.statement import Audited, Clients, Statement
+from sordino.report.privacy_section import privacy_section, statement_page
+from sordino.report.statement import sentences, to_text, trust
+from sordino.report.words import figure
 
 CLIENT, COORDINATE, RECORD = Adjacency.CLIENT, Adjacency.COORDINATE, Adjacency.RECORD_REPLACE
 
@@ -55,23 +58,23 @@ def twenty(rounds: int = 20) -> Statement:
 
 def test_twenty_clients_are_a_page_to_read_and_forty_rows_of_json() -> None:
     stated = twenty()
-    text = stated.to_text()
+    text = to_text(stated)
     assert len(text.splitlines()) < 40
-    assert len(stated.sentences) == 5  # trust, proven and claimed for the upload, proven for a value, no figure for all
+    assert len(sentences(stated)) == 5  # trust, proven and claimed for the upload, proven for a value, not one for all
     assert len(stated.to_json()["rows"]) == 40
-    assert stated.to_html().count("<tr>") == 1 + 6
+    assert privacy_section(stated).count("<tr>") == 1 + 40  # folded away
     assert max(map(len, text.splitlines())) <= 120
 
 
 def test_a_span_names_those_who_lost_least_and_most() -> None:
     stated = twenty()
     least, most = (equal_bits_epsilon(epsilon, 13_000, 1e-5) for epsilon in (2.0, 8.0))
-    upload = stated.sentences[1]
+    upload = sentences(stated)[1]
     assert f"from epsilon {figure(least)} (client 0, by " in upload
     assert f"to epsilon {figure(most)} (client 19, by " in upload
     assert "at delta 1e-5" in upload
     lines = [
-        line.split() for line in stated.to_text().splitlines() if line.startswith(("20 clients", "  least", "  most"))
+        line.split() for line in to_text(stated).splitlines() if line.startswith(("20 clients", "  least", "  most"))
     ]
     assert lines[0][:9] == ["20", "clients", "client", "server", "2.6e4", "..", "1.04e5", figure(least), ".."]
     assert lines[1] == ["least:", "client", "0", "2.6e4", figure(least), "2.6e4"]
@@ -85,7 +88,7 @@ def test_every_figure_is_in_json_and_the_words_have_both_ends(epsilons: list[flo
     stated = Statement.of(clients, delta=0.0)
     packed = {row["clients"][0]: row["proven"]["epsilon"] for row in stated.to_json()["rows"]}
     assert packed == {f"c{k}": epsilon for k, epsilon in enumerate(epsilons)}
-    words = " ".join(stated.sentences)
+    words = " ".join(sentences(stated))
     for end in (min, max):
         name = max(packed, key=lambda k: (packed[k] == end(packed.values()), k))
         assert f"epsilon {figure(end(epsilons))} ({name}, by a theorem)" in words
@@ -94,8 +97,8 @@ def test_every_figure_is_in_json_and_the_words_have_both_ends(epsilons: list[flo
 
 
 def test_a_handful_of_groups_is_listed_one_by_one() -> None:
-    four = Statement.of({f"c{k}": [release(Pure(1.0 + k))] for k in range(4)}).to_text()
-    five = Statement.of({f"c{k}": [release(Pure(1.0 + k))] for k in range(5)}).to_text()
+    four = to_text(Statement.of({f"c{k}": [release(Pure(1.0 + k))] for k in range(4)}))
+    five = to_text(Statement.of({f"c{k}": [release(Pure(1.0 + k))] for k in range(5)}))
     assert all(f"\nc{k} " in four for k in range(4))
     assert " .. " not in four
     assert "\nc2 " not in five
@@ -111,50 +114,50 @@ def test_those_who_share_an_end_are_counted() -> None:
         **{f"c{k}": [release(Pure(2.0 + k))] for k in range(3)},
     }
     stated = Statement.of(clients, delta=0.0)
-    assert "  least: anna, ben and 1 more  " in stated.to_text()
-    assert "from epsilon 1 (anna, ben and 1 more, by a theorem) to epsilon 4 (c2, by a theorem)" in stated.sentences[1]
+    assert "  least: anna, ben and 1 more  " in to_text(stated)
+    assert "from epsilon 1 (anna, ben and 1 more, by a theorem) to epsilon 4 (c2, by a theorem)" in sentences(stated)[1]
 
 
 def test_equal_figures_of_unlike_groups_are_said_to_be_each_ones() -> None:
     clients = {name: [release(Pure(1.0), basis=f"lemma {name}")] for name in "abc"}
     stated = Statement.of(clients, delta=0.0)
-    assert "proven epsilon 1 at delta 0 for each of 3 clients, by lemma a; lemma b; lemma c." in stated.sentences[1]
+    assert "proven epsilon 1 at delta 0 for each of 3 clients, by lemma a; lemma b; lemma c." in sentences(stated)[1]
 
 
 def test_meaningless_protection_is_counted() -> None:
     stated = Statement.of({f"c{k}": [release(Pure(10.0 + 5 * k))] for k in range(6)}, delta=0.0)
-    assert "no meaningful protection for 3 of 6 clients" in stated.sentences[1]
+    assert "no meaningful protection for 3 of 6 clients" in sentences(stated)[1]
 
 
 def test_clients_without_a_proof_are_named_and_not_hidden_in_a_span() -> None:
     clients = {f"c{k}": [release(Pure(1.0 + k))] for k in range(5)}
     clients["zoe"] = [release(Infinite("labels are sent in clear"))]
     stated = Statement.of(clients, delta=0.0)
-    assert "differs between 5 of 6 clients" in stated.sentences[1]
-    assert "nothing is proven (epsilon is infinite) for 1 of 6 clients (zoe)" in stated.sentences[2]
-    assert "labels are sent in clear" in stated.sentences[2]
-    assert "1 .. infinite" in stated.to_text()
-    assert "  most: zoe" in stated.to_text()
+    assert "differs between 5 of 6 clients" in sentences(stated)[1]
+    assert "nothing is proven (epsilon is infinite) for 1 of 6 clients (zoe)" in sentences(stated)[2]
+    assert "labels are sent in clear" in sentences(stated)[2]
+    assert "1 .. infinite" in to_text(stated)
+    assert "  most: zoe" in to_text(stated)
 
 
 def test_claims_that_hold_for_some_only_are_counted() -> None:
     clients = {f"c{k}": [release(Pure(1.0 + k), Claim(3.0, 0.0, "three"))] for k in range(5)}
     clients |= {"c0's twin": clients["c0"], "zoe": [release(Pure(1.0))]}
     stated = Statement.of(clients)
-    said = next(sentence for sentence in stated.sentences if sentence.startswith("Claimed"))
+    said = next(sentence for sentence in sentences(stated) if sentence.startswith("Claimed"))
     assert (
         "claim proven for 4 of 7 clients, claim not supported for 2 of 7 clients, no claim for 1 of 7 clients" in said
     )
     assert "epsilon 3 at delta 0 (three)" in said
     assert "proven at the claim's delta is 1 (c0, c0's twin) to 5 (c4)" in said
-    assert "claim proven (4), claim not supported (2), no claim (1)" in stated.to_text()
+    assert "claim proven (4), claim not supported (2), no claim (1)" in to_text(stated)
 
 
 def test_an_audit_is_told_once() -> None:
     audits = {(SERVER, CLIENT): Audited(0.4, 0.95, 1000, "likelihood ratio")}
     stated = Statement.of({f"c{k}": [release(Pure(1.0 + k))] for k in range(5)}, audits=audits)
-    assert sum("Audited" in sentence for sentence in stated.sentences) == 1
-    assert ">= 0.4" in stated.to_text()
+    assert sum("Audited" in sentence for sentence in sentences(stated)) == 1
+    assert ">= 0.4" in to_text(stated)
 
 
 def test_classes_behind_shufflers_of_their_own_share_a_view() -> None:
@@ -169,9 +172,9 @@ def test_classes_behind_shufflers_of_their_own_share_a_view() -> None:
     server, behind = stated.views
     assert len(behind.rows) == 5
     assert all(row.proven < server.rows[0].proven for row in behind.rows)
-    assert "shuffled(20 .. 60)" in stated.to_text()
-    assert "that 20 to 60 clients send honest reports" in " ".join(stated.trust)
-    said = next(sentence for sentence in stated.sentences if "behind a shuffler of 20 to 60 clients" in sentence)
+    assert "shuffled(20 .. 60)" in to_text(stated)
+    assert "that 20 to 60 clients send honest reports" in " ".join(map(trust, stated.views))
+    said = next(sentence for sentence in sentences(stated) if "behind a shuffler of 20 to 60 clients" in sentence)
     assert f"{figure(behind.least[0].proven)} (c60, by a shuffler, where an attacker surely reaches" in said
 
 
@@ -211,16 +214,16 @@ def test_order_and_ids_of_releases_do_not_tell_clients_apart() -> None:
 @pytest.mark.parametrize("releases", [[], {}, {"anna": []}], ids=["nothing", "nobody", "silence"])
 def test_a_run_that_released_nothing_says_so(releases: list[Release] | dict[str, list[Release]]) -> None:
     stated = Statement.of(releases, title="Run 7")
-    assert stated.to_text().splitlines()[0] == "Run 7"
-    assert "Nothing was released: no report left any client, so nothing was lost." in stated.to_text()
-    assert "Nothing was released" in stated.to_html()
-    assert "<table" not in stated.to_page()
+    assert to_text(stated).splitlines()[0] == "Run 7"
+    assert "Nothing was released: no report left any client, so nothing was lost." in to_text(stated)
+    assert "Nothing was released" in privacy_section(stated)
+    assert "<table" not in statement_page(stated)
     assert json.loads(json.dumps(stated.to_json()))["rows"] == []
 
 
 def test_clients_who_sent_nothing_are_mentioned() -> None:
     stated = Statement.of({"anna": [], "ben": [release(Pure(1.0))], "cleo": []})
-    assert stated.sentences[-1] == "Clients who sent nothing lost nothing: anna, cleo."
+    assert sentences(stated)[-1] == "Clients who sent nothing lost nothing: anna, cleo."
     assert [row.clients for row in stated.rows] == [("ben",)]
     assert stated.to_json()["silent"] == {"clients": ["anna", "cleo"], "count": 2, "members": ""}
     assert Statement.of({"ben": [release(Pure(1.0))]}).to_json()["silent"] is None
@@ -287,7 +290,7 @@ def test_claims_say_in_json_what_they_are_about() -> None:
 def test_a_basis_says_for_how_many_releases_it_holds() -> None:
     stated = Statement.of([release(Pure(0.1), basis="a lemma")] * 10 + [release(Pure(0.1))])
     assert stated.rows[0].basis == ("10 x a lemma", "a theorem")
-    assert "[1] 10 x a lemma; a theorem" in stated.to_text()
+    assert "[1] 10 x a lemma; a theorem" in to_text(stated)
 
 
 def test_one_value_of_one_upload_rests_on_one_release() -> None:
@@ -299,12 +302,12 @@ def test_an_unprotected_upload_is_called_so_once() -> None:
     why = Infinite("no noise is added")
     guarantees = tuple(Guarantee(SERVER, adjacency, why, "none") for adjacency in (CLIENT, COORDINATE))
     stated = Statement.of([Release("r", "data", "x", guarantees)] * 20)
-    assert stated.sentences[1:] == (
-        "Everything one client sends, and one value of one upload, seen by the server: nothing is proven (epsilon is "
+    assert sentences(stated)[1:] == (
+        "Everything one client sends and one value of one upload, seen by the server: nothing is proven (epsilon is "
         "infinite), because no noise is added.",
     )
     assert len(stated.rows) == 2
-    assert stated.to_text().count("[1]") == 3  # a note that two rows share
+    assert to_text(stated).count("[1]") == 3  # a note that two rows share
     assert stated.rows[0].basis == ("none",)
 
 
@@ -313,7 +316,7 @@ def test_unprotected_uploads_of_unlike_clients_are_called_so_once() -> None:
     guarantees = tuple(Guarantee(SERVER, adjacency, why, "none") for adjacency in (CLIENT, COORDINATE))
     one = Release("r", "data", "x", guarantees)
     stated = Statement.of({f"c{k}": [one] * (k + 1) for k in range(9)})
-    assert sum("nothing is proven (epsilon is infinite) for any client" in words for words in stated.sentences) == 1
+    assert sum("nothing is proven (epsilon is infinite) for any client" in words for words in sentences(stated)) == 1
 
 
 def test_reasons_that_differ_are_told_apart() -> None:
@@ -321,17 +324,17 @@ def test_reasons_that_differ_are_told_apart() -> None:
         Guarantee(SERVER, CLIENT, Infinite("no noise is added"), "none"),
         Guarantee(SERVER, COORDINATE, Infinite("values are ordered"), "none"),
     )
-    assert len(Statement.of([Release("r", "data", "x", guarantees)]).sentences) == 3
+    assert len(sentences(Statement.of([Release("r", "data", "x", guarantees)]))) == 3
 
 
 def test_figures_for_records_say_that_the_client_is_not_covered() -> None:
     loss = PoissonGaussian(0.1, 2.0, 10)
     stated = Statement.of([release(loss, adjacency=Adjacency.RECORD_ADD_REMOVE)])
-    assert stated.sentences[-1] == (
+    assert sentences(stated)[-1] == (
         "The figures cover one record added or removed only: of everything one client sends, taken together, nothing "
         "is proven."
     )
-    assert "only: of" not in Statement.of([release(Pure(1.0))]).to_text()
+    assert "only: of" not in to_text(Statement.of([release(Pure(1.0))]))
 
 
 def test_derived_releases_do_not_count() -> None:
@@ -352,7 +355,7 @@ def test_six_hundred_epsilons_take_seconds_at_most() -> None:
     groups = [(Clients((f"c{k}",), 16), [(bits(0.5 + k / 80)[0], 20)]) for k in range(600)]
     began = time.process_time()
     stated = Statement.of_groups(groups)
-    stated.to_text()
+    to_text(stated)
     assert time.process_time() - began < 15
     assert len({row.proven for row in stated.rows}) == 1200
-    assert "9,600 clients" in stated.to_text()
+    assert "9,600 clients" in to_text(stated)

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Pure, Release
-from sordino.privacy.statement import Audited, Statement
+from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Pure, Release, shuffled
+from sordino.privacy.statement import Audited, Clients, Row, Statement
 from sordino.report.folder import RunFolder
 from sordino.report.page import report_page
 from sordino.report.privacy_section import privacy_section
 from sordino.report.records import ClientBudget, Round, Simulation, to_line
-from sordino.report.stated import Figure, Stated, StatedRow
+from sordino.report.statement import sentences
 from tests.report.pages import Page
 from tests.report.runs import TERMS, a_result, a_round, label_counts, leave, ordinary, stated, unprotected
 
@@ -25,8 +25,8 @@ def page_of(folder: RunFolder) -> Page:
 def test_an_ordinary_run_has_everything_in_its_place(tmp_path):
     page = page_of(ordinary(tmp_path / "run"))
     assert page.headings() == [
-        "two-point-digits", "Privacy statement of a run", "Everything one client sends", "One value of one upload",
-        "Everything one client sends", "In words", "How it went", "Accuracy by round", "Loss by round",
+        "two-point-digits", "Privacy statement of a run", "Everything one client sends", "Everything one client sends",
+        "One value of one upload", "How it went", "Accuracy by round", "Loss by round",
         "Budget spent by round", "The clients", "Budget by client", "Labels by client", "Right and wrong answers",
         "Confusion matrix", "By class, weakest first", "What a simulation can see", "Signal and noise",
         "Clipped values", "Checked before the start", "What it cost", "Do it again",
@@ -72,7 +72,7 @@ def figures(page: Page, kind: str) -> list[str]:
 
 def test_claimed_and_proven_are_told_apart_with_their_terms(tmp_path):
     page = page_of(ordinary(tmp_path / "run"))
-    assert figures(page, "proven") == ["2,590", "4", "2,000"]
+    assert figures(page, "proven") == ["2,000", "2,590", "4"]
     assert figures(page, "claimed") == ["4"]
     assert page.words.count("adjacency client, against server") >= 1
     assert "adjacency client, against shuffled(20)" in page.words
@@ -82,18 +82,41 @@ def test_claimed_and_proven_are_told_apart_with_their_terms(tmp_path):
     assert "Claim: Eq. 2 <per weight>" in page.words
 
 
+def test_the_runs_own_figure_leads_and_the_others_are_folded_away(tmp_path):
+    section = privacy_section(stated(rounds=10))
+    shown, _, folded = section.partition("<summary>Other changes and other onlookers</summary>")
+    assert shown.count("<article") == 1 and folded.count("<article") == 2
+    assert "against shuffled(20)" in shown and "the shuffler is, and that 20 clients" in shown
+    assert '<p class="basis">10 rounds of one randomised bit per weight.</p>' in shown
+    before, _, details = shown.partition("<summary>Details</summary>")
+    assert "Proof: 10 x a trusted shuffler" in details and "a trusted shuffler" not in before
+
+
+def test_proven_and_claimed_are_explained_where_they_occur():
+    assert "Proven: a bound by theorem or enumeration" in privacy_section(stated())
+    assert "Claimed: what the formula of a paper gives" in privacy_section(stated())
+    assert "Claimed:" not in privacy_section(unprotected())
+    assert "no claim" not in privacy_section(unprotected())
+
+
+def test_figures_for_records_say_in_the_open_that_clients_are_not_covered():
+    guarantee = Guarantee(SERVER, Adjacency.RECORD_REPLACE, Pure(1.0), "sum")
+    section = privacy_section(Statement.of([Release("r", "d", "w", (guarantee,))], delta=0.0))
+    assert "of everything one client sends, taken together, nothing is proven" in section.partition("<summary>All")[0]
+
+
 def test_every_epsilon_on_a_card_has_its_delta(tmp_path):
     text = page_of(ordinary(tmp_path / "run")).text
     cards = re.findall(r"<dt>(?:proven|claimed|audited) epsilon</dt><dd>[^<]*<small>([^<]*)</small>", text)
-    assert cards == ["at delta 1e-5", "at delta 0", "at delta 1e-5", "at delta 1e-5"]
+    assert cards == ["at delta 1e-5", "at delta 1e-5", "at delta 0", "at delta 1e-5"]
 
 
 def test_the_statements_own_sentences_and_figures_are_all_there(tmp_path):
     statement = stated([4.0, 2.0])
     page = page_of(leave(tmp_path / "run", [a_round(1)], a_result([a_round(1)]), statement))
-    for sentence in statement.sentences:
+    for sentence in sentences(statement):
         assert sentence in page.words
-    assert figures(page, "proven")[0] == "1,120 to 2,590"
+    assert figures(page, "proven")[:2] == ["268 to 2,000", "1,120 to 2,590"]
     assert "Clients differ: 2 groups with figures of their own, none of which stands for all." in page.words
 
 
@@ -121,34 +144,31 @@ def test_only_a_proven_claim_is_marked_as_good(tmp_path):
 
 
 def test_a_claim_about_another_change_says_so():
-    row = StatedRow(
-        "server", "client", Figure(2.0, 0.0), 2.0, ("sum",), "claim not supported",
-        claimed=Figure(1.0, 0.0), formula="eps per weight", claimed_for="coordinate",
-    )  # fmt: skip
-    assert "at delta 0, for adjacency coordinate" in privacy_section(Stated("t", (row,), ()))
+    claim = Claim(1.0, 0.0, "eps per weight", Adjacency.COORDINATE)
+    row = Row(SERVER, Adjacency.CLIENT, 0.0, 2.0, 2.0, ("sum",), claimed=claim)
+    assert "at delta 0, for adjacency coordinate" in privacy_section(Statement((row,), 0.0))
 
 
 def test_onlookers_that_differ_in_their_number_only_share_a_card():
     rows = tuple(
-        StatedRow(f"shuffled({n})", "client", Figure(e, 0.0), e, (f"mixed among {n}",), "no claim", clients=(f"c{n}",))
+        Row(shuffled(n), Adjacency.CLIENT, 0.0, e, e, (f"mixed among {n}",), who=Clients((f"c{n}",), 1))
         for n, e in ((9, 3.0), (10, 2.0), (100, 1.0))
     )
-    section = privacy_section(Stated("t", rows, ()))
+    section = privacy_section(Statement(rows, 0.0))
     assert section.count("<article") == 1
-    assert "against shuffled(9) to shuffled(100)" in section
+    assert "against shuffled(9 .. 100)" in section
     assert "1 to 3<small>" in section
     assert "Proof: c9: mixed among 9; c10: mixed among 10; c100: mixed among 100" in section
 
 
-def groups(*own: tuple[str, float, str]) -> Stated:
+def groups(*own: tuple[str, float, str]) -> Statement:
     """Clients with an epsilon and a basis of their own; the basis of infinity is why nothing is proven."""
-    rows = tuple(
-        StatedRow("server", "client", Figure(epsilon, 0.0), epsilon, ("none",), "no claim", (said,), clients=(name,))
-        if math.isinf(epsilon)
-        else StatedRow("server", "client", Figure(epsilon, 0.0), epsilon, (said,), "no claim", clients=(name,))
-        for name, epsilon, said in own
-    )
-    return Stated("t", rows, ())
+
+    def row(name: str, epsilon: float, said: str) -> Row:
+        basis, unproven = (("none",), (said,)) if math.isinf(epsilon) else ((said,), ())
+        return Row(SERVER, Adjacency.CLIENT, 0.0, epsilon, epsilon, basis, unproven, who=Clients((name,), 1))
+
+    return Statement(tuple(row(*each) for each in own), 0.0)
 
 
 def test_each_group_of_clients_has_its_own_proof_and_no_other_groups():

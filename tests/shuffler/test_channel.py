@@ -30,6 +30,7 @@ from sordino.methods.upload import Lost, Sum
 from sordino.privacy import history
 from sordino.privacy.history import Spent
 from sordino.recipe import Recipe
+from sordino.report.statement import to_text
 from sordino.runs.coordinator import Coordinator, Rules
 from sordino.shuffler import keys, open_batch, seal
 from sordino.shuffler.channel import Access, Posted, channel_of
@@ -476,7 +477,7 @@ def statement_of(given: Recipe) -> str:
     plan = method.plan(method.init(), NAME)
     releases = tuple(tuple(own) for own in method.releases(plan))
     spent = [Spent(1, releases, ((0, 2, 4), (1, 3)))]
-    return history.statement(spent, 5, delta=1e-5, title="A statement").to_text(120)
+    return to_text(history.statement(spent, 5, delta=1e-5, title="A statement"), 120)
 
 
 def test_the_statement_names_the_trust_the_crowd_and_the_group():
@@ -527,7 +528,7 @@ def test_in_a_simulation_this_process_mixes_and_the_model_is_the_direct_channels
     assert isinstance(channels.build(given, people.wire(given).method), Shuffled)
     mixed, direct = sordino.run(given), sordino.run(recipe({"kind": "direct"}))
     assert np.array_equal(mixed.parameters, direct.parameters)
-    assert "shuffled(2)" in mixed.statement.to_text()
+    assert "shuffled(2)" in to_text(mixed.statement)
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from sordino.messages import Plan, answer_to
 from sordino.methods.upload import Lost
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
+from sordino.report.statement import to_text
 from sordino.runs.journal import read_past
 from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome
@@ -81,7 +82,7 @@ def test_reports_that_came_before_a_restart_are_counted_though_all_decline_after
     assert "all 3 clients declined in round 2" in outcome.result.stopped, (
         "what is asked once and declined did not leave"
     )
-    assert "Nothing was released" not in outcome.statement.to_text()
+    assert "Nothing was released" not in to_text(outcome.statement)
 
 
 def test_a_report_that_may_have_come_before_a_restart_is_counted_though_its_client_declines_after_it(tmp_path):
@@ -96,10 +97,10 @@ def test_a_preparation_that_may_have_been_told_before_a_restart_is_counted(tmp_p
     given = people.method_recipe("ldpfl")
     outcome = restarted(tmp_path / "run", given, preparing, declining)
     assert "declined to prepare" in outcome.result.stopped and not outcome.rounds
-    assert "Nothing was released" not in outcome.statement.to_text()
+    assert "Nothing was released" not in to_text(outcome.statement)
     fresh = serve(given, Scripted(declining), tmp_path / "other")
     assert "declined to prepare" in fresh.result.stopped
-    assert "Nothing was released" in fresh.statement.to_text()
+    assert "Nothing was released" in to_text(fresh.statement)
 
 
 def test_a_client_whose_report_is_in_its_ledger_does_not_decline_whatever_became_of_its_records(tmp_path):

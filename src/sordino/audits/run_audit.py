@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +16,13 @@ from sordino.methods.central_dp import CentralDp
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.ldpfl import Ldpfl
 from sordino.methods.local_only import LocalOnly
+from sordino.privacy.guarantee import Adjacency, Adversary
 from sordino.privacy.history import ranges
 from sordino.privacy.statement import Audited, Statement
 from sordino.privacy.statement import Row as Stated
 from sordino.report.folder import RunFolder, alone
 from sordino.report.records import to_page
+from sordino.report.statement import to_json
 from sordino.runs.execution import one_thread
 
 FILE = "audit.json"  #: in the run's folder: the last audit's rows, with seeds and caps
@@ -61,7 +61,7 @@ class Audit:
             "checks": [inspected.to_json() for inspected in self.found.inspected],
             "not_audited": list(self.found.left_out),
             "violated": self.violated,
-            "statement": self.statement.to_json(),
+            "statement": to_json(self.statement),
         }
 
     def write(self) -> None:
@@ -109,30 +109,24 @@ def _with_evidence(run: FinishedRun, found: Findings) -> Statement:
     def audited(row: Stated) -> Audited | None:
         if row.who == who and (row.adversary, row.adjacency) in fresh:
             return fresh[row.adversary, row.adjacency]
-        return earlier.get(_key(row.who.names, str(row.adversary), str(row.adjacency)))
+        return earlier.get(_key(row))
 
     statement = run.statement
     return replace(statement, rows=tuple(replace(row, audited=audited(row)) for row in statement.rows))
 
 
-Key = tuple[tuple[str, ...], str, str]
+Key = tuple[tuple[str, ...], Adversary, Adjacency]
 
 
-def _key(names: tuple[str, ...], adversary: str, adjacency: str) -> Key:
-    return names, adversary, adjacency
+def _key(row: Stated) -> Key:
+    return row.clients, row.adversary, row.adjacency
 
 
 def _earlier(folder: RunFolder) -> dict[Key, Audited]:
     """What the statement in the folder shows already."""
-    packed: Mapping[str, Any] = folder.statement() or {}
-    found = {}
-    for row in packed.get("rows", ()):
-        if (audited := row.get("audited")) is not None and math.isfinite(audited["epsilon"]):
-            key = _key(tuple(row["clients"]), row["adversary"], row["adjacency"])
-            found[key] = Audited(
-                audited["epsilon"], audited["confidence"], audited["trials"], audited["attack"], audited["delta"]
-            )
-    return found
+    statement = folder.statement()
+    rows = () if statement is None else statement.rows
+    return {_key(row): row.audited for row in rows if row.audited is not None}
 
 
 __all__ = ["FILE", "Audit", "audit"]

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sordino.cli.printing import AsJson, figure, plain_errors, print_json, print_tables, with_progress
+from sordino.cli.printing import AsJson, plain_errors, print_json, print_tables, with_progress
 from sordino.errors import InvalidInput
+from sordino.report.words import decimal
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -315,7 +316,7 @@ def _audit_table(rows: list[Row], title: str) -> Table:
     for row in rows:
         at = f"\n(delta {row.delta:.2g})" if row.delta else ""
         cells = [f"{row.mechanism}, {row.unit}", f"{row.adjacency}, {row.adversary}"]
-        cells += ["none" if row.claimed is None else figure(row.claimed), figure(row.proven) + at]
+        cells += ["none" if row.claimed is None else decimal(row.claimed), decimal(row.proven) + at]
         cells += [f"{row.audited:.3f}", f"{row.cap:.1f}", f"{row.trials:,}"]
         table.add_row(*map(Text, cells), Text(row.verdict, style=colours.get(row.verdict, "bold red")))
     return table

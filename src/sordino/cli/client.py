@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sordino.cli.folders import check_folder
-from sordino.cli.printing import AsJson, figure, json_figure, plain_errors, print_json
+from sordino.cli.printing import AsJson, json_figure, plain_errors, print_json
+from sordino.report.words import decimal
 
 if TYPE_CHECKING:
     from sordino.client.core import Client, Offer
@@ -130,11 +131,11 @@ def show(folder: Folder, as_json: AsJson = False) -> None:
     typer.echo(f"Key         {found['key']} (signs in secure sums: for the other owners' client.toml)")
     typer.echo(f"Data        {found['data']}")
     typer.echo(f"Budget      epsilon {budget['limit']:g} ({budget['terms']})")
-    spent, left = (figure(float(str(budget[key]).replace("infinite", "inf"))) for key in ("spent", "left"))
+    spent, left = (decimal(float(str(budget[key]).replace("infinite", "inf"))) for key in ("spent", "left"))
     typer.echo(f"Spent       {spent} in {budget['releases']} releases, {left} left")
     if (second := found["summed_budget"]) is not None:
         typer.echo(f"Sums        epsilon {second['limit']:g} ({second['terms']}), where the others' keys are listed")
-        spent, left = (figure(float(str(second[key]).replace("infinite", "inf"))) for key in ("spent", "left"))
+        spent, left = (decimal(float(str(second[key]).replace("infinite", "inf"))) for key in ("spent", "left"))
         typer.echo(f"Spent       {spent} in secure sums, {left} left")
     if budget["unprotected"]:
         typer.echo(f"UNPROTECTED {budget['unprotected']} of these left without a proof, as allowed")

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from sordino.cli.printing import AsJson, figure, json_figure, plain_errors, print_json, print_tables
+from sordino.cli.printing import AsJson, json_figure, plain_errors, print_json, print_tables
 from sordino.errors import InvalidInput, SordinoError
+from sordino.report.words import decimal
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -220,15 +221,15 @@ def _standings_table(standings: dict[str, Standing]) -> Table:
         cells = (
             name,
             _in_words(standing.budget) if standing.budget else "none: nothing may leave",
-            figure(standing.spent) if standing.budget else "",
-            figure(standing.left) if standing.budget else "",
+            decimal(standing.spent) if standing.budget else "",
+            decimal(standing.left) if standing.budget else "",
             f"{standing.releases}{unprotected}",
             ", ".join(consents + ["claimed budgets"] * standing.consents.claimed) or "none",
         )
         table.add_row(*map(Text, cells))
         if (second := standing.summed) is not None:
-            left = figure(second.remaining)
-            cells = (name, _in_words(second.budget), figure(second.spent), left, "of these, in secure sums", "")
+            left = decimal(second.remaining)
+            cells = (name, _in_words(second.budget), decimal(second.spent), left, "of these, in secure sums", "")
             table.add_row(*map(Text, cells))
     return table
 
@@ -299,7 +300,7 @@ def _epsilon(guarantee: Guarantee, delta: float) -> float:
 def _proven_in_words(proven: dict[str, Any]) -> str:
     if "derived_from" in proven:
         return f"nothing new: derived from {', '.join(proven['derived_from'])}"
-    epsilon = proven["epsilon"] if isinstance(proven["epsilon"], str) else figure(proven["epsilon"])
+    epsilon = proven["epsilon"] if isinstance(proven["epsilon"], str) else decimal(proven["epsilon"])
     at = f" at delta {proven['delta']:g}" if proven["delta"] else ""
     return f"{epsilon}{at}, {proven['adjacency']}, against {proven['adversary']} ({proven['basis']})"
 
@@ -307,7 +308,7 @@ def _proven_in_words(proven: dict[str, Any]) -> str:
 def _claimed_in_words(release: Release) -> str:
     claim = release.claimed
     assert claim is not None
-    return f"{figure(claim.epsilon)} at delta {claim.delta:g} by {claim.formula}"
+    return f"{decimal(claim.epsilon)} at delta {claim.delta:g} by {claim.formula}"
 
 
 def _standing_as_json(dataset: str, standing: Standing) -> dict[str, Any]:

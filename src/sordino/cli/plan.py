@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sordino.cli.printing import AsJson, figure, json_figure, plain_errors, print_json, print_tables, with_progress
+from sordino.cli.printing import AsJson, json_figure, plain_errors, print_json, print_tables, with_progress
 from sordino.errors import InvalidInput
+from sordino.report.words import decimal
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -153,7 +154,7 @@ def _rounds_with(family: Family, question: Question, parameter: float, rounds: i
 
 def _rounds_in_words(line: dict[str, Any]) -> str:
     budget, each, parameter = line["budget"], line["round"], line["parameter"]
-    epsilon = each["epsilon"] if isinstance(each["epsilon"], str) else figure(each["epsilon"])
+    epsilon = each["epsilon"] if isinstance(each["epsilon"], str) else decimal(each["epsilon"])
     return (
         f"{line['mechanism']} with {parameter['name']} {parameter['value']:g}: a budget of epsilon {budget['limit']:g} "
         f"({_in_words(budget)}) allows {line['rounds']:,} rounds. One round alone: epsilon {epsilon} "
@@ -188,6 +189,8 @@ def _terms_as_json(release: Release, budget: Budget) -> dict[str, Any]:
 
 
 def _as_json(answer: Answer) -> dict[str, Any]:
+    from sordino.report.expectations import verdict
+
     allowance, ahead = answer.allowance, answer.ahead
     terms = _terms_as_json(allowance.release, allowance.budget)
     noise = {"clients": ahead.asked, "noise": ahead.noise, "update": ahead.update, "ratio": ahead.ratio}
@@ -200,7 +203,7 @@ def _as_json(answer: Answer) -> dict[str, Any]:
         "round": {**terms, "epsilon": json_figure(allowance.each)},
         "all_rounds": {**terms, "ledger": json_figure(allowance.spent), "statement": json_figure(allowance.total)},
         "report_bytes": None if answer.question.values is None else ahead.report_bytes[0],
-        "average": {**noise, "expect": ahead.verdict} if answer.averaged else None,
+        "average": {**noise, "expect": verdict(ahead)} if answer.averaged else None,
     }
 
 
@@ -234,9 +237,9 @@ def _table(title: str, answers: list[Answer]) -> Table:
     for answer in answers:
         allowance, ahead = answer.allowance, answer.ahead
         cells = [answer.family.name, f"{answer.family.parameter} {allowance.parameter:g}"]
-        cells += [figure(allowance.each), figure(allowance.spent), figure(allowance.total)]
+        cells += [decimal(allowance.each), decimal(allowance.spent), decimal(allowance.total)]
         if averaged:
-            cells += ["unknown" if ahead.noise is None else figure(ahead.noise), _beside(ahead)]
+            cells += ["unknown" if ahead.noise is None else decimal(ahead.noise), _beside(ahead)]
         cells += [f"{ahead.report_bytes[0]:,}"] if sized else []
         table.add_row(*map(Text, cells))
     return table
@@ -249,11 +252,12 @@ def _beside(ahead: Preflight) -> str:
 def _notes(answers: list[Answer]) -> Iterator[str]:
     """The basis of each proof, what noise to expect, and what the two counts of all rounds are."""
     from sordino.privacy.statement import NO_MEANINGFUL_PROTECTION
+    from sordino.report.expectations import verdict
 
     for answer in answers:
         yield f"{answer.family.name}: proven by {answer.allowance.guarantee.basis}."
-        if answer.averaged and answer.ahead.verdict is not None:
-            yield f"    The noise is {_beside(answer.ahead)} an update: {answer.ahead.verdict}."
+        if answer.averaged and (expected := verdict(answer.ahead)) is not None:
+            yield f"    The noise is {_beside(answer.ahead)} an update: {expected}."
     if any(answer.allowance.total > NO_MEANINGFUL_PROTECTION for answer in answers):
         yield f"Above epsilon {NO_MEANINGFUL_PROTECTION:g} there is no meaningful protection."
     yield "The ledger's count holds even if each round is chosen after seeing the last; a statement may prove less."

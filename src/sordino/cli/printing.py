@@ -1,4 +1,4 @@
-"""How every command speaks: plain refusals, JSON, tables, progress, and an epsilon's figure."""
+"""How every command speaks: plain refusals, JSON, tables and progress."""
 
 from __future__ import annotations
 
@@ -143,11 +143,6 @@ def _need(column: Column, console: Console) -> Need:
     else:
         least = max(each.minimum for each in (heading, *found))
     return least, max(least, cells), max(least, cells, heading.maximum)
-
-
-def figure(epsilon: float) -> str:
-    """An epsilon for a table's cell."""
-    return f"{epsilon:.4g}" if epsilon != float("inf") else "infinite"
 
 
 def json_figure(epsilon: float) -> float | str:

@@ -399,6 +399,8 @@ def _print_outcome(outcome: Outcome) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from sordino.report.statement import to_text
+
     result = outcome.result
     table = Table(title=result.name, title_justify="left", show_header=False)
     table.add_column(style="bold")
@@ -416,7 +418,7 @@ def _print_outcome(outcome: Outcome) -> None:
     console = Console()
     console.print(table)
     typer.echo()
-    typer.echo(outcome.statement.to_text())
+    typer.echo(to_text(outcome.statement))
     if outcome.folder is not None:
         typer.echo(f"Everything is in {outcome.folder}; open {outcome.folder / 'report.html'} in a browser.")
 
@@ -549,10 +551,11 @@ def _comparison_as_json(comparison: Comparison, page: Path, table: Path) -> dict
 
 
 def _proven(group: Group) -> str:
-    """What the first view of a group's statements has, never without its terms."""
-    from sordino.report.stated import span
+    """What is proven in the view that leads a group's statements, never without its terms."""
+    from sordino.report.statement import terms
+    from sordino.report.words import span
 
-    return f"{span(group.views[0].proven)} ({group.views[0].terms})" if group.views else "no statement"
+    return f"{span(group.lead.proven)} ({terms(group.lead)})" if group.lead else "no statement"
 
 
 def _print_comparison(comparison: Comparison) -> None:

@@ -53,6 +53,7 @@ from sordino.privacy.history import Spent
 from sordino.privacy.ledger import Ledger, Released, ReportKey, Standing, admit, terms
 from sordino.privacy.statement import Statement
 from sordino.randomness import KEY_BYTES, Keystream
+from sordino.report.statement import to_text
 from sordino.shuffler.remote import Rejected, Unreachable
 from sordino.signing import Envelope
 
@@ -135,7 +136,7 @@ class Offer:
 
     def to_text(self, width: int = 110) -> str:
         """The statement, and what the budget makes of it."""
-        lines = [self.statement.to_text(width)]
+        lines = [to_text(self.statement, width)]
         lines.append(
             f"This client answers to one coordinator: the holder of the key {self.invitation.author.in_words}. "
             "Compare it with what the coordinator tells you in person."

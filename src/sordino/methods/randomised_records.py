@@ -35,8 +35,8 @@ from sordino.privacy.guarantee import (
     Release,
     Sequential,
 )
-from sordino.privacy.statement import figure
 from sordino.randomness import BLOCK_WORDS, Randomness, Rows, Words
+from sordino.report.words import figure
 
 Features = NDArray[np.float32]
 Labels = NDArray[np.int64]

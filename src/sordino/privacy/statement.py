@@ -1,11 +1,10 @@
 """The privacy statement of a run: claimed, proven and audited epsilon side by side, with the trust each one needs.
 
-A statement is for people. Every epsilon in it stands beside what may change (adjacency), who is looking (adversary),
-its delta and its basis; plain sentences say what that amounts to. It speaks of a schedule that is over or was fixed in
-advance; a client's enforcement is `sordino.privacy.accountant.Account`.
+This module has the figures; `sordino.report.statement` puts them into words. Every epsilon stands beside what may
+change (adjacency), who is looking (adversary), its delta and its basis. A statement is about a schedule that is over or
+was fixed in advance; a client's enforcement is `sordino.privacy.accountant.Account`.
 
-Where clients have guarantees of their own the figures are a vector: every group of equal clients has its rows, all of
-them are in `to_json`, and people read spans with the names of those who have the least and the most.
+Where clients have guarantees of their own the figures are a vector: every group of equal clients has its rows.
 
 A guarantee of `RandomizedBit` against `shuffled(n)` says that each of these bits is mixed among those of n clients: the
 statement computes the amplification from it, and gives what an attacker surely reaches beside what is proven. Against
@@ -14,13 +13,11 @@ statement computes the amplification from it, and gives what an attacker surely 
 
 from __future__ import annotations
 
-import html
 import json
 import math
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sordino.errors import InvalidInput, SordinoError, UnsupportedLoss
@@ -37,13 +34,15 @@ from sordino.privacy.guarantee import (
     PoissonGaussian,
     RandomizedBit,
     Release,
+    as_adjacency,
 )
+from sordino.privacy.terms import adversary_named
 
 NO_MEANINGFUL_PROTECTION = 20.0  #: epsilon above which e^epsilon is half a billion: the words say so
+NO_CLAIM, PROVEN, PARTLY = "no claim", "claim proven", "partly claimed"
+NOT_SUPPORTED, REFUTED = "claim not supported", "claim refuted by experiment"
 
 Counted = Sequence[tuple[Release, int]]  #: releases, each with how often it was made
-
-_HANDFUL = 4  #: groups of clients that a table lists one by one; more are shown as a span with its ends
 
 _ADJACENCIES = (
     Adjacency.CLIENT,
@@ -53,13 +52,8 @@ _ADJACENCIES = (
     Adjacency.COORDINATE,
 )
 _ADVERSARIES = ("server", "shuffled", "summed", "model reader")
-_CHANGES = {
-    Adjacency.CLIENT: "everything one client sends",
-    Adjacency.RECORD_REPLACE: "one record exchanged for another",
-    Adjacency.RECORD_ADD_REMOVE: "one record added or removed",
-    Adjacency.LABEL: "the label of one record",
-    Adjacency.COORDINATE: "one value of one upload",
-}
+_PARTIAL = (Adjacency.LABEL, Adjacency.COORDINATE)  #: less than a record: such a figure says little of a whole run
+_SIMULATED = "This was a simulation."  #: how a sentence begins by which older files say that a run was simulated
 
 
 class ProofContradicted(SordinoError):
@@ -86,15 +80,6 @@ class Audited:
         if not 0 <= self.delta < 1:
             raise InvalidInput(f"an audit's delta must lie in [0, 1), got {self.delta!r}")
 
-    @property
-    def sentence(self) -> str:
-        """The bound in plain words."""
-        return (
-            f"Audited: epsilon is at least {figure(self.epsilon)} at delta {figure(self.delta)}, with "
-            f"{100 * self.confidence:.4g} % confidence, from {self.trials} trials ({self.attack}). "
-            "A small lower bound is no evidence of privacy."
-        )
-
 
 @dataclass(frozen=True)
 class Clients:
@@ -103,6 +88,16 @@ class Clients:
     names: tuple[str, ...] = ()  #: to be shown; a name may stand for many clients
     count: int = 0
     members: str = ""  #: all of them, where the names do not say it
+
+    def to_json(self) -> dict[str, Any]:
+        """Names and numbers, ready for `json.dumps`."""
+        return {"clients": list(self.names), "count": self.count, "members": self.members}
+
+    @classmethod
+    def from_json(cls, packed: Mapping[str, Any]) -> Clients:
+        """The clients that `to_json` wrote."""
+        names = tuple(packed.get("clients", ()))
+        return cls(names, packed.get("count", len(names)), packed.get("members", ""))
 
 
 @dataclass(frozen=True)
@@ -117,12 +112,14 @@ class Row:
     basis: tuple[str, ...]
     unproven: tuple[str, ...] = ()  #: why nothing is proven, where nothing is
     claimed: Claim | None = None
-    proven_as_claimed: float = math.inf  #: epsilon proven at the claim's own delta, of what is claimed
-    covered: tuple[str, ...] = ()  #: what the claim speaks of, where that is not all that was released
-    unclaimed: tuple[str, ...] = ()  #: and what no claim speaks of
+    supported: bool = False  #: whether what is claimed is proven, at the claim's own delta
+    proven_as_claimed: float | None = None  #: epsilon proven at that delta, of what is claimed; old files lack it
+    covered: tuple[str, ...] = ()  #: what the claim is about, where that is not all that was released
+    unclaimed: tuple[str, ...] = ()  #: and what no claim is about
     audited: Audited | None = None
     who: Clients = Clients()
     reached: float | None = None  #: epsilon that an attacker behind a shuffler surely reaches at `delta`
+    losses: tuple[tuple[str, int], ...] = ()  #: types of loss, and how many releases have each; old files lack them
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -136,12 +133,12 @@ class Row:
         One that leaves out a part of what was released is never proven here, even where it holds of its own part.
         """
         if self.claimed is None:
-            return "no claim"
+            return NO_CLAIM
         if self._refuted:
-            return "claim refuted by experiment"
-        if self.proven_as_claimed > self.claimed.epsilon * (1 + 1e-9):
-            return "claim not supported"
-        return "partly claimed" if self.unclaimed else "claim proven"
+            return REFUTED
+        if not self.supported:
+            return NOT_SUPPORTED
+        return PARTLY if self.unclaimed else PROVEN
 
     @property
     def _refuted(self) -> bool:
@@ -150,54 +147,70 @@ class Row:
             return False
         return self.audited.delta >= self.claimed.delta and self.audited.epsilon > self.claimed.epsilon
 
-    @property
-    def sentences(self) -> tuple[str, ...]:
-        """The row in plain words."""
-        said = [self._proven_sentence()]
-        if self.claimed is not None:
-            said.append(self._claim_sentence(self.claimed))
-        if self.audited is not None:
-            said.append(self.audited.sentence)
-        return tuple(said)
+    def to_json(self) -> dict[str, Any]:
+        """All figures, unrounded; infinity is the text "infinity"."""
+        return {
+            **self.who.to_json(),
+            "adversary": str(self.adversary),
+            "adjacency": str(self.adjacency),
+            "basis": list(self.basis),
+            "losses": dict(self.losses),
+            "claimed": None if self.claimed is None else self._claim_json(self.claimed),
+            "proven": {"epsilon": _number(self.proven), "delta": self.delta, "unproven": list(self.unproven)},
+            "proven_pure": {"epsilon": _number(self.pure), "delta": 0.0},
+            "reached": self.reached,
+            "audited": None if self.audited is None else asdict(self.audited),
+            "verdict": self.verdict,
+        }
 
-    def _proven_sentence(self) -> str:
-        whose = f" ({_named(self.who)})" if self.clients else ""
-        subject = f"{_capital(_CHANGES[self.adjacency])}, seen by {_onlooker(self.adversary)}{whose}"
-        if math.isinf(self.proven):
-            return f"{subject}: nothing is proven (epsilon is infinite), because {'; '.join(self.reasons)}."
-        words = (
-            f"{subject}: proven epsilon {figure(self.proven)} at delta {figure(self.delta)}, by {'; '.join(self.basis)}"
+    def _claim_json(self, claim: Claim) -> dict[str, Any]:
+        return {
+            "epsilon": claim.epsilon,
+            "delta": claim.delta,
+            "formula": claim.formula,
+            "adjacency": str(claim.adjacency),
+            "covered": list(self.covered),
+            "unclaimed": list(self.unclaimed),
+            "proven": None if self.proven_as_claimed is None else _number(self.proven_as_claimed),
+        }
+
+    @classmethod
+    def from_json(cls, packed: Mapping[str, Any]) -> Row:
+        """The row that `to_json` wrote."""
+        adversary, adjacency = adversary_named(packed["adversary"]), as_adjacency(packed["adjacency"])
+        proven, claim, audited = packed["proven"], packed.get("claimed") or {}, packed.get("audited")
+        about = claim.get("adjacency", adjacency)
+        exact = claim.get("proven")
+        return cls(
+            adversary,
+            adjacency,
+            float(proven["delta"]),
+            proven=float(proven["epsilon"]),
+            pure=float(packed["proven_pure"]["epsilon"]),
+            basis=tuple(packed["basis"]),
+            unproven=tuple(proven.get("unproven", ())),
+            claimed=Claim(claim["epsilon"], claim["delta"], claim["formula"], about, adversary) if claim else None,
+            supported=packed["verdict"] in (PROVEN, PARTLY),
+            proven_as_claimed=None if exact is None else float(exact),
+            covered=tuple(claim.get("covered", ())),
+            unclaimed=tuple(claim.get("unclaimed", ())),
+            audited=None if audited is None else Audited(**audited),
+            who=Clients.from_json(packed),
+            reached=packed.get("reached"),
+            losses=tuple(packed.get("losses", {}).items()),
         )
-        if self.reached is not None:
-            words += f", where an attacker surely reaches {figure(self.reached)}"
-        if self.proven > NO_MEANINGFUL_PROTECTION:
-            words += ": no meaningful protection"
-        return f"{words}."
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """Why the proven epsilon is infinite, where it is."""
-        return self.unproven or (f"no bound holds at delta {figure(self.delta)}",)
-
-    def _claim_sentence(self, claim: Claim) -> str:
-        words = f"epsilon {figure(claim.epsilon)} at delta {figure(claim.delta)} ({claim.formula})"
-        proven = f"proven {_of_part(self.unclaimed)}at that delta is {figure(self.proven_as_claimed)}"
-        return f"{_claimed_of((self,))}{words}; {self.verdict}; {proven}, for this change and this onlooker."
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line of the table: what is shown in its columns, and the basis of its proof."""
-
-    cells: tuple[str, ...]  #: clients, change, onlooker, claimed, proven, pure, audited, verdict
-    basis: str = ""
 
 
 @dataclass(frozen=True)
 class View:
-    """All figures for one kind of onlooker and one change: a single row, or one for each group of clients."""
+    """All figures for one kind of adversary and one adjacency: a single row, or one for each group of clients."""
 
     rows: tuple[Row, ...]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The kind of adversary and the adjacency."""
+        return self.rows[0].adversary.kind, str(self.adjacency)
 
     @property
     def adjacency(self) -> Adjacency:
@@ -205,141 +218,89 @@ class View:
         return self.rows[0].adjacency
 
     @property
-    def onlooker(self) -> str:
-        """Who is looking, in words."""
-        return _onlooker(*self._adversaries)
+    def adversaries(self) -> tuple[Adversary, Adversary]:
+        """Those with the fewest and the most parties."""
+        found = sorted((row.adversary for row in self.rows), key=lambda adversary: adversary.parties or 0)
+        return found[0], found[-1]
 
     @property
-    def trust(self) -> str:
-        """Who is trusted with what."""
-        return _trust(*self._adversaries)
+    def proven(self) -> tuple[float, float]:
+        """The smallest and the largest proven epsilon of any client."""
+        return _ends(row.proven for row in self.rows)
+
+    @property
+    def claimed(self) -> tuple[float, float] | None:
+        """The smallest and the largest claimed epsilon; none where nothing is claimed."""
+        claims = [row.claimed.epsilon for row in self.rows if row.claimed is not None]
+        return _ends(claims) if claims else None
+
+    @property
+    def deltas(self) -> tuple[float, ...]:
+        """The deltas at which the proven epsilons hold."""
+        return tuple(sorted({row.delta for row in self.rows}))
+
+    @property
+    def claimed_deltas(self) -> tuple[float, ...]:
+        """The deltas of the claims."""
+        return tuple(sorted({row.claimed.delta for row in self.rows if row.claimed is not None}))
+
+    @property
+    def audited(self) -> Audited | None:
+        """The largest lower bound that an experiment found."""
+        found = [row.audited for row in self.rows if row.audited is not None]
+        return max(found, key=lambda bound: bound.epsilon) if found else None
+
+    @property
+    def verdicts(self) -> dict[str, int]:
+        """Verdicts on the claims, with the number of clients each is about."""
+        found: Counter[str] = Counter()
+        for row in self.rows:
+            found[row.verdict] += row.who.count
+        return dict(found)
 
     @property
     def least(self) -> tuple[Row, ...]:
         """Those who lost least."""
-        return _tied(self.rows, min)
+        return tied(self.rows, min)
 
     @property
     def most(self) -> tuple[Row, ...]:
         """Those who lost most."""
-        return _tied(self.rows, max)
+        return tied(self.rows, max)
 
     @property
     def unproven(self) -> tuple[Row, ...]:
         """Those for whom nothing is proven."""
         return tuple(row for row in self.rows if math.isinf(row.proven))
 
-    @property
-    def bare(self) -> bool:
-        """Whether nothing is proven for anybody, nothing is claimed and nothing was found."""
-        return len(self.unproven) == len(self.rows) and not any(row.claimed or row.audited for row in self.rows)
 
-    @property
-    def sentences(self) -> tuple[str, ...]:
-        """The view in plain words: figures that differ are given with their ends, and whose these are."""
-        if len(self.rows) == 1:
-            return self.rows[0].sentences
-        said = [] if len(self.unproven) == len(self.rows) else [self._proven_sentence()]
-        if self.unproven:
-            said.append(self.unproven_sentence(_CHANGES[self.adjacency]))
-        if any(row.claimed for row in self.rows):
-            said.append(self._claim_sentence())
-        audits = dict.fromkeys(row.audited for row in self.rows)
-        return tuple(said) + tuple(audited.sentence for audited in audits if audited is not None)
+def tied(rows: Sequence[Row], end: Callable[[Iterable[tuple[float, float]]], tuple[float, float]]) -> tuple[Row, ...]:
+    """The rows with the least (`min`) or the largest (`max`) proven epsilon."""
+    losses = [(row.proven, row.pure) for row in rows]
+    extreme = end(losses)
+    return tuple(row for row, loss in zip(rows, losses, strict=True) if loss == extreme)
 
-    @property
-    def lines(self) -> tuple[Line, ...]:
-        """The view's lines in the table; beyond a handful of groups a span, and whose its ends are."""
-        if len(self.rows) <= _HANDFUL:
-            return tuple(Line(_cells(row), _basis(row)) for row in self.rows)
-        ends = {"least": self.least, "most": self.most}
-        alike = self.least == self.most  # nobody lost less than anybody else, whatever was claimed
-        if alike or len({row.basis for row in self.rows}) == 1:
-            basis = _few(map(_basis, self.rows))
-        else:
-            basis = "; ".join(f"{end}, {_whose(rows)}: {_basis(rows[0])}" for end, rows in ends.items())
-        span = Line((_people(self.rows), str(self.adjacency), self._adversary, *self._spans()), basis)
-        if alike or not any(" .. " in cell for cell in span.cells):
-            return (span,)
-        return (span, *(_end_line(end, rows, span) for end, rows in ends.items()))
 
-    @property
-    def _adversaries(self) -> tuple[Adversary, Adversary]:
-        """Those with the fewest and the most parties."""
-        parties = [row.adversary.parties or 0 for row in self.rows]
-        return self.rows[parties.index(min(parties))].adversary, self.rows[parties.index(max(parties))].adversary
+def views(rows: Iterable[Row]) -> tuple[View, ...]:
+    """Rows by kind of adversary and by adjacency, in the order in which these first occur."""
+    found: dict[object, list[Row]] = {}
+    for row in rows:
+        found.setdefault((row.adversary.kind, row.adjacency), []).append(row)
+    return tuple(View(tuple(own)) for own in found.values())
 
-    @property
-    def _adversary(self) -> str:
-        fewest, most = self._adversaries
-        return str(most) if fewest == most else f"{most.kind}({fewest.parties} .. {most.parties})"
 
-    def _spans(self) -> tuple[str, ...]:
-        """Claimed, proven, pure, audited and verdict of everybody."""
-        claimed = [row.claimed.epsilon for row in self.rows if row.claimed is not None]
-        in_part = " (in part)" if any(row.unclaimed for row in self.rows) else ""
-        audited = [row.audited.epsilon for row in self.rows if row.audited is not None]
-        some = 0 < len(audited) < len(self.rows)
-        whose = f" ({_whose([row for row in self.rows if row.audited])})" if some else ""
-        verdicts = self._verdicts()
-        return (
-            f"{_span(claimed)}{in_part}",
-            _span([row.proven for row in self.rows]),
-            _span([row.pure for row in self.rows]),
-            f">= {_span(audited)}{whose}" if audited else "",
-            ", ".join(verdicts if len(verdicts) == 1 else (f"{verdict} ({n:,})" for verdict, n in verdicts.items())),
-        )
+def leading(found: Sequence[View]) -> View:
+    """The view that a whole run is judged by: the strongest about a client, or about a record if there is none.
 
-    def _verdicts(self) -> dict[str, int]:
-        """Verdicts with the number of clients each is about."""
-        found: Counter[str] = Counter()
-        for row in self.rows:
-            found[row.verdict] += row.who.count
-        return dict(found)
-
-    def _proven_sentence(self) -> str:
-        rows = [row for row in self.rows if math.isfinite(row.proven)]
-        least, most = _tied(rows, min), _tied(rows, max)
-        at, whom = f"at delta {figure(self.rows[0].delta)}", _share(rows, self.rows)
-        if least[0].proven == most[0].proven:
-            bases = _few(basis for row in rows for basis in row.basis)
-            words = f"proven epsilon {figure(least[0].proven)} {at} for each of {whom}, by {bases}"
-        else:
-            words = f"what is proven differs between {whom}, {at} from {_end(least)} to {_end(most)}"
-        return f"{_capital(_CHANGES[self.adjacency])}, seen by {self.onlooker}: {words}{_worth(rows)}."
-
-    def unproven_sentence(self, changes: str) -> str:
-        """That nothing is proven about these changes, for whom and why."""
-        rows = self.unproven
-        whom = ""
-        if len(rows) < len(self.rows):
-            whom = f" for {_share(rows, self.rows)} ({_few(_named(row.who) for row in rows)})"
-        elif rows[0].clients:
-            whom = " for any client" if len(rows) > 1 else f" for {_named(rows[0].who)}"
-        reasons = _few(why for row in rows for why in row.reasons)
-        subject = f"{_capital(changes)}, seen by {self.onlooker}"
-        return f"{subject}: nothing is proven (epsilon is infinite){whom}, because {reasons}."
-
-    def _claim_sentence(self) -> str:
-        rows = [row for row in self.rows if row.claimed is not None]
-        formulas = _few(row.claimed.formula for row in rows if row.claimed is not None)
-        delta = _span([row.claimed.delta for row in rows if row.claimed is not None], " to ")
-        verdicts = self._verdicts()
-        judged = ", ".join(
-            f"{verdict} for {'every client' if len(verdicts) == 1 else f'{n:,} of {_people(self.rows)}'}"
-            for verdict, n in verdicts.items()
-        )
-        proven = _spread(rows, lambda row: row.proven_as_claimed)
-        of_part = _of_part(*(row.unclaimed for row in rows))
-        return (
-            f"{_claimed_of(rows)}epsilon {_spread(rows, _claimed)} at delta {delta} ({formulas}); {judged}; proven "
-            f"{of_part}at the claim's delta is {proven}, for this change and this onlooker."
-        )
+    Where nothing is proven about either, it is the first view: a figure for one value of one upload never leads.
+    """
+    whole = [view for view in found if view.adjacency not in _PARTIAL and not view.unproven]
+    return min(whole, key=lambda view: (view.adjacency is not Adjacency.CLIENT, view.proven[1]), default=found[0])
 
 
 @dataclass(frozen=True)
 class Statement:
-    """Rows of figures and the sentences around them; made with `Statement.of`."""
+    """The figures of a run; made with `Statement.of` or read with `Statement.from_json`."""
 
     rows: tuple[Row, ...]
     delta: float
@@ -383,153 +344,45 @@ class Statement:
 
     @property
     def views(self) -> tuple[View, ...]:
-        """The rows by kind of onlooker and by change."""
-        kinds: dict[tuple[object, ...], list[Row]] = {}
-        for row in self.rows:
-            kinds.setdefault((row.adversary.kind, row.adjacency), []).append(row)
-        views: dict[tuple[object, ...], list[Row]] = {}
-        for (kind, adjacency), rows in kinds.items():
-            told_apart = len({row.who for row in rows}) == len(rows)
-            for row in rows:
-                views.setdefault((kind if told_apart else row.adversary, adjacency), []).append(row)
-        return tuple(View(tuple(rows)) for rows in views.values())
-
-    @property
-    def trust(self) -> tuple[str, ...]:
-        """Who is trusted with what, one sentence per kind of adversary."""
-        return tuple(dict.fromkeys(view.trust for view in self.views))
-
-    @property
-    def sentences(self) -> tuple[str, ...]:
-        """Everything the statement says in words: one sentence for each onlooker and change, not for each client."""
-        if not self.rows:
-            return ("Nothing was released: no report left any client, so nothing was lost.",)
-        said = [*self.caveats, *self.trust, *self._view_sentences()]
-        adjacencies = dict.fromkeys(row.adjacency for row in self.rows)
-        if Adjacency.CLIENT not in adjacencies:
-            covered, all_sent = _listed([_CHANGES[a] for a in adjacencies]), _CHANGES[Adjacency.CLIENT]
-            said.append(f"The figures cover {covered} only: of {all_sent}, taken together, nothing is proven.")
-        if len({row.who for row in self.rows}) > 1:
-            said.append(
-                "Clients have guarantees of their own: neither the mean nor the largest stands for all of them; the "
-                "statement's JSON form has everyone's figures."
-            )
-        if self.silent is not None:
-            said.append(f"Clients who sent nothing lost nothing: {_named(self.silent)}.")
-        if self.simulated:
-            said.append(
-                "This was a simulation. What is proven is proven for real clients, who draw fresh noise; this run's "
-                "seed is public, and so is its noise."
-            )
-        return tuple(said)
-
-    def _view_sentences(self) -> Iterable[str]:
-        """Changes of which the same is to be said, that nothing is proven, share a sentence."""
-        views = self.views
-        alike: dict[object, list[View]] = {}
-        for number, view in enumerate(views):
-            reasons = tuple((row.adversary, row.who, row.reasons) for row in view.rows)
-            alike.setdefault(reasons if view.bare else number, []).append(view)
-        for first, *others in alike.values():
-            if others:
-                yield first.unproven_sentence(_listed([_CHANGES[view.adjacency] for view in (first, *others)]))
+        """The rows by kind of adversary and by adjacency; several sums or shufflers of one client stay apart."""
+        found: list[View] = []
+        for view in views(self.rows):
+            if len({row.who for row in view.rows}) == len(view.rows):
+                found.append(view)
             else:
-                yield from first.sentences
-
-    def to_text(self, width: int = 110) -> str:
-        """A plain table with its notes and sentences, for a terminal."""
-        lines = [self.title, "=" * len(self.title), ""]
-        if self.rows:
-            lines += [*_table(self._cells()), "", "Basis of each proof"]
-            for note in self._notes():
-                lines += textwrap.wrap(note, width, subsequent_indent="    ")
-            lines += ["", "In words"]
-        for sentence in self.sentences:
-            lines += textwrap.wrap(sentence, width, initial_indent="- ", subsequent_indent="  ")
-        return "\n".join(lines) + "\n"
+                crowds = dict.fromkeys(row.adversary for row in view.rows)
+                found += [View(tuple(row for row in view.rows if row.adversary == crowd)) for crowd in crowds]
+        return tuple(found)
 
     def to_json(self) -> dict[str, Any]:
         """All figures of all clients, unrounded, ready for `json.dumps`; infinity is the text "infinity"."""
         packed: dict[str, Any] = {
             "title": self.title,
             "delta": self.delta,
-            "rows": [_packed(row) for row in self.rows],
-            "silent": None if self.silent is None else _packed_clients(self.silent),
+            "rows": [row.to_json() for row in self.rows],
+            "silent": None if self.silent is None else self.silent.to_json(),
             "caveats": list(self.caveats),
-            "sentences": list(self.sentences),
+            "simulated": self.simulated,
         }
         json.dumps(packed, allow_nan=False)
         return packed
 
-    def to_page(self) -> str:
-        """A whole page to open or print: the fragment of `to_html` with its style, and nothing from elsewhere."""
-        return (
-            f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-            f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f"<title>{html.escape(self.title)}</title>\n<style>{_STYLE}</style>\n</head>\n"
-            f"<body>\n{self.to_html()}</body>\n</html>\n"
-        )
-
-    def to_html(self) -> str:
-        """A fragment with no scripts, styles or links of its own; every text is escaped."""
-        figures = f"{self._html_table()}\n<h3>In words</h3>\n" if self.rows else ""
-        return (
-            f'<section class="privacy-statement">\n<h2>{html.escape(self.title)}</h2>\n'
-            f"{figures}{_html_list(self.sentences)}\n</section>\n"
-        )
-
-    def _html_table(self) -> str:
-        head, *body = self._cells()
-        rows = "\n".join(f"<tr>{''.join(f'<td>{html.escape(c)}</td>' for c in cells)}</tr>" for cells in body)
-        return (
-            f"<table>\n<thead><tr>{''.join(f'<th>{html.escape(c)}</th>' for c in head)}</tr></thead>\n"
-            f"<tbody>\n{rows}\n</tbody>\n</table>\n<h3>Basis of each proof</h3>\n{_html_list(self._notes())}"
-        )
-
-    def _cells(self) -> list[tuple[str, ...]]:
-        """The table with its header; a column that nobody fills is left out."""
-        mark = ", with a caveat" if self.caveats else ""
-        head = ("clients", "what may change", "who is looking", "claimed",
-                f"proven (delta {figure(self.delta)}){mark}", "proven (pure)", "audited", "verdict")  # fmt: skip
-        numbers = {basis: number for number, basis in enumerate(self._bases(), 1)}
-        rows: list[tuple[str, ...]] = [head]
-        for view in self.views:
-            for line in view.lines:
-                note = f" [{numbers[line.basis]}]" if line.basis else ""
-                rows.append((*line.cells[:4], line.cells[4] + note, *line.cells[5:]))
-        used = [any(row[column] for row in rows[1:]) for column in range(len(head))]
-        return [tuple(cell for cell, keep in zip(row, used, strict=True) if keep) for row in rows]
-
-    def _bases(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(line.basis for view in self.views for line in view.lines if line.basis))
-
-    def _notes(self) -> tuple[str, ...]:
-        return tuple(f"[{number}] {basis}" for number, basis in enumerate(self._bases(), 1))
-
-
-_STYLE = """
-:root { color-scheme: light dark; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 66rem; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; display: block; overflow-x: auto; }
-th, td { text-align: left; padding: .45rem .7rem; border-bottom: 1px solid #8886; }
-th { font-weight: 600; border-bottom-width: 2px; }
-td:last-child { font-weight: 600; }
-ul { padding-left: 1.2rem; }
-li { margin: .35rem 0; }
-h2 { margin-bottom: .8rem; } h3 { margin: 1.6rem 0 .4rem; }
-"""
-
-
-def figure(value: float) -> str:
-    """Three significant digits: 0.444, 12.3, 1.42e3, 2.18e5; infinity in words."""
-    if math.isinf(value):
-        return "infinite"
-    if value == 0:
-        return "0"
-    if 1e-3 <= value < 999.5:
-        return f"{value:.3g}"
-    digits, exponent = f"{value:.2e}".split("e")
-    return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
+    @classmethod
+    def from_json(cls, packed: Mapping[str, Any]) -> Statement:
+        """The statement that `to_json` wrote; what older versions wrote opens too."""
+        try:
+            silent = packed.get("silent")
+            told = any(sentence.startswith(_SIMULATED) for sentence in packed.get("sentences", ()))
+            return cls(
+                tuple(map(Row.from_json, packed["rows"])),
+                float(packed["delta"]),
+                str(packed["title"]),
+                None if silent is None else Clients.from_json(silent),
+                tuple(packed.get("caveats", ())),
+                bool(packed.get("simulated", told)),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidInput(f"statement.json is damaged or of another version: {error!r}") from None
 
 
 # --- rows -----------------------------------------------------------------------------------------------------------
@@ -619,6 +472,7 @@ def _row(
     whole = claim is None or all(claimed)
     covered = [best for best, fits in zip(chosen, claimed, strict=True) if fits]
     of_part = proof if whole else _Proof.of(reckoner, covered, adjacency)
+    exact = None if claim is None else of_part.epsilon(claim.delta)
     row = Row(
         adversary,
         adjacency,
@@ -628,12 +482,14 @@ def _row(
         basis=_bases(chosen, adjacency),
         unproven=tuple(dict.fromkeys(why for part in proof.parts for why in part.unproven)),
         claimed=claim,
-        proven_as_claimed=math.inf if claim is None else of_part.epsilon(claim.delta),
+        supported=claim is not None and exact is not None and exact <= claim.epsilon * (1 + 1e-9),
+        proven_as_claimed=exact,
         covered=() if whole else _named_parts(releases, claimed),
         unclaimed=() if whole else _named_parts(releases, [not fits for fits in claimed]),
         audited=audited,
         who=who,
         reached=proof.reached(reckoner.delta) if adversary.kind == "shuffled" else None,
+        losses=_losses(chosen, adjacency),
     )
     if audited is not None and audited.epsilon > (bound := proof.epsilon(audited.delta)):
         raise ProofContradicted(
@@ -645,13 +501,22 @@ def _row(
 
 
 def _bases(chosen: Sequence[tuple[Guarantee, int]], adjacency: Adjacency) -> tuple[str, ...]:
-    """Why it holds, and for how many releases; one value of one upload is in a single one."""
+    """Why it holds, and for how many releases."""
+    counts = _times(((guarantee.basis, times) for guarantee, times in chosen), adjacency)
+    return tuple(basis if times == 1 or basis == "none" else f"{times:,} x {basis}" for basis, times in counts)
+
+
+def _losses(chosen: Sequence[tuple[Guarantee, int]], adjacency: Adjacency) -> tuple[tuple[str, int], ...]:
+    """The types of loss, and how many releases have each."""
+    return _times(((type(guarantee.loss).__name__, times) for guarantee, times in chosen), adjacency)
+
+
+def _times(found: Iterable[tuple[str, int]], adjacency: Adjacency) -> tuple[tuple[str, int], ...]:
+    """Sums by name; one value of one upload is in a single release."""
     counts: Counter[str] = Counter()
-    for guarantee, times in chosen:
-        counts[guarantee.basis] += times
-    if adjacency is Adjacency.COORDINATE:
-        return tuple(counts)
-    return tuple(basis if times == 1 or basis == "none" else f"{times:,} x {basis}" for basis, times in counts.items())
+    for name, times in found:
+        counts[name] += times
+    return tuple((name, 1 if adjacency is Adjacency.COORDINATE else times) for name, times in counts.items())
 
 
 class _Reckoner:
@@ -680,7 +545,7 @@ class _Reckoner:
             g for g in release.guarantees if _seen_through(g.adversary, adversary) and implies(g.adjacency, adjacency)
         ]
         if not usable:
-            why = f"{release.what} has no guarantee for {_CHANGES[adjacency]} against {_onlooker(adversary)}"
+            why = f"{release.what} has no guarantee (adjacency {adjacency}, against {adversary})"
             return Guarantee(adversary, adjacency, Infinite(why), "none")
         if len(usable) == 1:
             return usable[0]
@@ -805,211 +670,12 @@ def _reading_order(row: Row) -> tuple[int, int, int]:
     return _ADVERSARIES.index(row.adversary.kind), row.adversary.parties or 0, _ADJACENCIES.index(row.adjacency)
 
 
-# --- words ----------------------------------------------------------------------------------------------------------
+# --- numbers --------------------------------------------------------------------------------------------------------
 
 
-def _onlooker(fewest: Adversary, most: Adversary | None = None) -> str:
-    match fewest.kind:
-        case "server":
-            return "the server"
-        case "shuffled":
-            return f"a server behind a shuffler of {_parties(fewest, most)} clients"
-        case "summed":
-            return f"a server behind a secure sum with {_parties(fewest, most)} honest clients"
-        case _:
-            return "a reader of the model"
-
-
-def _trust(fewest: Adversary, most: Adversary) -> str:
-    match fewest.kind:
-        case "server":
-            return "Against the server: nobody is trusted but the client itself; the server is not trusted."
-        case "shuffled":
-            return (
-                "Behind the shuffler: the server is not trusted; the shuffler is, and that "
-                f"{_parties(fewest, most)} clients send honest reports through it."
-            )
-        case "summed":
-            return (
-                "Behind the secure sum: against a server that keeps to the protocol, which sees sums of reports and no "
-                "single one (with keys of its own in the place of the clients' it would see every report); where "
-                "owners list each other's keys, against any server; "
-                f"at least {_parties(fewest, most)} honest clients are in a sum."
-            )
-        case _:
-            return "Against readers of the model: the server is trusted; whoever sees the trained model is not."
-
-
-def _parties(fewest: Adversary, most: Adversary | None) -> str:
-    same = most is None or most == fewest
-    return str(fewest.parties) if same or most is None else f"{fewest.parties} to {most.parties}"
-
-
-def _named(who: Clients) -> str:
-    names = who.names
-    return ", ".join(names) if len(names) <= _HANDFUL else f"{names[0]} and {len(names) - 1:,} more"
-
-
-def _few(words: Iterable[str]) -> str:
-    """The first of several texts, each once, and how many more there are."""
-    first, *others = dict.fromkeys(words)
-    shown = others if len(others) < _HANDFUL else others[: _HANDFUL - 2]
-    more = len(others) - len(shown)
-    return "; ".join([first, *shown, *([f"and {more:,} more"] if more else [])])
-
-
-def _people(rows: Sequence[Row]) -> str:
-    count = sum(row.who.count for row in rows)
-    return f"{count:,} client{'s' if count != 1 else ''}"
-
-
-def _share(rows: Sequence[Row], of: Sequence[Row]) -> str:
-    part = "" if len(rows) == len(of) else f"{sum(row.who.count for row in rows):,} of "
-    return f"{part}{_people(of)}"
-
-
-def _tied(rows: Sequence[Row], end: Callable[[Iterable[tuple[float, float]]], tuple[float, float]]) -> tuple[Row, ...]:
-    """The rows at one end of a span."""
-    losses = [(row.proven, row.pure) for row in rows]
-    extreme = end(losses)
-    return tuple(row for row, loss in zip(rows, losses, strict=True) if loss == extreme)
-
-
-def _whose(rows: Sequence[Row]) -> str:
-    """The first of these clients, and how many more there are."""
-    first, *others = rows
-    more = sum(row.who.count for row in others)
-    return f"{_named(first.who)} and {more:,} more" if more else _named(first.who)
-
-
-def _end(rows: Sequence[Row]) -> str:
-    """One end of a span: the figure, whose it is and why it holds."""
-    row = rows[0]
-    reached = "" if row.reached is None else f", where an attacker surely reaches {figure(row.reached)}"
-    return f"epsilon {figure(row.proven)} ({_whose(rows)}, by {'; '.join(row.basis)}{reached})"
-
-
-def _worth(rows: Sequence[Row]) -> str:
-    beyond = [row for row in rows if row.proven > NO_MEANINGFUL_PROTECTION]
-    if not beyond:
-        return ""
-    whom = "any of them" if len(beyond) == len(rows) else _share(beyond, rows)
-    return f": no meaningful protection for {whom}"
-
-
-def _spread(rows: Sequence[Row], of: Callable[[Row], float]) -> str:
-    """From the least to the most, and whose these are."""
-    values = [of(row) for row in rows]
-    low, high = min(values), max(values)
-    if low == high:
-        return figure(low)
-    ends = ([row for row, value in zip(rows, values, strict=True) if value == end] for end in (low, high))
-    return " to ".join(f"{figure(of(own[0]))} ({_whose(own)})" for own in ends)
-
-
-def _claimed_of(rows: Sequence[Row]) -> str:
-    """How a sentence about claims begins: where they leave something out, with what that is."""
-    if not any(row.unclaimed for row in rows):
-        return "Claimed: "
-    covered, rest = _few(w for row in rows for w in row.covered), _few(w for row in rows for w in row.unclaimed)
-    return f"Claimed in part (of {covered}; no claim speaks of {rest}): "
-
-
-def _of_part(*unclaimed: Sequence[str]) -> str:
-    return "of the claimed part " if any(unclaimed) else ""
-
-
-def _claimed(row: Row) -> float:
-    return math.inf if row.claimed is None else row.claimed.epsilon
-
-
-def _listed(words: Sequence[str]) -> str:
-    *most, last = words
-    return f"{', '.join(most)}, and {last}" if most else last
-
-
-def _capital(words: str) -> str:
-    return words[:1].upper() + words[1:]
-
-
-# --- renderings -----------------------------------------------------------------------------------------------------
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    return (
-        _named(row.who),
-        str(row.adjacency),
-        str(row.adversary),
-        "" if row.claimed is None else f"{figure(row.claimed.epsilon)}{' (in part)' if row.unclaimed else ''}",
-        figure(row.proven),
-        figure(row.pure),
-        "" if row.audited is None else f">= {figure(row.audited.epsilon)}",
-        row.verdict,
-    )
-
-
-def _end_line(end: str, rows: Sequence[Row], span: Line) -> Line:
-    """Those at one end of a span, under it; what the span says of all is not said again."""
-    own = zip(_cells(rows[0])[3:], span.cells[3:], strict=True)
-    return Line((f"  {end}: {_whose(rows)}", "", "", *("" if cell == said else cell for cell, said in own)))
-
-
-def _basis(row: Row) -> str:
-    return "; ".join(row.basis) or "none"
-
-
-def _span(values: Sequence[float], to: str = " .. ") -> str:
-    if not values:
-        return ""
-    low, high = figure(min(values)), figure(max(values))
-    return low if low == high else f"{low}{to}{high}"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return [lines[0], "  ".join("-" * width for width in widths), *lines[1:]]
-
-
-def _html_list(items: Iterable[str]) -> str:
-    return "<ul>\n" + "\n".join(f"<li>{html.escape(item)}</li>" for item in items) + "\n</ul>"
-
-
-def _packed(row: Row) -> dict[str, Any]:
-    claimed, audited = row.claimed, row.audited
-    return {
-        **_packed_clients(row.who),
-        "adversary": str(row.adversary),
-        "adjacency": str(row.adjacency),
-        "basis": list(row.basis),
-        "claimed": None
-        if claimed is None
-        else {
-            "epsilon": claimed.epsilon,
-            "delta": claimed.delta,
-            "formula": claimed.formula,
-            "adjacency": str(claimed.adjacency),
-            "covered": list(row.covered),
-            "unclaimed": list(row.unclaimed),
-        },
-        "proven": {"epsilon": _number(row.proven), "delta": row.delta, "unproven": list(row.unproven)},
-        "proven_pure": {"epsilon": _number(row.pure), "delta": 0.0},
-        "reached": row.reached,
-        "audited": None
-        if audited is None
-        else {
-            "epsilon": audited.epsilon,
-            "delta": audited.delta,
-            "confidence": audited.confidence,
-            "trials": audited.trials,
-            "attack": audited.attack,
-        },
-        "verdict": row.verdict,
-    }
-
-
-def _packed_clients(who: Clients) -> dict[str, Any]:
-    return {"clients": list(who.names), "count": who.count, "members": who.members}
+def _ends(values: Iterable[float]) -> tuple[float, float]:
+    found = list(values)
+    return min(found), max(found)
 
 
 def _number(value: float) -> float | str:
@@ -1017,6 +683,6 @@ def _number(value: float) -> float | str:
 
 
 __all__ = [
-    "NO_MEANINGFUL_PROTECTION", "Audited", "Clients", "Counted", "Line", "ProofContradicted", "Row", "Statement",
-    "View", "figure",
+    "NOT_SUPPORTED", "NO_CLAIM", "NO_MEANINGFUL_PROTECTION", "PROVEN", "Audited", "Clients", "Counted",
+    "ProofContradicted", "Row", "Statement", "View", "leading", "tied", "views",
 ]  # fmt: skip

@@ -17,9 +17,10 @@ from typing import Any
 
 from sordino.durable import NotWritten, write_whole
 from sordino.errors import InvalidInput
+from sordino.privacy.statement import Row, View, leading, views
 from sordino.report.folder import RunFolder
 from sordino.report.records import INFINITE, Result, Round, to_line
-from sordino.report.stated import Stated, StatedRow, View, views
+from sordino.report.statement import adversary, proof
 
 _LABELS = frozenset({"seed", "name", "summary", "paper"})  #: settings that do not change what is computed
 UNSET = "not set"  #: how a setting is shown where a recipe does not have it
@@ -32,7 +33,7 @@ class Run:
     folder: Path
     result: Result
     rounds: tuple[Round, ...]
-    rows: tuple[StatedRow, ...]
+    rows: tuple[Row, ...]
 
     @property
     def settings(self) -> dict[str, str]:
@@ -106,6 +107,11 @@ class Group:
     def views(self) -> tuple[View, ...]:
         """What the statements of all runs say, by onlooker and change."""
         return views(row for run in self.runs for row in run.rows)
+
+    @property
+    def lead(self) -> View | None:
+        """The view that a whole run is judged by; none where no run has a statement."""
+        return leading(self.views) if self.views else None
 
     def by_round(self) -> list[tuple[int, Spread]]:
         """Accuracy over the runs in every round in which all of them were evaluated."""
@@ -212,9 +218,9 @@ def compare(folders: Sequence[RunFolder | Path | str]) -> Comparison:
     return Comparison(tuple(found), keys, tuple(notes))
 
 
-def _stated_rows(folder: RunFolder) -> tuple[StatedRow, ...]:
+def _stated_rows(folder: RunFolder) -> tuple[Row, ...]:
     statement = folder.statement()
-    return () if statement is None else Stated.of(statement).rows
+    return () if statement is None else statement.rows
 
 
 def telling_keys(settings: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -294,8 +300,8 @@ def _csv_view(pair: tuple[str, str], view: View | None) -> dict[str, str]:
         f"proven epsilon, smallest {words}": _csv_number(None if view is None else view.proven[0]),
         f"proven epsilon, largest {words}": _csv_number(None if view is None else view.proven[1]),
         f"proven delta {words}": "" if view is None else " ".join(map(repr, view.deltas)),
-        f"proof {words}": "" if view is None else view.proof,
-        f"adversary {words}": "" if view is None else view.adversary,
+        f"proof {words}": "" if view is None else proof(view),
+        f"adversary {words}": "" if view is None else adversary(view),
         f"claimed epsilon, smallest {words}": _csv_number(None if claimed is None else claimed[0]),
         f"claimed epsilon, largest {words}": _csv_number(None if claimed is None else claimed[1]),
         f"claimed delta {words}": "" if view is None else " ".join(map(repr, view.claimed_deltas)),

@@ -6,15 +6,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sordino.privacy.statement import figure
+from sordino.privacy.statement import NO_CLAIM, NO_MEANINGFUL_PROTECTION, View
 from sordino.report import plots, scales
 from sordino.report.compare import UNSET, Comparison, Group, Spread, is_number, said
 from sordino.report.markup import Markup, element, join
 from sordino.report.plots import Series
 from sordino.report.records import to_line
-from sordino.report.stated import View, deltas, span
+from sordino.report.statement import adversary, claim_terms, proof, reasons, terms
 from sordino.report.style import bullets, document, folded, section, table, tiles
-from sordino.report.words import counted, duration, listed, percent, size
+from sordino.report.words import counted, deltas, duration, figure, listed, percent, size, span
 
 _MOST_LINES = 12  #: in one plot
 
@@ -79,12 +79,12 @@ def _spread_words(comparison: Comparison) -> Markup:
 
 def _main_table(comparison: Comparison) -> Markup:
     keys = _key_columns(comparison)
-    terms = {group.views[0].terms for group in comparison.groups if group.views}
-    common = f" ({next(iter(terms))})" if len(terms) == 1 else ""
+    found = {terms(group.lead) for group in comparison.groups if group.lead}
+    common = f" ({next(iter(found))})" if len(found) == 1 else ""
     named = [comparison.short(key) for key in keys] or ["setting"]
     head = [*named, "accuracy", "runs", "rounds", "a round", "up", "down", f"proven epsilon{common}", "claimed epsilon"]
     rows = [_main_row(comparison, group, keys, bool(common)) for group in comparison.groups]
-    note = "Up and down are bytes per client and round. Epsilons are those of the first row of each statement; all of "
+    note = "Up and down are bytes per client and round. Epsilons are those that lead each run's own page; all of "
     return join(
         [
             table(head, rows, numbers=frozenset(range(len(named), len(named) + 6))),
@@ -117,21 +117,21 @@ def _mean(spread: Spread | None, words: Callable[[float], str]) -> str:
 
 
 def _leading_figures(group: Group, common: bool) -> list[object]:
-    """Proven and claimed epsilon of the first view, whose terms stand in the head of the table or beside the figure."""
-    if not group.views:
+    """Proven and claimed epsilon of the leading view; its terms stand in the head of the table or beside the figure."""
+    view = group.lead
+    if view is None:
         return ["no statement", ""]
-    view = group.views[0]
-    beside = None if common else element("span", f" ({view.terms})", class_="quiet")
+    beside = None if common else element("span", f" ({terms(view)})", class_="quiet")
     if view.claimed is None:
-        return [join([span(view.proven), beside]), "no claim"]
-    claim = element("span", f" ({_claim_terms(view)})", class_="quiet")
+        return [join([span(view.proven), beside]), "none"]
+    claim = element("span", f" ({claim_terms(view)})", class_="quiet")
     return [join([span(view.proven), beside]), join([element("i", span(view.claimed)), claim])]
 
 
 def _privacy(comparison: Comparison) -> Markup | None:
     head = ["setting", "what may change", "who is looking", "proven", "claimed", "audited", "verdict", "proof"]
     rows: list[list[object]] = [
-        [comparison.label(group), view.adjacency, view.adversary, *_view_cells(view)]
+        [comparison.label(group), str(view.adjacency), adversary(view), *_view_cells(view)]
         for group in comparison.groups
         for view in group.views
     ]
@@ -142,22 +142,16 @@ def _privacy(comparison: Comparison) -> Markup | None:
     return element("div", drawn, class_="card")
 
 
-def _claim_terms(view: View) -> str:
-    """A claim's delta, and what it leaves out."""
-    left_out = f", not of {', '.join(view.unclaimed)}" if view.unclaimed else ""
-    return f"{deltas(view.claimed_deltas)}{left_out}"
-
-
 def _view_cells(view: View) -> list[object]:
-    claimed: object = "no claim"
+    claimed: object = ""
     if view.claimed is not None:
-        claimed = element("i", f"{span(view.claimed)} ({_claim_terms(view)})")
+        claimed = element("i", f"{span(view.claimed)} ({claim_terms(view)})")
     bound = view.audited
     audited = "" if bound is None else f"≥ {figure(bound.epsilon)} ({deltas((bound.delta,))})"
-    warning = ": no meaningful protection" if view.meaningless and view.proven[1] < math.inf else ""
+    warning = ": no meaningful protection" if NO_MEANINGFUL_PROTECTION < view.proven[1] < math.inf else ""
     proven = f"{span(view.proven)} ({deltas(view.deltas)}){warning}"
-    proof = view.proof or view.reasons
-    return [proven, claimed, audited, "; ".join(view.verdicts), proof]
+    verdict = "; ".join(verdict for verdict in view.verdicts if verdict != NO_CLAIM)
+    return [proven, claimed, audited, verdict, proof(view) or reasons(view)]
 
 
 # --- plots -----------------------------------------------------------------------------------------------------------
@@ -223,18 +217,18 @@ def _number(value: Any) -> float | None:
 
 
 def _accuracy_by_proof(comparison: Comparison) -> Markup | None:
-    """What privacy costs: accuracy against the proven epsilon of the view that all statements begin with."""
-    terms = {group.views[0].terms for group in comparison.groups if group.views}
-    if len(terms) != 1:
+    """What privacy costs: accuracy against the proven epsilon of the view that leads all statements."""
+    found = {terms(group.lead) for group in comparison.groups if group.lead}
+    if len(found) != 1:
         return None
 
     def proven(group: Group) -> float | None:
-        largest = group.views[0].proven[1] if group.views else math.inf
+        largest = group.lead.proven[1] if group.lead else math.inf
         return largest if math.isfinite(largest) else None
 
     numeric = _numeric_keys(comparison)
     named = [key for key in comparison.keys if key not in numeric] if len(numeric) == 1 else comparison.keys
-    note = f"Proven epsilon for {next(iter(terms))}; where clients differ, the largest."
+    note = f"Proven epsilon for {next(iter(found))}; where clients differ, the largest."
     return _against(comparison, "Accuracy against what is proven", proven, named, "proven epsilon", note)
 
 

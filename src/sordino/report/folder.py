@@ -230,12 +230,17 @@ class RunFolder:
 
     def write_statement(self, statement: Statement) -> None:
         """Write the privacy statement down, exactly and in plain text."""
-        self._write("statement.json", to_page(statement.to_json()).encode())
-        self._write("statement.txt", statement.to_text().encode())
+        from sordino.report.statement import to_json, to_text
 
-    def statement(self) -> dict[str, Any] | None:
-        """The privacy statement as `Statement.to_json` gave it; none where there is none yet."""
-        return self._json("statement.json")
+        self._write("statement.json", to_page(to_json(statement)).encode())
+        self._write("statement.txt", to_text(statement).encode())
+
+    def statement(self) -> Statement | None:
+        """The privacy statement; none where there is none yet."""
+        from sordino.privacy.statement import Statement
+
+        packed = self._json("statement.json")
+        return None if packed is None else Statement.from_json(packed)
 
     def write_model(self, arrays: Mapping[str, NDArray[np.float32]], metadata: Mapping[str, str] | None = None) -> None:
         """Write the model's float32 arrays down by name, with texts about them."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from sordino.errors import SordinoError
 from sordino.parts.registry import own_code
+from sordino.privacy.statement import Statement
 from sordino.recipe import Recipe
 from sordino.report import matrices, plots, scales
 from sordino.report.folder import RunFolder
@@ -17,7 +18,6 @@ from sordino.report.markup import Markup, element, join
 from sordino.report.plots import Reference, Series
 from sordino.report.privacy_section import privacy_section
 from sordino.report.records import ClientBudget, Result, Round, Simulation, to_line
-from sordino.report.stated import Stated
 from sordino.report.style import bullets, document, folded, section, table, tiles
 from sordino.report.words import count, counted, duration, listed, percent, size
 
@@ -30,14 +30,13 @@ class _Run:
     recipe: dict[str, Any]
     rounds: tuple[Round, ...]
     result: Result | None
-    stated: Stated | None
+    statement: Statement | None
 
     @classmethod
     def of(cls, folder: RunFolder) -> _Run:
         recipe, result, statement = _parsed(folder.recipe), folder.result(), folder.statement()
         name = result.name if result is not None else str(recipe.get("name", folder.path.name))
-        stated = None if statement is None else Stated.of(statement)
-        return cls(name, recipe, folder.rounds(), result, stated)
+        return cls(name, recipe, folder.rounds(), result, statement)
 
     def words(self, key: str) -> str:
         value = self.recipe.get(key, "")
@@ -86,7 +85,7 @@ def report_page(folder: RunFolder) -> str:
         _header(run),
         _hero(run),
         _notices(run),
-        privacy_section(run.stated),
+        privacy_section(run.statement),
         section("How it went", _charts(_quality_charts(run)), _participation_words(run.rounds)),
         section("The clients", _charts(_client_charts(run))),
         section("Right and wrong answers", _charts(_confusion(run))),

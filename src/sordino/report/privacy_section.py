@@ -1,87 +1,94 @@
-"""The privacy statement in its place of honour on a run's page: a card for each onlooker and change, then all of it."""
+"""The privacy statement as markup: the figure that leads, then everything else, folded away."""
 
 from __future__ import annotations
 
-from sordino.privacy.statement import figure
+import math
+
+from sordino.privacy.statement import NO_CLAIM, NO_MEANINGFUL_PROTECTION, PROVEN, Row, Statement, View, leading
+from sordino.report import statement as words
 from sordino.report.markup import Markup, element, join
-from sordino.report.stated import Stated, StatedRow, View, deltas, span
-from sordino.report.style import bullets, folded, table
-from sordino.report.words import count, counted
+from sordino.report.style import bullets, document, folded, table
+from sordino.report.words import capital, count, counted, deltas, figure, span
 
 _MOST_ROWS = 100  #: of a statement on the page; statement.json has them all
-_OPEN_SENTENCES = 12  #: more of them are folded away
 
 
-def privacy_section(stated: Stated | None) -> Markup:
+def statement_page(statement: Statement) -> str:
+    """A whole page to open or print, which loads nothing from elsewhere."""
+    return document(statement.title, privacy_section(statement))
+
+
+def privacy_section(statement: Statement | None) -> Markup:
     """What left the clients: proven, claimed and audited, each in its own place and never one for another."""
-    if stated is None:
-        inner: list[Markup | None] = [
-            element("h2", "Privacy statement"),
-            element(
-                "p", "This run's folder holds no privacy statement, so nothing can be said about what it protects."
-            ),
-        ]
-    elif not stated.rows:
-        inner = [element("h2", stated.title), *(element("p", sentence) for sentence in stated.sentences)]
+    if statement is None:
+        said = "This run's folder holds no privacy statement, so nothing can be said about what it protects."
+        inner: list[Markup | None] = [element("h2", "Privacy statement"), element("p", said)]
+    elif not statement.rows:
+        inner = [element("h2", statement.title), *(element("p", said) for said in words.sentences(statement))]
     else:
+        views = statement.views
+        lead = leading(views)
+        others = [_view(view) for view in views if view is not lead]
         inner = [
-            element("h2", stated.title),
-            element("p", "What left the clients, what is proven about it, and what was only claimed.", class_="quiet"),
-            *(element("p", caveat, class_="notice") for caveat in stated.caveats),
-            element("div", *(_view(view) for view in stated.views), class_="views"),
-            _statement_table(stated),
-            _statement_words(stated),
+            element("h2", statement.title),
+            *(element("p", caveat, class_="notice") for caveat in statement.caveats),
+            element("div", _view(lead, words.trust(lead)), class_="views"),
+            element("p", words.meanings(statement), class_="quiet"),
+            element("p", limits, class_="quiet") if (limits := words.limits(statement)) else None,
+            element("p", words.SIMULATED, class_="quiet") if statement.simulated else None,
+            folded("Other changes and other onlookers", element("div", *others, class_="views")) if others else None,
+            _table(statement),
+            folded("The statement in words", bullets(words.sentences(statement))),
         ]
     return element("section", *inner, class_="card privacy")
 
 
-def _view(view: View) -> Markup:
+def _view(view: View, *beside: str) -> Markup:
     low, high = view.proven
-    title = view.change[:1].upper() + view.change[1:]
+    noise, proof, formulas, reasons = words.noise(view), words.proof(view), words.formulas(view), words.reasons(view)
+    found = {"Proof": proof, "Claim": formulas}
+    details = [element("p", f"{name}: {said}", class_="basis") for name, said in found.items() if said]
     return element(
         "article",
-        element("h3", title),
-        element("p", f"adjacency {view.adjacency}, against {view.adversary}", class_="quiet"),
-        element("dl", *_view_figures(view), class_="figures"),
+        element("h3", capital(words.change(view))),
+        element("p", f"adjacency {view.adjacency}, against {words.adversary(view)}", class_="quiet"),
+        element("dl", *_figures(view), class_="figures"),
         join(_badges(view)),
-        element("p", f"Not proven because: {view.reasons}", class_="basis") if view.reasons else None,
-        element("p", f"Proof: {view.proof}", class_="basis") if view.proof else None,
-        element("p", f"Claim: {view.formulas}", class_="basis") if view.formulas else None,
+        element("p", f"{capital(noise)}.", class_="basis") if noise and proof else None,
+        *(element("p", said, class_="basis") for said in beside),
+        element("p", f"Not proven because: {reasons}", class_="basis") if reasons else None,
         _vector_words(view) if low != high else None,
+        folded("Details", *details) if details else None,
         class_="view",
     )
 
 
-def _view_figures(view: View) -> list[Markup]:
-    figures = [_figure("proven", "proven epsilon", span(view.proven), deltas(view.deltas))]
+def _figures(view: View) -> list[Markup]:
+    figures = [_figure("proven", span(view.proven), deltas(view.deltas))]
     if view.claimed is not None:
-        figures.append(_figure("claimed", "claimed epsilon", span(view.claimed), _claim_terms(view)))
+        figures.append(_figure("claimed", span(view.claimed), words.claim_terms(view)))
     if view.audited is not None:
         bound = view.audited
-        figures.append(_figure("audited", "audited epsilon", f"≥ {figure(bound.epsilon)}", deltas((bound.delta,))))
+        figures.append(_figure("audited", f"≥ {figure(bound.epsilon)}", deltas((bound.delta,))))
     return figures
 
 
-def _claim_terms(view: View) -> str:
-    """A claim's delta, and what it is about where that is not what the card is about, or not all of it."""
-    part = f"of {', '.join(view.covered)} only: no claim speaks of {', '.join(view.unclaimed)}"
-    terms = [deltas(view.claimed_deltas), *(f"for adjacency {name}" for name in view.claimed_for)]
-    return ", ".join([*terms, part] if view.unclaimed else terms)
-
-
-def _figure(kind: str, what: str, value: str, beside: str) -> Markup:
-    return element("div", element("dt", what), element("dd", value, element("small", f"at {beside}")), class_=kind)
+def _figure(kind: str, value: str, beside: str) -> Markup:
+    small = element("small", f"at {beside}")
+    return element("div", element("dt", f"{kind} epsilon"), element("dd", value, small), class_=kind)
 
 
 def _badges(view: View) -> list[Markup]:
     badges = []
-    if view.proven[1] == float("inf"):
+    if view.unproven:
         badges.append(element("span", "nothing is proven", class_="badge warn"))
-    elif view.meaningless:
+    elif view.proven[1] > NO_MEANINGFUL_PROTECTION:
         badges.append(element("span", "no meaningful protection", class_="badge warn"))
-    judged = [verdict for verdict in view.verdicts if verdict != "no claim"]
-    kinds = {"claim proven": "good"}
-    return [*badges, *(element("span", verdict, class_=f"badge {kinds.get(verdict, 'warn')}") for verdict in judged)]
+    judged = [verdict for verdict in view.verdicts if verdict != NO_CLAIM]
+    return [
+        *badges,
+        *(element("span", verdict, class_=f"badge {'good' if verdict == PROVEN else 'warn'}") for verdict in judged),
+    ]
 
 
 def _vector_words(view: View) -> Markup:
@@ -91,38 +98,38 @@ def _vector_words(view: View) -> Markup:
     )
 
 
-def _statement_table(stated: Stated) -> Markup:
-    shown = stated.rows[:_MOST_ROWS]
-    head = ["clients", "what may change", "who is looking", "claimed", "proven", "proven (pure)", "audited", "verdict",
-            "proof"]  # fmt: skip
-    notes = {proof: f"[{number}]" for number, proof in enumerate(dict.fromkeys(r.proof for r in shown if r.proof), 1)}
-    rows = [[*_statement_row(row), notes.get(row.proof, "")] for row in shown]
+def _table(statement: Statement) -> Markup:
+    shown = statement.rows[:_MOST_ROWS]
+    head = ["clients", "what may change", "who is looking", "claimed", "proven", "at delta 0", "audited",
+            "verdict", "proof"]  # fmt: skip
+    proofs = dict.fromkeys(proof for row in shown if (proof := words.proof(View((row,)))))
+    notes = {proof: f"[{number}]" for number, proof in enumerate(proofs, 1)}
+    rows = [[*_row(row), notes.get(words.proof(View((row,))), "")] for row in shown]
     used = [k for k in range(len(head)) if any(row[k] for row in rows)]
     drawn = table([head[k] for k in used], [[row[k] for k in used] for row in rows])
-    rest = len(stated.rows) - len(shown)
+    rest = len(statement.rows) - len(shown)
     more = element("p", f"{count(rest)} more rows are in statement.json.", class_="quiet") if rest else None
-    proofs = bullets([f"{note} {proof}" for proof, note in notes.items()]) if notes else None
-    return folded("All figures of the statement", drawn, more, proofs)
+    listing = bullets([f"{note} {proof}" for proof, note in notes.items()]) if notes else None
+    return folded("All figures of the statement", drawn, more, listing)
 
 
-def _statement_row(row: StatedRow) -> list[object]:
+def _row(row: Row) -> list[object]:
     claimed = "" if row.claimed is None else _at(figure(row.claimed.epsilon), row.claimed.delta)
     claimed += f", in part: not of {', '.join(row.unclaimed)}" if row.unclaimed else ""
-    audited = "" if row.audited is None else _at(f"≥ {figure(row.audited.epsilon)}", row.audited.delta)
-    proven = _at(figure(row.proven.epsilon), row.proven.delta)
     return [
-        row.whose, row.adjacency, row.adversary, claimed, proven, figure(row.pure), audited, row.verdict
-    ]  # fmt: skip
+        words.named(row.who),
+        str(row.adjacency),
+        str(row.adversary),
+        claimed,
+        _at(figure(row.proven), row.delta),
+        "" if math.isinf(row.pure) else figure(row.pure),
+        "" if row.audited is None else _at(f"≥ {figure(row.audited.epsilon)}", row.audited.delta),
+        "" if row.verdict == NO_CLAIM else row.verdict,
+    ]
 
 
 def _at(value: str, delta: float) -> str:
     return f"{value} (delta {figure(delta)})"
 
 
-def _statement_words(stated: Stated) -> Markup:
-    if len(stated.sentences) <= _OPEN_SENTENCES:
-        return join([element("h3", "In words"), bullets(stated.sentences)])
-    return folded("The statement in words", bullets(stated.sentences))
-
-
-__all__ = ["privacy_section"]
+__all__ = ["privacy_section", "statement_page"]

@@ -133,6 +133,7 @@ footer {{ margin-top: 3rem; color: var(--muted); font-size: .87rem; }}
 }}
 @media print {{
   body {{ background: #fff; }} .chart, .view, .card {{ break-inside: avoid; }}
+  details::details-content {{ content-visibility: visible; height: auto; }}
 }}
 """
 

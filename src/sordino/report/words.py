@@ -1,9 +1,9 @@
-"""Figures for people: shares, times, sizes and counts in as many digits as mean something."""
+"""Plurals, lists and figures for people, in as many digits as mean something. Every room may import this module."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 
 def percent(share: float | None) -> str:
@@ -16,9 +16,10 @@ def count(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """`1 client`, `2 clients`."""
-    return f"{count(number)} {one if number == 1 else many or f'{one}s'}"
+def counted(number: float, one: str, many: str | None = None) -> str:
+    """`1 client`, `2 clients`, `2.5 clients`."""
+    shown = count(number) if float(number).is_integer() else f"{number:,.3g}"
+    return f"{shown} {one if number == 1 else many or f'{one}s'}"
 
 
 def duration(seconds: float) -> str:
@@ -52,17 +53,65 @@ def decimal(number: float) -> str:
     if math.isinf(number):
         return "infinite"
     if number != 0 and not 1e-4 <= abs(number) < 1e7:
-        mantissa, exponent = f"{number:.2e}".split("e")
-        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+        return _scientific(number)
     if abs(number) >= 1000:
         return f"{number:,.0f}"
     return f"{number:.4g}"
 
 
-def listed(words: Sequence[str]) -> str:
+def figure(epsilon: float) -> str:
+    """Three significant digits: 0.444, 12.3, 1.42e3, 2.18e5; infinity in words."""
+    if math.isinf(epsilon):
+        return "infinite"
+    if epsilon == 0:
+        return "0"
+    if 1e-3 <= epsilon < 999.5:
+        return f"{epsilon:.3g}"
+    return _scientific(epsilon)
+
+
+def readable(epsilon: float) -> str:
+    """Three significant digits, but 2,590 rather than 2.59e3."""
+    if not 999.5 <= epsilon < 9.995e6:
+        return figure(epsilon)
+    return f"{float(f'{epsilon:.3g}'):,.0f}"
+
+
+def span(values: Iterable[float], to: str = " to ", shown: Callable[[float], str] = readable) -> str:
+    """`3`, or `2 to 8` where values differ; nothing where there are none."""
+    found = list(values)
+    return to.join(dict.fromkeys(shown(end(found)) for end in (min, max))) if found else ""
+
+
+def deltas(values: Iterable[float]) -> str:
+    """`delta 1e-5`, or several."""
+    return f"delta {' or '.join(map(figure, values))}"
+
+
+def listed(words: Sequence[str], last: str = "and") -> str:
     """`a`, `a and b`, `a, b and c`."""
-    *head, last = words
-    return f"{', '.join(head)} and {last}" if head else last
+    *head, tail = words
+    return f"{', '.join(head)} {last} {tail}" if head else tail
 
 
-__all__ = ["count", "counted", "decimal", "duration", "listed", "percent", "size"]
+def few(words: Iterable[str], most: int = 4) -> str:
+    """Several texts, each once; of more than a handful the first three, and how many more there are."""
+    found = list(dict.fromkeys(words))
+    shown = found if len(found) <= most else found[: most - 1]
+    return "; ".join([*shown, *([f"and {len(found) - len(shown):,} more"] if len(found) > len(shown) else [])])
+
+
+def capital(words: str) -> str:
+    """The words with a capital letter at the beginning."""
+    return words[:1].upper() + words[1:]
+
+
+def _scientific(number: float) -> str:
+    digits, exponent = f"{number:.2e}".split("e")
+    return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
+
+
+__all__ = [
+    "capital", "count", "counted", "decimal", "deltas", "duration", "few", "figure", "listed", "percent", "readable",
+    "size", "span",
+]  # fmt: skip

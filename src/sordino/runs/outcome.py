@@ -22,6 +22,7 @@ from sordino.recipe import EVERYTHING, Recipe
 from sordino.recipe.sources import read_data
 from sordino.report.folder import RunFolder
 from sordino.report.records import ClientBudget, Result, Round
+from sordino.report.statement import to_json
 from sordino.runs.federation import Federation
 
 
@@ -43,16 +44,16 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         """The final figures, the statement and the paths written, ready for `json.dumps`."""
-        return figures(self.result, self.statement.to_json(), self.folder)
+        return figures(self.result, self.statement, self.folder)
 
 
-def figures(result: Result, statement: Mapping[str, Any] | None, folder: Path | None) -> dict[str, Any]:
+def figures(result: Result, statement: Statement | None, folder: Path | None) -> dict[str, Any]:
     """The final figures of a run, its statement and the paths written, ready for `json.dumps`."""
     files = () if folder is None else sorted(p for p in folder.iterdir() if p.is_file() and p.name[0] != ".")
     names = ("name", "seed", "accuracy", "loss", "rounds", "clients", "parameters", "seconds", "stopped")
     return {
         **{name: getattr(result, name) for name in names},
-        "statement": statement,
+        "statement": None if statement is None else to_json(statement),
         "folder": None if folder is None else str(folder),
         "files": [str(path) for path in files],
     }

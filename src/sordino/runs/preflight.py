@@ -7,6 +7,8 @@ What that does to a model is a rule of thumb. Over T rounds updates add up as T 
 spreads evenly over all d directions while updates keep to few. So what is judged is noise / update / sqrt(d T): below
 0.01 training barely notices it, from 0.3 on nothing is learnt. The rule was set on logistic regression and small
 networks on handwritten digits (docs/planning.md has the measurement); it is no promise.
+
+This module has the figures; `sordino.report.expectations` puts them into words.
 """
 
 from __future__ import annotations
@@ -15,8 +17,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +26,10 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms import Box, IntegerRange, L1Ball, L2Ball, Mechanism, NoPrivacy, Sphere
 from sordino.privacy.accountant import Account, compose
 from sordino.privacy.guarantee import Budget, Claim, Guarantee, Infinite, Release, check_count
-from sordino.privacy.ledger import cost, terms
+from sordino.privacy.ledger import cost
 from sordino.privacy.planning import rounds_allowed
-from sordino.privacy.statement import NO_MEANINGFUL_PROTECTION, figure
 from sordino.randomness import Keystream
+from sordino.report import expectations
 
 if TYPE_CHECKING:
     from sordino.learning.private_sgd import PrivateTraining
@@ -37,16 +38,7 @@ if TYPE_CHECKING:
     from sordino.recipe import Recipe
     from sordino.runs.federation import Federation
 
-#: (noise / update / sqrt(d T) from which on, what to expect)
-LEVELS = (
-    (0.0, "training should barely notice it"),
-    (0.01, "expect slower training and a somewhat lower accuracy"),
-    (0.03, "expect a clearly lower accuracy"),
-    (0.1, "averaging over rounds helps only partly, expect a far lower accuracy"),
-    (0.3, "expect chance"),
-)
-WIDE = 3.0  #: a range this many times as wide as it need be is pointed out
-MOST_SENTENCES = 4  #: groups of clients told apart in words; beyond, they are summed up
+MOST_KINDS = 4  #: of reports that are told apart; of more, only the extremes are
 
 Float64s = NDArray[np.float64]
 Releases = tuple[Release, ...]  #: of one report
@@ -75,8 +67,34 @@ class Sender(Protocol):
     def report_bytes(self, values: int) -> int:
         """How many bytes a report has, without its envelope."""
 
-    def range_words(self, values: int, norm: float | None, largest: float | None) -> str | None:
+    def range_fit(self, values: int, norm: float | None, largest: float | None) -> RangeFit | None:
         """How the range fits updates of this norm, or values of this size; None where nothing can be said."""
+
+
+@dataclass(frozen=True)
+class RangeFit:
+    """How large the range of a mechanism is, and how large what it has to hold."""
+
+    shape: Literal["box", "L1 ball", "L2 ball", "sphere"]
+    least: float  #: how far a box reaches from its centre, or a radius
+    most: float  #: the same of the value with the widest range
+    size: float | None  #: the largest value, or the norm of an update; that of a sphere need not be known
+
+
+@dataclass(frozen=True)
+class NormFit:
+    """The L2 norm that longer reports are shortened to, and that of an honest report."""
+
+    norm: float
+    honest: float | None  #: none where it is not known
+
+
+@dataclass(frozen=True)
+class BatchNorm:
+    """What becomes of the statistics of batch norm."""
+
+    noise: float | None  #: in each of them, where they are released
+    examples: int  #: so many at a time score the common model, where the statistics stay with the clients
 
 
 @dataclass(frozen=True)
@@ -118,21 +136,20 @@ class Randomised:
         output = self.mechanism.randomize(np.zeros(values, np.float32), randomness).output
         return len(self.mechanism.encode(output)[0])
 
-    def range_words(self, values: int, norm: float | None, largest: float | None) -> str | None:
+    def range_fit(self, values: int, norm: float | None, largest: float | None) -> RangeFit | None:
         match self.mechanism.domain:
             case _ if not self.mechanism.bounded:
                 return None
             case Box(radius=radius):
-                return None if largest is None else _box_words(float(radius.min()), float(radius.max()), largest)
+                return None if largest is None else RangeFit("box", float(radius.min()), float(radius.max()), largest)
             case IntegerRange(clip=clip):
-                return None if largest is None else _box_words(clip, clip, largest)
-            case L1Ball(radius=radius):
-                return None if norm is None else _ball_words(radius, norm * math.sqrt(values), "L1 norm about")
+                return None if largest is None else RangeFit("box", clip, clip, largest)
+            case L1Ball(radius=radius):  # the norm of an update whose values are all of one size
+                return None if norm is None else RangeFit("L1 ball", radius, radius, norm * math.sqrt(values))
             case L2Ball(radius=radius):
-                return None if norm is None else _ball_words(radius, norm, "L2 norm")
+                return None if norm is None else RangeFit("L2 ball", radius, radius, norm)
             case Sphere(radius=radius):
-                size = "" if norm is None else f" (here {_short(norm)})"
-                return f"every update is rescaled to the norm {_short(radius)}: its own size{size} is lost"
+                return RangeFit("sphere", radius, radius, norm)
             case _:
                 return None
 
@@ -176,7 +193,7 @@ class PrivateSilo:
     def report_bytes(self, values: int) -> int:
         return 4 * values
 
-    def range_words(self, values: int, norm: float | None, largest: float | None) -> str | None:
+    def range_fit(self, values: int, norm: float | None, largest: float | None) -> RangeFit | None:
         return None
 
 
@@ -215,7 +232,7 @@ class MedianClipped:
     def report_bytes(self, values: int) -> int:
         return self.sender.report_bytes(values)
 
-    def range_words(self, values: int, norm: float | None, largest: float | None) -> str | None:
+    def range_fit(self, values: int, norm: float | None, largest: float | None) -> RangeFit | None:
         return None
 
 
@@ -311,8 +328,20 @@ class ReportLoss:
 
 
 @dataclass(frozen=True)
+class Facts:
+    """What is to be known of a federation beside its figures."""
+
+    masked: bool = False  #: whether reports are masked for a secure sum
+    batch_norm: BatchNorm | None = None  #: none where the model has no batch norm, or nothing is to be known of it
+    stops_by_set_aside: bool = False  #: whether private examples that clients set aside decide when to stop
+    left_out: int = 0  #: rows that the recipe deals and that nobody gets
+    prepared: bool = False  #: whether clients release everything before the first round
+    unproven: tuple[tuple[str, str], ...] = ()  #: what is released then without a proof, and why
+
+
+@dataclass(frozen=True)
 class Preflight:
-    """Figures and sentences about a federation before it starts; made by `preflight`."""
+    """Figures about a federation before it starts; made by `preflight`."""
 
     clients: int
     asked: float  #: in each round, on average
@@ -323,17 +352,14 @@ class Preflight:
     update: float | None  #: L2 norm of what reports keep of it: after clipping, rescaling or voting
     report_values: tuple[int, int]  #: the fewest and the most that a report is about
     report_bytes: tuple[int, int]  #: the least and the most that a report has
-    report: str  #: what leaves a client, in words
     kinds: int  #: of reports, by what they lose
     losses: tuple[ReportLoss, ...]  #: of every kind of report; beyond four kinds, of the least noisy and the noisiest
     outlooks: tuple[Outlook, ...]
-    ranges: tuple[str, ...]  #: how ranges fit values, in words
+    ranges: tuple[RangeFit, ...]  #: how ranges fit values
     uneven: bool = False  #: whether rounds differ in what they cost
     unknown: str = ""  #: why the noise is not known, where it is not
-    batch_norm: str = ""  #: what becomes of its statistics, where the model has any and something is to be known
-    stopping: str = ""  #: what stopping early tells, where it may tell something
-    left_out: str = ""  #: rows that the recipe deals and that nobody gets
-    norm: str = ""  #: how the norm that reports are scaled down to fits honest ones, in words
+    norm: NormFit | None = None  #: how the norm that reports are shortened to fits honest ones
+    facts: Facts = Facts()
 
     @property
     def ratio(self) -> float | None:
@@ -347,27 +373,6 @@ class Preflight:
         """noise / update / sqrt(d T): what the words go by."""
         return None if self.ratio is None else self.ratio / math.sqrt(self.values * self.rounds)
 
-    @property
-    def verdict(self) -> str | None:
-        """What to expect of training, in words."""
-        if self.level is None:
-            return None
-        return next(words for least, words in reversed(LEVELS) if self.level >= least)
-
-    @cached_property
-    def sentences(self) -> tuple[str, ...]:
-        """Everything in plain words, the most important first."""
-        said = [
-            *self._noise_words(),
-            *self._budget_words(),
-            *self._loss_words(),
-            *self.ranges,
-            *([self.norm] if self.norm else []),
-            self._bytes_words(),
-            *(words for words in (self.batch_norm, self.stopping, self.left_out) if words),
-        ]
-        return tuple(f"{_capital(words)}." for words in said)
-
     def to_json(self) -> dict[str, Any]:
         """All figures, unrounded, ready for `json.dumps`; infinity is the text "infinity"."""
         return {
@@ -375,112 +380,11 @@ class Preflight:
             **{name: getattr(self, name) for name in ("noise", "update_norm", "update")},
             "ratio": None if self.ratio is None else _number(self.ratio),
             "level": None if self.level is None else _number(self.level),
-            "verdict": self.verdict,
             "report_values": list(self.report_values),
             "report_bytes": list(self.report_bytes),
             "losses": [_loss_json(loss) for loss in self.losses],
             "budgets": [_outlook_json(outlook) for outlook in self.outlooks],
-            "sentences": list(self.sentences),
         }
-
-    def _noise_words(self) -> Iterable[str]:
-        first = " in round 1" if self.report_values[0] < self.report_values[1] else ""
-        who = f"{_count(self.asked, 'client')} a round, {_count(self.values, 'value')}{first}"
-        if self.noise is None:
-            why = f": {self.unknown}" if self.unknown else ""
-            yield f"{who}: how much noise there will be in an update is not known in advance{why}"
-            return
-        if self.noise == 0:
-            yield f"{who}: no noise is added"
-            return
-        if self.ratio is None or self.level is None:
-            yield f"{who}: the noise of the average has an L2 norm of {_short(self.noise)}"
-            return
-        yield (
-            f"{who}: the noise of the average (L2 norm {_short(self.noise)}) is {_times(self.ratio)} the size of an "
-            f"update ({self._update_words()}): {self.verdict}"
-        )
-        if 1 < self.ratio < math.inf and self.level >= LEVELS[1][0]:
-            wanted = math.ceil(self.asked * self.ratio**2)
-            yield f"noise falls with the root of the number of clients: it takes {wanted:,} a round to make it as small"
-
-    def _update_words(self) -> str:
-        kept, before = self.update or 0.0, self.update_norm or 0.0
-        return (
-            _short(kept)
-            if math.isclose(kept, before, rel_tol=0.02)
-            else f"{_short(before)}, in the reports {_short(kept)}"
-        )
-
-    def _budget_words(self) -> Iterable[str]:
-        by_reports: dict[tuple[int, str, float], list[Outlook]] = {}
-        for outlook in self.outlooks:
-            reports = self.rounds if outlook.lasts else outlook.reports
-            by_reports.setdefault((reports, terms(outlook.budget), outlook.expected), []).append(outlook)
-        if len(by_reports) > MOST_SENTENCES:
-            yield self._budget_summary()
-            return
-        for _, alike in sorted(by_reports.items()):
-            yield self._budget_sentence(alike)
-
-    def _budget_sentence(self, alike: Sequence[Outlook]) -> str:
-        clients = tuple(sorted(client for outlook in alike for client in outlook.clients))
-        first, one = alike[0], len(clients) == 1
-        limits = sorted({outlook.budget.limit for outlook in alike})
-        limit = f"{limits[0]:g}" if len(limits) == 1 else f"{limits[0]:g} to {limits[-1]:g}"
-        budget = f"the budget of {_who(clients, self.clients)} (epsilon {limit}, {terms(first.budget)})"
-        reports, they = min(outlook.reports for outlook in alike), "it" if one else "they"
-        if first.lasts:
-            return f"{budget} lasts for all {_count(self.rounds, 'round')}"
-        if reports == 0:
-            return f"{budget} does not cover a single report: {they} will decline from round 1"
-        if first.expected >= self.rounds and self.uneven:
-            covers = f"covers {_count(reports, 'round')} of {self.rounds}"
-            return f"{budget} {covers}; {they} will decline round {reports + 1} and later ones that cost as much"
-        if first.expected >= self.rounds:
-            spent = f"is spent after round {reports} of {self.rounds}"
-            return f"{budget} {spent}; {they} will decline from round {reports + 1}"
-        least = "at least " if self.uneven else ""
-        return (
-            f"{budget} admits {least}{_count(reports, 'report')}, and {they} will be asked for about "
-            f"{first.expected:.3g} in {_count(self.rounds, 'round')}: {they} will decline the rest"
-        )
-
-    def _budget_summary(self) -> str:
-        total = sum(len(outlook.clients) for outlook in self.outlooks)
-        lasting = sum(len(outlook.clients) for outlook in self.outlooks if outlook.lasts)
-        short = [outlook for outlook in self.outlooks if not outlook.lasts]
-        if not short:
-            return f"all {total} budgets last for all {_count(self.rounds, 'round')}"
-        reports = [outlook.reports for outlook in short]
-        return (
-            f"the budgets of {lasting} of {total} clients last for all {_count(self.rounds, 'round')}; the others run "
-            f"out after {min(reports)} to {max(reports)} reports each, and these clients then decline"
-        )
-
-    def _loss_words(self) -> Iterable[str]:
-        yield from map(self._loss_sentence, self.losses)
-        if self.kinds > len(self.losses):
-            yield f"these are the extremes of {self.kinds} kinds of clients; all others lie in between"
-
-    def _loss_sentence(self, loss: ReportLoss) -> str:
-        g, claim = loss.guarantee, loss.claimed
-        one = f"{'in round 1, ' if loss.differs else ''}one {loss.what}"
-        who = f"{one} of {_who(loss.clients, self.clients)} ({g.adjacency}, against {g.adversary})"
-        claimed = "" if claim is None else f"{_claimed(claim, g)}; "
-        if math.isinf(loss.proven):
-            return f"{who}: {claimed}nothing is proven ({getattr(g.loss, 'why', f'at delta {figure(loss.delta)}')})"
-        every = f"over {_count(self.rounds, 'round')}{', which differ,' if loss.differs else ''}"
-        rounds = f", {every} {figure(loss.total)}" if self.rounds > 1 else ""
-        verdict = ": no meaningful protection" if loss.total > NO_MEANINGFUL_PROTECTION else ""
-        proven = f"proven epsilon {figure(loss.proven)}{rounds} at delta {figure(loss.delta)}, by {g.basis}"
-        return f"{who}: {claimed}{proven}{verdict}"
-
-    def _bytes_words(self) -> str:
-        (least, most), (fewest, values) = self.report_bytes, self.report_values
-        size = f"{most:,} bytes" if least == most else f"{least:,} to {most:,} bytes"
-        about = _count(values, "value") if fewest == values else f"{fewest:,} to {values:,} values"
-        return f"{self.report} has {size} for {about}"
 
 
 def preflight(
@@ -494,20 +398,16 @@ def preflight(
     delta: float = 1e-5,
     allow_unproven: Iterable[str] = (),
     sizes: Sequence[tuple[int, int]] | None = None,
-    report: str = "a report",
-    batch_norm: str = "",
-    stopping: str = "",
-    left_out: str = "",
     norm: float | None = None,
+    facts: Facts | None = None,
 ) -> Preflight:
     """Look ahead: noise beside the size of an update, budgets, what a report loses and weighs.
 
     `asked` clients (all, if not given) are asked in each round, each equally often. `update_norm` is the L2 norm of a
     client's update as measured on a few simulated clients; `largest_value` the largest distance of its values from the
     centre of their range. `allow_unproven` names releases that leave without counting, by the owner's consent. `sizes`
-    are the values and bytes of every kind of report, where they are not the senders' own; `report` is its name.
-    `batch_norm` is a sentence about what becomes of its statistics, `stopping` one about what stopping early tells,
-    `left_out` one about rows that nobody gets. `norm` is the one that the server scales longer reports down to.
+    are the values and bytes of every kind of report, where they are not the senders' own. `norm` is the one that the
+    server scales longer reports down to.
     """
     check_count("values", values)
     check_count("rounds", rounds)
@@ -534,7 +434,6 @@ def preflight(
         update=None if update_norm is None else _kept(groups, values, update_norm),
         report_values=(min(v for v, _ in weighed), max(v for v, _ in weighed)),
         report_bytes=(min(b for _, b in weighed), max(b for _, b in weighed)),
-        report=report,
         kinds=len(_kinds(groups, values)),
         losses=_losses(groups, values, rounds, delta),
         outlooks=tuple(
@@ -545,37 +444,25 @@ def preflight(
         ranges=_ranges(groups, values, update_norm, largest_value),
         uneven=any(group.schedule is not None for group in groups),
         unknown=next((group.sender.unknown for group in groups if group.sender.noise(values) is None), ""),
-        batch_norm=batch_norm,
-        stopping=stopping,
-        left_out=left_out,
-        norm="" if norm is None else _norm_words(groups, values, norm, update_norm),
+        norm=None if norm is None else NormFit(norm, _honest(groups, values, update_norm)),
+        facts=facts or Facts(),
     )
 
 
 def expected(federation: Federation, name: str, local: LocalView | None = None) -> tuple[str, ...]:
-    """What to expect of a run under this name. `local` is what clients saw that rehearsed a round of a simulation."""
+    """What to expect of a run under this name, in words. `local` is what clients saw that rehearsed a round."""
     method = federation.method
     if (preparation := method.preparation(name)) is not None:
-        return of_preparation(federation, preparation)
-    failed = () if local is None else _failures(local)
+        return expectations.sentences(of_preparation(federation, preparation))
+    failed = () if local is None else expectations.rehearsal(int(local.failed.sum()), len(local.failed))
     if not any(method.releases(method.plan(method.init(), name))):
-        return (*failed, "Clients send nothing.")
+        return (*failed, *expectations.sentences(None))
     if local is not None:
         norm, largest = float(np.mean(local.update)), float(np.max(local.largest))
         found = of_federation(federation, update_norm=norm or None, largest_value=largest or None)
-        return (*failed, *found.sentences)
-    own = ("Budgets are those of the recipe: each owner's own limit (client.toml) decides, and may be smaller.",)
-    return (*of_federation(federation).sentences, *(own if federation.budgets else ()))
-
-
-def _failures(local: LocalView) -> tuple[str, ...]:
-    failed = int(local.failed.sum())
-    if not failed:
-        return ()
-    return (
-        f"The training of {failed} of {len(local.failed)} clients that rehearsed a round stopped being finite, so that "
-        "they would report no change: lower training.optimizer.lr, or look at their data.",
-    )
+        return (*failed, *expectations.sentences(found))
+    own = (expectations.OWN_LIMITS,) if federation.budgets else ()
+    return (*expectations.sentences(of_federation(federation)), *own)
 
 
 def of_federation(
@@ -604,56 +491,36 @@ def of_federation(
         delta=federation.delta,
         allow_unproven=recipe.clients.allow_unproven,
         sizes=[size for plan in _unlike(plans, schedules) for size in _sizes(federation, plan)],
-        report=MASKED if _summed(recipe) else "a report",
-        batch_norm=_batch_norm(federation, _noise(groups, upload.values, asked)),
-        stopping=_stopping(recipe),
-        left_out=_left_out(federation),
         norm=upload.norm,
+        facts=Facts(
+            masked=_summed(recipe),
+            batch_norm=_batch_norm(federation, _noise(groups, upload.values, asked)),
+            stops_by_set_aside=recipe.rounds.may_stop_early and recipe.rounds.stop_on != "test",
+            left_out=_left_out(federation),
+        ),
     )
 
 
-def _left_out(federation: Federation) -> str:
+def _left_out(federation: Federation) -> int:
     """How many of the rows that a split's files name are test examples, which no client gets."""
     from sordino.learning.partition import rows_in
 
     split: Any = federation.recipe.split
     if split.kind != "files" or not (held_out := federation.dataset.held_out).size:
-        return ""
-    rows = sum(int(np.isin(part, held_out).sum()) for part in rows_in(split.files))
-    return f"{_count(rows, 'row')} of split.files, held out as test examples, go to no client" if rows else ""
+        return 0
+    return sum(int(np.isin(part, held_out).sum()) for part in rows_in(split.files))
 
 
-def _stopping(recipe: Recipe) -> str:
-    """What looking at private examples to decide when to stop tells: nothing that any figure has in it."""
-    if not recipe.rounds.may_stop_early or recipe.rounds.stop_on == "test":
-        return ""
-    return (
-        "when to stop is decided by examples that clients set aside: a release of its own, without noise, of which "
-        'nothing is proven (rounds.stop_on = "test" looks at none of them)'
-    )
-
-
-def _batch_norm(federation: Federation, noise: float | None) -> str:
+def _batch_norm(federation: Federation, noise: float | None) -> BatchNorm | None:
     """A server without its statistics takes those of the examples that it scores; noise can ruin those it has."""
     from sordino.learning.evaluation import PIECE
     from sordino.learning.models import has_batch_norm
 
     view = federation.method.views(federation.method.init(), {})[0]
-    if not has_batch_norm(federation.model):
-        return ""
-    if view.buffers is not None:
-        if not noise:
-            return ""
-        each = _short(noise / math.sqrt(federation.upload.values))
-        return (
-            f"the statistics of batch norm are released with the noise of all values, {each} on average: where that is "
-            "more than a variance, the variance can fall to 0 and break the model; model.buffers=local keeps them with "
-            "the clients"
-        )
-    return (
-        "the statistics of batch norm stay with the clients: the common model is scored with those of the test "
-        f"examples, {PIECE:,} at a time, which a model in use does not have"
-    )
+    if not has_batch_norm(federation.model) or (view.buffers is not None and not noise):
+        return None
+    released = noise if view.buffers is not None else None
+    return BatchNorm(None if released is None else released / math.sqrt(federation.upload.values), PIECE)
 
 
 def _rounds(method: Method, recipe: Recipe) -> tuple[list[Plan], list[Schedule]]:
@@ -698,9 +565,6 @@ def _median_noise(method: Method, plan: Plan, norm: float) -> float | None:
     return tally.noise()
 
 
-MASKED = "a report, masked for the secure sum (keys and shares come beside it),"
-
-
 def _summed(recipe: Recipe) -> bool:
     return getattr(recipe.method.channel, "kind", "direct") == "summed"
 
@@ -722,40 +586,35 @@ def _sizes(federation: Federation, plan: Plan) -> list[tuple[int, int]]:
     return [(values, session.values * session.bits // 8) for session in sums]
 
 
-def of_preparation(federation: Federation, plan: Plan) -> tuple[str, ...]:
-    """Look ahead where clients prepare: what they release then, once, is all that they ever release."""
+def of_preparation(federation: Federation, plan: Plan) -> Preflight | None:
+    """Look ahead where clients prepare: what they release then, once, is all that they ever release.
+
+    None where they release nothing.
+    """
     method, recipe = federation.method, federation.recipe
     planned = [tuple(own) for own in method.releases(plan)]
     if not any(planned):
-        return ("Clients send nothing.",)
+        return None
     groups = groups_of(
         [Randomised(NoPrivacy())] * len(planned),
         [method.class_of(client) for client in range(federation.clients)],
         budgets=federation.budgets,
         releases=planned,
     )
-    allowed = frozenset(recipe.clients.allow_unproven)
-    ahead = preflight(groups, values=federation.upload.values, rounds=1, delta=federation.delta, allow_unproven=allowed)
-    reasons = dict.fromkeys(
-        f"{release.what}: nothing is proven ({loss.why})"
+    unproven = dict.fromkeys(
+        (release.what, loss.why)
         for own in planned
         for release in own
         if isinstance(loss := release.guarantees[0].loss, Infinite)
     )
-    said = [
-        "clients prepare before the first round, and what they release then is all: later reports are derived from it",
-        *ahead._loss_words(),
-        *reasons,
-        *(_covered(outlook, federation.clients) for outlook in ahead.outlooks),
-        ahead._bytes_words(),
-    ]
-    return tuple(f"{_capital(words)}." for words in said)
-
-
-def _covered(outlook: Outlook, clients: int) -> str:
-    whose, given = _who(outlook.clients, clients), outlook.budget
-    budget = f"the budget of {whose} (epsilon {given.limit:g}, {terms(given)})"
-    return f"{budget} covers it" if outlook.lasts else f"{budget} does not cover it: they will decline"
+    return preflight(
+        groups,
+        values=federation.upload.values,
+        rounds=1,
+        delta=federation.delta,
+        allow_unproven=recipe.clients.allow_unproven,
+        facts=Facts(prepared=True, unproven=tuple(unproven)),
+    )
 
 
 def asked_per_round(recipe: Recipe) -> float:
@@ -798,7 +657,7 @@ def _kinds(groups: Sequence[Group], values: int) -> dict[object, tuple[Group, li
 def _losses(groups: Sequence[Group], values: int, rounds: int, delta: float) -> tuple[ReportLoss, ...]:
     """What each kind of report loses; of many kinds, only the extremes."""
     told = list(_kinds(groups, values).values())
-    if len(told) > MOST_SENTENCES:
+    if len(told) > MOST_KINDS:
         told.sort(key=lambda kind: kind[0].sender.noise(values) or 0.0)
         told = [told[0], told[-1]]
     return tuple(_loss(tuple(sorted(clients)), group, values, rounds, delta) for group, clients in told)
@@ -845,98 +704,19 @@ def _admitted(budget: Budget, schedule: Sequence[Releases], expected: float) -> 
     return bisect_left(accounts, True, key=lambda after: not after.permits)  # what is spent only grows
 
 
-def _ranges(groups: Sequence[Group], values: int, norm: float | None, largest: float | None) -> tuple[str, ...]:
-    words = (group.sender.range_words(values, norm, largest) for group in groups)
-    return tuple(dict.fromkeys(said for said in words if said is not None))
+def _ranges(groups: Sequence[Group], values: int, norm: float | None, largest: float | None) -> tuple[RangeFit, ...]:
+    found = (group.sender.range_fit(values, norm, largest) for group in groups)
+    return tuple(dict.fromkeys(fit for fit in found if fit is not None))
 
 
-# --- words ----------------------------------------------------------------------------------------------------------
-
-
-def _box_words(least: float, most: float, largest: float) -> str:
-    reach = _short(least) if least == most else f"{_short(least)} to {_short(most)}"
-    if largest > least:
-        where = f"values lie up to {_short(largest)} from the centre of their range, which reaches {reach}"
-        return f"{where}: they will be clipped"
-    if least > WIDE * largest:
-        return (
-            f"the range reaches {reach} from its centre, {_times(least / largest)} the largest value "
-            f"({_short(largest)}): a narrower one would mean as much less noise"
-        )
-    return f"the range reaches {reach} from its centre and values {_short(largest)}: it fits"
-
-
-def _ball_words(radius: float, norm: float, which: str) -> str:
-    """The L1 norm is that of an update whose values are all of one size."""
-    if norm > radius:
-        return f"updates ({which} {_short(norm)}) will be shortened to the radius {_short(radius)}"
-    if radius > WIDE * norm:
-        return (
-            f"the radius {_short(radius)} is {_times(radius / norm)} the size of an update ({which} {_short(norm)}): a "
-            "smaller one would mean as much less noise"
-        )
-    return f"the radius {_short(radius)} holds updates ({which} {_short(norm)})"
-
-
-def _norm_words(groups: Sequence[Group], values: int, norm: float, update: float | None) -> str:
-    """How the announced norm fits honest reports: the noise and what is kept of the update stand at right angles."""
+def _honest(groups: Sequence[Group], values: int, update: float | None) -> float | None:
+    """The L2 norm of an honest report: the noise and what is kept of the update stand at right angles."""
     noises = [group.sender.noise(values) for group in groups]
     known = [variance for variance in noises if variance is not None]
     if len(known) < len(noises) or (update is None and not any(known)):
-        return f"reports are shortened to method.norm = {_short(norm)}; how long honest ones are is not known"
+        return None
     kept = [0.0 if update is None else group.sender.kept(values, update) for group in groups]
-    length = max(math.sqrt(variance + own * own) for variance, own in zip(known, kept, strict=True))
-    honest = f"an honest report has an L2 norm of about {_short(length)}"
-    if length > 1.2 * norm:
-        return f"{honest}, and method.norm = {_short(norm)} shortens it: training slows down as much"
-    if norm > 1.5 * length:
-        return (
-            f"{honest}, and method.norm = {_short(norm)} lets a hostile one be {_times(norm / length)} as long: choose "
-            "it at about the length of honest ones"
-        )
-    return f"{honest}, and longer ones are shortened to method.norm = {_short(norm)}: it fits"
-
-
-def _who(clients: tuple[int, ...], total: int) -> str:
-    """all 20 clients; client 3; clients 0-4, 7."""
-    if len(clients) == total:
-        return "the only client" if total == 1 else f"all {total} clients"
-    runs: list[list[int]] = []
-    for client in sorted(clients):
-        if runs and runs[-1][-1] == client - 1:
-            runs[-1].append(client)
-        else:
-            runs.append([client])
-    parts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
-    if len(parts) > 6:
-        return f"{len(clients)} clients ({', '.join(parts[:3])}, ...)"
-    return f"client{'s' if len(clients) > 1 else ''} {', '.join(parts)}"
-
-
-def _claimed(claim: Claim, beside: Guarantee) -> str:
-    """A claim with what it is about, where that is not what it stands beside."""
-    own, other = ((g.adjacency, g.adversary.kind) for g in (claim, beside))
-    terms_ = "" if own == other else f" ({claim.adjacency}, against {claim.adversary})"
-    return f"claimed epsilon {figure(claim.epsilon)}{terms_}, by {claim.formula}"
-
-
-def _count(number: float, what: str) -> str:
-    shown = f"{number:,.0f}" if float(number).is_integer() else f"{number:,.3g}"
-    return f"{shown} {what}{'' if number == 1 else 's'}"
-
-
-def _short(number: float) -> str:
-    return f"{number:.3g}"
-
-
-def _times(ratio: float) -> str:
-    if math.isinf(ratio):
-        return "infinitely many times"
-    return f"{ratio:,.0f} times" if ratio >= 10 else f"{ratio:.2g} times"
-
-
-def _capital(words: str) -> str:
-    return words[:1].upper() + words[1:]
+    return max(math.sqrt(variance + own * own) for variance, own in zip(known, kept, strict=True))
 
 
 def _number(value: float) -> float | str:
@@ -968,6 +748,6 @@ def _outlook_json(outlook: Outlook) -> dict[str, Any]:
 
 
 __all__ = [
-    "LEVELS", "Group", "MedianClipped", "Outlook", "Preflight", "PrivateSilo", "Randomised", "ReportLoss", "Sender",
-    "asked_per_round", "groups_of", "of_federation", "of_preparation", "preflight",
+    "BatchNorm", "Facts", "Group", "MedianClipped", "NormFit", "Outlook", "Preflight", "PrivateSilo", "Randomised",
+    "RangeFit", "ReportLoss", "Sender", "asked_per_round", "groups_of", "of_federation", "of_preparation", "preflight",
 ]  # fmt: skip

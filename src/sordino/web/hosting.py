@@ -33,6 +33,7 @@ from sordino.methods.interface import State as ModelState
 from sordino.recipe import EVERYTHING, Recipe
 from sordino.report.folder import RunFolder
 from sordino.report.records import Round
+from sordino.report.statement import to_json, to_text
 from sordino.runs.coordinator import Attendance
 from sordino.runs.federation import Federation, wire
 from sordino.runs.journal import read_past
@@ -427,7 +428,7 @@ class Hosted(Observer):
 
     @cached_property
     def _scheduled(self) -> Json:
-        return {**self.task.schedule.to_json(), "text": self.task.schedule.to_text()}
+        return {**to_json(self.task.schedule), "text": to_text(self.task.schedule)}
 
     def model(self) -> tuple[int, NDArray[np.float32]]:
         """The current parameters, and after which round."""

@@ -37,6 +37,7 @@ from sordino.privacy.history import Spent
 from sordino.privacy.statement import Statement
 from sordino.privacy.terms import plain
 from sordino.recipe import Recipe
+from sordino.report.statement import sentences, to_text
 from sordino.runs.federation import Federation
 from sordino.signing import Author
 
@@ -295,7 +296,7 @@ class _Compiler:
             "budget": self._budget_json(),
             "choices": self._choices(),
             "statement": {
-                "title": statement.title, "text": statement.to_text(), "sentences": list(statement.sentences)
+                "title": statement.title, "text": to_text(statement), "sentences": list(sentences(statement))
             },
         }  # fmt: skip
         return Task(recipe, content, statement, self._largest())

@@ -1,0 +1,298 @@
+"""What to expect of a federation before its first round, in words: the sentences around a `Preflight`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from sordino.privacy.guarantee import Claim, Guarantee
+from sordino.privacy.ledger import terms
+from sordino.privacy.statement import NO_MEANINGFUL_PROTECTION
+from sordino.report.words import capital, count, counted, figure, span
+
+if TYPE_CHECKING:
+    from sordino.runs.preflight import BatchNorm, NormFit, Outlook, Preflight, RangeFit, ReportLoss
+
+#: (noise / update / sqrt(d T) from which on, what to expect)
+LEVELS = (
+    (0.0, "training should barely notice it"),
+    (0.01, "expect slower training and a somewhat lower accuracy"),
+    (0.03, "expect a clearly lower accuracy"),
+    (0.1, "averaging over rounds helps only partly, expect a far lower accuracy"),
+    (0.3, "expect chance"),
+)
+OWN_LIMITS = "Budgets are those of the recipe: each owner's own limit (client.toml) decides, and may be smaller."
+WIDE = 3.0  #: a range this many times as wide as it need be is pointed out
+MOST_SENTENCES = 4  #: groups of clients told apart in words; beyond, they are summed up
+
+
+def verdict(ahead: Preflight) -> str | None:
+    """What to expect of training; None where the size of an update or of the noise is not known."""
+    level = ahead.level
+    return None if level is None else next(words for least, words in reversed(LEVELS) if level >= least)
+
+
+def sentences(ahead: Preflight | None) -> tuple[str, ...]:
+    """Everything in plain words, the most important first; `ahead` is None where clients send nothing."""
+    if ahead is None:
+        return ("Clients send nothing.",)
+    said = _of_preparation(ahead) if ahead.facts.prepared else _of_rounds(ahead)
+    return tuple(f"{capital(words)}." for words in said)
+
+
+def _of_rounds(ahead: Preflight) -> Iterable[str]:
+    yield from _noise(ahead)
+    yield from _budgets(ahead)
+    yield from _losses(ahead)
+    yield from dict.fromkeys(map(_range, ahead.ranges))
+    if ahead.norm is not None:
+        yield _norm(ahead.norm)
+    yield _bytes(ahead)
+    if ahead.facts.batch_norm is not None:
+        yield _batch_norm(ahead.facts.batch_norm)
+    if ahead.facts.stops_by_set_aside:
+        yield (
+            "when to stop is decided by examples that clients set aside: a release of its own, without noise, of which "
+            'nothing is proven (rounds.stop_on = "test" looks at none of them)'
+        )
+    if left_out := ahead.facts.left_out:
+        yield f"{counted(left_out, 'row')} of split.files, held out as test examples, go to no client"
+
+
+def _of_preparation(ahead: Preflight) -> Iterable[str]:
+    yield "clients prepare before the first round, and what they release then is all: later reports are derived from it"
+    yield from _losses(ahead)
+    for what, why in ahead.facts.unproven:
+        yield f"{what}: nothing is proven ({why})"
+    for outlook in ahead.outlooks:
+        budget = _budget([outlook], ahead.clients)
+        yield f"{budget} covers it" if outlook.lasts else f"{budget} does not cover it: they will decline"
+    yield _bytes(ahead)
+
+
+def rehearsal(failed: int, rehearsed: int) -> tuple[str, ...]:
+    """What is to be said of clients that rehearsed a round, some of which failed."""
+    if not failed:
+        return ()
+    return (
+        f"The training of {failed} of {rehearsed} clients that rehearsed a round stopped being finite, so that they "
+        "would report no change: lower training.optimizer.lr, or look at their data.",
+    )
+
+
+# --- noise ------------------------------------------------------------------------------------------------------------
+
+
+def _noise(ahead: Preflight) -> Iterable[str]:
+    first = " in round 1" if ahead.report_values[0] < ahead.report_values[1] else ""
+    who = f"{counted(ahead.asked, 'client')} a round, {counted(ahead.values, 'value')}{first}"
+    if ahead.noise is None:
+        why = f": {ahead.unknown}" if ahead.unknown else ""
+        yield f"{who}: how much noise there will be in an update is not known in advance{why}"
+        return
+    if ahead.noise == 0:
+        yield f"{who}: no noise is added"
+        return
+    if ahead.ratio is None or ahead.level is None:
+        yield f"{who}: the noise of the average has an L2 norm of {_short(ahead.noise)}"
+        return
+    yield (
+        f"{who}: the noise of the average (L2 norm {_short(ahead.noise)}) is {_times(ahead.ratio)} the size of an "
+        f"update ({_update(ahead)}): {verdict(ahead)}"
+    )
+    if 1 < ahead.ratio < math.inf and ahead.level >= LEVELS[1][0]:
+        wanted = math.ceil(ahead.asked * ahead.ratio**2)
+        yield f"noise falls with the root of the number of clients: it takes {wanted:,} a round to make it as small"
+
+
+def _update(ahead: Preflight) -> str:
+    kept, before = ahead.update or 0.0, ahead.update_norm or 0.0
+    if math.isclose(kept, before, rel_tol=0.02):
+        return _short(kept)
+    return f"{_short(before)}, in the reports {_short(kept)}"
+
+
+# --- budgets ----------------------------------------------------------------------------------------------------------
+
+
+def _budgets(ahead: Preflight) -> Iterable[str]:
+    by_reports: dict[tuple[int, str, float], list[Outlook]] = {}
+    for outlook in ahead.outlooks:
+        reports = ahead.rounds if outlook.lasts else outlook.reports
+        by_reports.setdefault((reports, terms(outlook.budget), outlook.expected), []).append(outlook)
+    if len(by_reports) > MOST_SENTENCES:
+        yield _budget_summary(ahead)
+        return
+    for _, alike in sorted(by_reports.items()):
+        yield f"{_budget(alike, ahead.clients)} {_lasts(alike, ahead)}"
+
+
+def _budget(alike: Sequence[Outlook], total: int) -> str:
+    clients = tuple(client for outlook in alike for client in outlook.clients)
+    limit = span((outlook.budget.limit for outlook in alike), shown=lambda limit: f"{limit:g}")
+    return f"the budget of {_who(clients, total)} (epsilon {limit}, {terms(alike[0].budget)})"
+
+
+def _lasts(alike: Sequence[Outlook], ahead: Preflight) -> str:
+    """How far these budgets go."""
+    first, rounds = alike[0], counted(ahead.rounds, "round")
+    they = "it" if sum(len(outlook.clients) for outlook in alike) == 1 else "they"
+    reports = min(outlook.reports for outlook in alike)
+    if first.lasts:
+        return f"lasts for all {rounds}"
+    if reports == 0:
+        return f"does not cover a single report: {they} will decline from round 1"
+    if first.expected >= ahead.rounds and ahead.uneven:
+        covers = f"covers {counted(reports, 'round')} of {ahead.rounds}"
+        return f"{covers}; {they} will decline round {reports + 1} and later ones that cost as much"
+    if first.expected >= ahead.rounds:
+        return f"is spent after round {reports} of {ahead.rounds}; {they} will decline from round {reports + 1}"
+    least = "at least " if ahead.uneven else ""
+    return (
+        f"admits {least}{counted(reports, 'report')}, and {they} will be asked for about {first.expected:.3g} in "
+        f"{rounds}: {they} will decline the rest"
+    )
+
+
+def _budget_summary(ahead: Preflight) -> str:
+    total = sum(len(outlook.clients) for outlook in ahead.outlooks)
+    lasting = sum(len(outlook.clients) for outlook in ahead.outlooks if outlook.lasts)
+    reports = [outlook.reports for outlook in ahead.outlooks if not outlook.lasts]
+    rounds = counted(ahead.rounds, "round")
+    if not reports:
+        return f"all {total} budgets last for all {rounds}"
+    return (
+        f"the budgets of {lasting} of {total} clients last for all {rounds}; the others run out after "
+        f"{min(reports)} to {max(reports)} reports each, and these clients then decline"
+    )
+
+
+# --- what reports lose ------------------------------------------------------------------------------------------------
+
+
+def _losses(ahead: Preflight) -> Iterable[str]:
+    for loss in ahead.losses:
+        yield _loss(loss, ahead)
+    if ahead.kinds > len(ahead.losses):
+        yield f"these are the extremes of {ahead.kinds} kinds of clients; all others lie in between"
+
+
+def _loss(loss: ReportLoss, ahead: Preflight) -> str:
+    g, claim = loss.guarantee, loss.claimed
+    one = f"{'in round 1, ' if loss.differs else ''}one {loss.what}"
+    who = f"{one} of {_who(loss.clients, ahead.clients)} ({g.adjacency}, against {g.adversary})"
+    claimed = "" if claim is None else f"{_claimed(claim, g)}; "
+    if math.isinf(loss.proven):
+        return f"{who}: {claimed}nothing is proven ({getattr(g.loss, 'why', f'at delta {figure(loss.delta)}')})"
+    every = f"over {counted(ahead.rounds, 'round')}{', which differ,' if loss.differs else ''}"
+    rounds = f", {every} {figure(loss.total)}" if ahead.rounds > 1 else ""
+    worth = ": no meaningful protection" if loss.total > NO_MEANINGFUL_PROTECTION else ""
+    proven = f"proven epsilon {figure(loss.proven)}{rounds} at delta {figure(loss.delta)}, by {g.basis}"
+    return f"{who}: {claimed}{proven}{worth}"
+
+
+def _claimed(claim: Claim, beside: Guarantee) -> str:
+    """A claim with what it is about, where that is not what it stands beside."""
+    own, other = ((g.adjacency, g.adversary.kind) for g in (claim, beside))
+    about = "" if own == other else f" ({claim.adjacency}, against {claim.adversary})"
+    return f"claimed epsilon {figure(claim.epsilon)}{about}, by {claim.formula}"
+
+
+def _who(clients: Sequence[int], total: int) -> str:
+    """all 20 clients; client 3; clients 0-4, 7."""
+    if len(clients) == total:
+        return "the only client" if total == 1 else f"all {total} clients"
+    runs: list[list[int]] = []
+    for client in sorted(clients):
+        if runs and runs[-1][-1] == client - 1:
+            runs[-1].append(client)
+        else:
+            runs.append([client])
+    parts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    if len(parts) > 6:
+        return f"{len(clients)} clients ({', '.join(parts[:3])}, ...)"
+    return f"client{'s' if len(clients) > 1 else ''} {', '.join(parts)}"
+
+
+# --- ranges, norms, bytes ---------------------------------------------------------------------------------------------
+
+
+def _range(fit: RangeFit) -> str:
+    if fit.shape == "sphere":
+        size = "" if fit.size is None else f" (here {_short(fit.size)})"
+        return f"every update is rescaled to the norm {_short(fit.least)}: its own size{size} is lost"
+    assert fit.size is not None
+    return _box(fit, fit.size) if fit.shape == "box" else _ball(fit, fit.size)
+
+
+def _box(fit: RangeFit, largest: float) -> str:
+    reach = span((fit.least, fit.most), shown=_short)
+    if largest > fit.least:
+        where = f"values lie up to {_short(largest)} from the centre of their range, which reaches {reach}"
+        return f"{where}: they will be clipped"
+    if fit.least > WIDE * largest:
+        return (
+            f"the range reaches {reach} from its centre, {_times(fit.least / largest)} the largest value "
+            f"({_short(largest)}): a narrower one would mean as much less noise"
+        )
+    return f"the range reaches {reach} from its centre and values {_short(largest)}: it fits"
+
+
+def _ball(fit: RangeFit, norm: float) -> str:
+    radius, size = fit.least, f"{'L2 norm' if fit.shape == 'L2 ball' else 'L1 norm about'} {_short(norm)}"
+    if norm > radius:
+        return f"updates ({size}) will be shortened to the radius {_short(radius)}"
+    if radius > WIDE * norm:
+        return (
+            f"the radius {_short(radius)} is {_times(radius / norm)} the size of an update ({size}): a smaller one "
+            "would mean as much less noise"
+        )
+    return f"the radius {_short(radius)} holds updates ({size})"
+
+
+def _norm(fit: NormFit) -> str:
+    """How the announced norm fits honest reports."""
+    if fit.honest is None:
+        return f"reports are shortened to method.norm = {_short(fit.norm)}; how long honest ones are is not known"
+    honest = f"an honest report has an L2 norm of about {_short(fit.honest)}"
+    if fit.honest > 1.2 * fit.norm:
+        return f"{honest}, and method.norm = {_short(fit.norm)} shortens it: training slows down as much"
+    if fit.norm > 1.5 * fit.honest:
+        return (
+            f"{honest}, and method.norm = {_short(fit.norm)} lets a hostile one be {_times(fit.norm / fit.honest)} as "
+            "long: choose it at about the length of honest ones"
+        )
+    return f"{honest}, and longer ones are shortened to method.norm = {_short(fit.norm)}: it fits"
+
+
+def _bytes(ahead: Preflight) -> str:
+    masked = ", masked for the secure sum (keys and shares come beside it)," if ahead.facts.masked else ""
+    values = f"{span(ahead.report_values, shown=count)} value{'' if ahead.report_values[1] == 1 else 's'}"
+    return f"a report{masked} has {span(ahead.report_bytes, shown=count)} bytes for {values}"
+
+
+def _batch_norm(found: BatchNorm) -> str:
+    if found.noise is None:
+        return (
+            "the statistics of batch norm stay with the clients: the common model is scored with those of the test "
+            f"examples, {found.examples:,} at a time, which a model in use does not have"
+        )
+    return (
+        f"the statistics of batch norm are released with the noise of all values, {_short(found.noise)} on average: "
+        "where that is more than a variance, the variance can fall to 0 and break the model; model.buffers=local keeps "
+        "them with the clients"
+    )
+
+
+def _short(number: float) -> str:
+    return f"{number:.3g}"
+
+
+def _times(ratio: float) -> str:
+    if math.isinf(ratio):
+        return "infinitely many times"
+    return f"{ratio:,.0f} times" if ratio >= 10 else f"{ratio:.2g} times"
+
+
+__all__ = ["LEVELS", "OWN_LIMITS", "rehearsal", "sentences", "verdict"]

@@ -1,0 +1,468 @@
+"""The privacy statement in words: a line for each figure, sentences for each onlooker and change, and a plain table.
+
+Everything here reads a `Statement`, fresh or from `Statement.from_json`. A statement about many clients gives spans,
+with the names of those who have the least and the most; `to_json` has everyone's figures.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sordino.privacy.guarantee import Adjacency, Adversary
+from sordino.privacy.statement import NO_CLAIM, NO_MEANINGFUL_PROTECTION, Audited, Clients, Row, Statement, View, tied
+from sordino.report.words import capital, count, counted, deltas, few, figure, listed, span
+
+HANDFUL = 4  #: groups of clients that are told one by one; more are shown as a span with its ends
+
+CHANGES = {
+    Adjacency.CLIENT: "everything one client sends",
+    Adjacency.RECORD_REPLACE: "one record exchanged for another",
+    Adjacency.RECORD_ADD_REMOVE: "one record added or removed",
+    Adjacency.LABEL: "the label of one record",
+    Adjacency.COORDINATE: "one value of one upload",
+}
+SIMULATED = (
+    "This was a simulation. What is proven is proven for real clients, who draw fresh noise; this run's seed is "
+    "public, and so is its noise."
+)
+_MEANINGS = {
+    "proven": "a bound by theorem or enumeration, for the program as it runs, rounding and samplers included",
+    "claimed": "what the formula of a paper gives",
+    "audited": "what an attack on this run reached at least",
+}
+_NOISE = {
+    "RandomizedBit": "one randomised bit per weight",
+    "PoissonGaussian": "training with Gaussian noise on random batches (DP-SGD)",
+    "Gaussian": "Gaussian noise",
+    "Pure": "noise that bounds the odds of every outcome",
+    "Metric": "noise that hides small distances best",
+}  #: what was done to a release, by the type of its loss
+
+
+# --- a view in a few words ------------------------------------------------------------------------------------------
+
+
+def change(view: View) -> str:
+    """What may change, in words."""
+    return CHANGES[view.adjacency]
+
+
+def adversary(view: View) -> str:
+    """Who is looking, by name; `shuffled(19 .. 20)` where the number of parties differs."""
+    fewest, most = view.adversaries
+    return str(most) if fewest == most else f"{most.kind}({fewest.parties} .. {most.parties})"
+
+
+def terms(view: View) -> str:
+    """The words without which the proven figures of a view mean nothing."""
+    return f"adjacency {view.adjacency}, against {adversary(view)}, {deltas(view.deltas)}"
+
+
+def trust(view: View) -> str:
+    """Who is trusted with what."""
+    parties = _parties(*view.adversaries)
+    match view.adversaries[0].kind:
+        case "server":
+            return "Against the server: nobody is trusted but the client itself; the server is not trusted."
+        case "shuffled":
+            return (
+                "Behind the shuffler: the server is not trusted; the shuffler is, and that "
+                f"{parties} clients send honest reports through it."
+            )
+        case "summed":
+            return (
+                "Behind the secure sum: against a server that keeps to the protocol, which sees sums of reports and no "
+                "single one (with keys of its own in the place of the clients' it would see every report); where "
+                "owners list each other's keys, against any server; "
+                f"at least {parties} honest clients are in a sum."
+            )
+        case _:
+            return "Against readers of the model: the server is trusted; whoever sees the trained model is not."
+
+
+def noise(view: View) -> str:
+    """What was done to the releases: `10 rounds of one randomised bit per weight`; nothing where that is not known."""
+    found: dict[str, list[int]] = {}
+    for row in view.rows:
+        for kind, times in row.losses:
+            found.setdefault(kind, []).append(times)
+    return "; ".join(_rounds_of(times, _NOISE[kind]) for kind, times in found.items() if kind in _NOISE)
+
+
+def _rounds_of(times: Sequence[int], what: str) -> str:
+    return what if max(times) == 1 else f"{span(times, shown=count)} rounds of {what}"
+
+
+def meanings(statement: Statement) -> str:
+    """What proven, claimed and audited mean, as far as the statement has such figures."""
+    used = {
+        "proven": True,
+        "claimed": any(row.claimed for row in statement.rows),
+        "audited": any(row.audited for row in statement.rows),
+    }
+    return " ".join(f"{capital(word)}: {meaning}." for word, meaning in _MEANINGS.items() if used[word])
+
+
+def limits(statement: Statement) -> str:
+    """What the figures do not cover; nothing where some of them are about whole clients."""
+    adjacencies = dict.fromkeys(row.adjacency for row in statement.rows)
+    if Adjacency.CLIENT in adjacencies:
+        return ""
+    covered, all_sent = listed([CHANGES[a] for a in adjacencies]), CHANGES[Adjacency.CLIENT]
+    return f"The figures cover {covered} only: of {all_sent}, taken together, nothing is proven."
+
+
+def proof(view: View) -> str:
+    """What proves it: each group's own theorems and enumerations; nothing where nothing is proven."""
+    return each(view, lambda row: "" if math.isinf(row.proven) else "; ".join(row.basis))
+
+
+def reasons(view: View) -> str:
+    """Why nothing is proven, for each group of which that is so."""
+    return each(view, lambda row: "; ".join(row.unproven))
+
+
+def formulas(view: View) -> str:
+    """Where the claim of each group comes from."""
+    return each(view, lambda row: "" if row.claimed is None else row.claimed.formula)
+
+
+def claim_terms(view: View) -> str:
+    """A claim's delta, and what it is about where that is not what the view is about, or not all of it."""
+    about = dict.fromkeys(row.claimed.adjacency for row in view.rows if row.claimed is not None)
+    covered, rest = _parts(view.rows)
+    part = f"of {', '.join(covered)} only: no claim speaks of {', '.join(rest)}"
+    found = [deltas(view.claimed_deltas), *(f"for adjacency {name}" for name in about if name != view.adjacency)]
+    return ", ".join([*found, part] if rest else found)
+
+
+def each(view: View, of: Callable[[Row], str]) -> str:
+    """What is to be said of each group: once where it is the same for all, else with whose it is.
+
+    Of many groups, it is said of those who lost least and most.
+    """
+    alike: dict[str, list[Row]] = {}
+    for row in view.rows:
+        alike.setdefault(of(row), []).append(row)
+    said = {words: rows for words, rows in alike.items() if words}
+    if len(alike) == 1 or not all(row.clients for row in view.rows):
+        return "; ".join(said)
+    if len(said) <= HANDFUL:
+        return "; ".join(f"{_names([named(row.who) for row in rows])}: {words}" for words, rows in said.items())
+    told = [row for rows in said.values() for row in rows]
+    least, most = (choose(told, key=lambda row: row.proven) for choose in (min, max))
+    return f"least, {named(least.who)}: {of(least)}; most, {named(most.who)}: {of(most)}"
+
+
+def named(who: Clients) -> str:
+    """The clients in a few words; nothing where they are not told apart."""
+    return _names(who.names)
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= HANDFUL else f"{names[0]} and {len(names) - 1:,} more"
+
+
+# --- sentences ------------------------------------------------------------------------------------------------------
+
+
+def sentences(statement: Statement) -> tuple[str, ...]:
+    """Everything a statement says in words: one sentence for each onlooker and change, not for each client."""
+    if not statement.rows:
+        return ("Nothing was released: no report left any client, so nothing was lost.",)
+    said = [*statement.caveats, *dict.fromkeys(map(trust, statement.views)), *_view_sentences(statement.views)]
+    if left_out := limits(statement):
+        said.append(left_out)
+    if len({row.who for row in statement.rows}) > 1:
+        said.append(
+            "Clients have guarantees of their own: neither the mean nor the largest stands for all of them; the "
+            "statement's JSON form has everyone's figures."
+        )
+    if statement.silent is not None:
+        said.append(f"Clients who sent nothing lost nothing: {named(statement.silent)}.")
+    return (*said, SIMULATED) if statement.simulated else tuple(said)
+
+
+def _view_sentences(views: Sequence[View]) -> Iterable[str]:
+    """Changes of which the same is to be said, that nothing is proven, share a sentence."""
+    alike: dict[object, list[View]] = {}
+    for number, view in enumerate(views):
+        why = tuple((row.adversary, row.who, _why(row)) for row in view.rows)
+        alike.setdefault(why if _bare(view) else number, []).append(view)
+    for first, *others in alike.values():
+        if others:
+            yield _unproven_sentence(first, listed([change(view) for view in (first, *others)]))
+        else:
+            yield from view_sentences(first)
+
+
+def _bare(view: View) -> bool:
+    """Whether nothing is proven for anybody, nothing is claimed and nothing was found."""
+    return len(view.unproven) == len(view.rows) and not any(row.claimed or row.audited for row in view.rows)
+
+
+def view_sentences(view: View) -> tuple[str, ...]:
+    """A view in plain words: figures that differ are given with their ends, and whose these are."""
+    said = [] if len(view.unproven) == len(view.rows) else [_proven_sentence(view)]
+    if view.unproven:
+        said.append(_unproven_sentence(view, change(view)))
+    if view.claimed is not None:
+        said.append(_claim_sentence(view))
+    audits = dict.fromkeys(row.audited for row in view.rows)
+    return tuple(said) + tuple(_audit_sentence(audited) for audited in audits if audited is not None)
+
+
+def _proven_sentence(view: View) -> str:
+    rows = [row for row in view.rows if math.isfinite(row.proven)]
+    least, most = tied(rows, min), tied(rows, max)
+    at, whom = f"at delta {figure(rows[0].delta)}", _share(rows, view.rows)
+    if len(view.rows) == 1:
+        words = f"proven epsilon {figure(rows[0].proven)} {at}, by {_by(rows[0])}"
+    elif least[0].proven == most[0].proven:
+        bases = few(basis for row in rows for basis in row.basis)
+        words = f"proven epsilon {figure(least[0].proven)} {at} for each of {whom}, by {bases}"
+    else:
+        words = f"what is proven differs between {whom}, {at} from {_end(least)} to {_end(most)}"
+    return f"{_subject(view, change(view))}: {words}{_worth(rows)}."
+
+
+def _subject(view: View, changes: str) -> str:
+    whose = f" ({named(view.rows[0].who)})" if len(view.rows) == 1 and view.rows[0].clients else ""
+    return f"{capital(changes)}, seen by {_onlooker(*view.adversaries)}{whose}"
+
+
+def _unproven_sentence(view: View, changes: str) -> str:
+    """That nothing is proven about these changes, for whom and why."""
+    rows = view.unproven
+    whom = ""
+    if len(rows) < len(view.rows):
+        whom = f" for {_share(rows, view.rows)} ({few(named(row.who) for row in rows)})"
+    elif len(rows) > 1:
+        whom = " for any client"
+    why = few(reason for row in rows for reason in _why(row))
+    return f"{_subject(view, changes)}: nothing is proven (epsilon is infinite){whom}, because {why}."
+
+
+def _why(row: Row) -> tuple[str, ...]:
+    """Why the proven epsilon is infinite, where it is."""
+    return row.unproven or (f"no bound holds at delta {figure(row.delta)}",)
+
+
+def _claim_sentence(view: View) -> str:
+    claims = [(row, row.claimed) for row in view.rows if row.claimed is not None]
+    rows = [row for row, _ in claims]
+    single = len(view.rows) == 1
+    judged = view.rows[0].verdict if single else ", ".join(
+        f"{verdict} for {'every client' if len(view.verdicts) == 1 else f'{n:,} of {_people(view.rows)}'}"
+        for verdict, n in view.verdicts.items()
+    )  # fmt: skip
+    covered, rest = _parts(rows)
+    begin = f"Claimed in part (of {few(covered)}; no claim speaks of {few(rest)})" if rest else "Claimed"
+    exact = [(row, row.proven_as_claimed) for row in rows if row.proven_as_claimed is not None]
+    of_part = "of the claimed part " if rest else ""
+    at = "at that delta" if single else "at the claim's delta"
+    proven = f"; proven {of_part}{at} is {_spread(exact)}, for this change and this onlooker" if exact else ""
+    epsilon = _spread([(row, claim.epsilon) for row, claim in claims])
+    delta = span((claim.delta for _, claim in claims), shown=figure)
+    return f"{begin}: epsilon {epsilon} at delta {delta} ({few(c.formula for _, c in claims)}); {judged}{proven}."
+
+
+def _audit_sentence(audited: Audited) -> str:
+    return (
+        f"Audited: epsilon is at least {figure(audited.epsilon)} at delta {figure(audited.delta)}, with "
+        f"{100 * audited.confidence:.4g} % confidence, from {audited.trials} trials ({audited.attack}). "
+        "A small lower bound is no evidence of privacy."
+    )
+
+
+def _onlooker(fewest: Adversary, most: Adversary) -> str:
+    match fewest.kind:
+        case "server":
+            return "the server"
+        case "shuffled":
+            return f"a server behind a shuffler of {_parties(fewest, most)} clients"
+        case "summed":
+            return f"a server behind a secure sum with {_parties(fewest, most)} honest clients"
+        case _:
+            return "a reader of the model"
+
+
+def _parties(fewest: Adversary, most: Adversary) -> str:
+    return str(fewest.parties) if fewest == most else f"{fewest.parties} to {most.parties}"
+
+
+def _people(rows: Sequence[Row]) -> str:
+    return counted(sum(row.who.count for row in rows), "client")
+
+
+def _share(rows: Sequence[Row], of: Sequence[Row]) -> str:
+    part = "" if len(rows) == len(of) else f"{sum(row.who.count for row in rows):,} of "
+    return f"{part}{_people(of)}"
+
+
+def _whose(rows: Sequence[Row]) -> str:
+    """The first of these clients, and how many more there are."""
+    first, *others = rows
+    more = sum(row.who.count for row in others)
+    return f"{named(first.who)} and {more:,} more" if more else named(first.who)
+
+
+def _by(row: Row) -> str:
+    reached = "" if row.reached is None else f", where an attacker surely reaches {figure(row.reached)}"
+    return f"{'; '.join(row.basis)}{reached}"
+
+
+def _end(rows: Sequence[Row]) -> str:
+    """One end of a span: the figure, whose it is and why it holds."""
+    return f"epsilon {figure(rows[0].proven)} ({_whose(rows)}, by {_by(rows[0])})"
+
+
+def _worth(rows: Sequence[Row]) -> str:
+    beyond = [row for row in rows if row.proven > NO_MEANINGFUL_PROTECTION]
+    if not beyond:
+        return ""
+    whom = "any of them" if len(beyond) == len(rows) else _share(beyond, rows)
+    return ": no meaningful protection" + (f" for {whom}" if rows[0].clients and len(rows) > 1 else "")
+
+
+def _spread(values: Sequence[tuple[Row, float]]) -> str:
+    """From the least to the most, and whose these are."""
+    low, high = (end(value for _, value in values) for end in (min, max))
+    if low == high:
+        return figure(low)
+    ends = ((end, [row for row, value in values if value == end]) for end in (low, high))
+    return " to ".join(f"{figure(end)} ({_whose(own)})" for end, own in ends)
+
+
+def _parts(rows: Sequence[Row]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What the claims are about, and what no claim is about, where they leave something out."""
+    covered = dict.fromkeys(what for row in rows for what in row.covered)
+    return tuple(covered), tuple(dict.fromkeys(what for row in rows for what in row.unclaimed))
+
+
+# --- the table ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One line of the table: what is shown in its columns, and the basis of its proof."""
+
+    cells: tuple[str, ...]  #: clients, change, onlooker, claimed, proven, at delta 0, audited, verdict
+    basis: str = ""
+
+
+def to_text(statement: Statement, width: int = 110) -> str:
+    """A plain table with its notes and sentences, for a terminal."""
+    lines = [statement.title, "=" * len(statement.title), ""]
+    if statement.rows:
+        cells, notes = _table(statement)
+        lines += [*_aligned(cells), "", *textwrap.wrap(meanings(statement), width), "", "Basis of each proof"]
+        for note in notes:
+            lines += textwrap.wrap(note, width, subsequent_indent="    ")
+        lines += ["", "In words"]
+    for sentence in sentences(statement):
+        lines += textwrap.wrap(sentence, width, initial_indent="- ", subsequent_indent="  ")
+    return "\n".join(lines) + "\n"
+
+
+def to_json(statement: Statement) -> dict[str, Any]:
+    """The figures and the sentences, as a run's statement.json has them."""
+    return {**statement.to_json(), "sentences": list(sentences(statement))}
+
+
+def _table(statement: Statement) -> tuple[list[tuple[str, ...]], list[str]]:
+    """The table with its header, without columns that nobody fills, and the notes under it."""
+    mark = ", with a caveat" if statement.caveats else ""
+    head = ("clients", "what may change", "who is looking", "claimed",
+            f"proven (delta {figure(statement.delta)}){mark}", "at delta 0", "audited", "verdict")  # fmt: skip
+    lines = [line for view in statement.views for line in _lines(view)]
+    bases = dict.fromkeys(line.basis for line in lines if line.basis)
+    numbers = {basis: f"[{number}]" for number, basis in enumerate(bases, 1)}
+    rows: list[tuple[str, ...]] = [head]
+    for line in lines:
+        note = f" {numbers[line.basis]}" if line.basis else ""
+        rows.append((*line.cells[:4], line.cells[4] + note, *line.cells[5:]))
+    used = [any(row[column] for row in rows[1:]) for column in range(len(head))]
+    cells = [tuple(cell for cell, keep in zip(row, used, strict=True) if keep) for row in rows]
+    return cells, [f"{number} {basis}" for basis, number in numbers.items()]
+
+
+def _lines(view: View) -> tuple[_Line, ...]:
+    """A view's lines in the table; beyond a handful of groups a span, and whose its ends are."""
+    rows = view.rows
+    if len(rows) <= HANDFUL:
+        return tuple(_Line(_cells(row), _basis(row)) for row in rows)
+    ends = {"least": view.least, "most": view.most}
+    alike = view.least == view.most  # nobody lost less than anybody else, whatever was claimed
+    if alike or len({row.basis for row in rows}) == 1:
+        basis = few(map(_basis, rows))
+    else:
+        basis = "; ".join(f"{end}, {_whose(own)}: {_basis(own[0])}" for end, own in ends.items())
+    cells = (_people(rows), str(view.adjacency), adversary(view), *_spans(view))
+    if alike or not any(" .. " in cell for cell in cells):
+        return (_Line(cells, basis),)
+    return (_Line(cells, basis), *(_end_line(end, own, cells) for end, own in ends.items()))
+
+
+def _spans(view: View) -> tuple[str, ...]:
+    """Claimed, proven at both deltas, audited and verdict of everybody."""
+    rows, verdicts = view.rows, view.verdicts
+    audited = [row for row in rows if row.audited is not None]
+    whose = f" ({_whose(audited)})" if 0 < len(audited) < len(rows) else ""
+    found = _dots(row.audited.epsilon for row in audited if row.audited is not None)
+    one = _verdict(next(iter(verdicts)))
+    return (
+        f"{_dots(view.claimed or ())}{' (in part)' if any(row.unclaimed for row in rows) else ''}",
+        _dots(view.proven),
+        "" if all(math.isinf(row.pure) for row in rows) else _dots(row.pure for row in rows),
+        f">= {found}{whose}" if audited else "",
+        one if len(verdicts) == 1 else ", ".join(f"{verdict} ({n:,})" for verdict, n in verdicts.items()),
+    )
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        named(row.who),
+        str(row.adjacency),
+        str(row.adversary),
+        "" if row.claimed is None else f"{figure(row.claimed.epsilon)}{' (in part)' if row.unclaimed else ''}",
+        figure(row.proven),
+        "" if math.isinf(row.pure) else figure(row.pure),
+        "" if row.audited is None else f">= {figure(row.audited.epsilon)}",
+        _verdict(row.verdict),
+    )
+
+
+def _verdict(verdict: str) -> str:
+    """Nothing where nothing is claimed: there is nothing to judge."""
+    return "" if verdict == NO_CLAIM else verdict
+
+
+def _end_line(end: str, rows: Sequence[Row], above: Sequence[str]) -> _Line:
+    """Those at one end of a span, under it; what the span says of all is not said again."""
+    own = zip(_cells(rows[0])[3:], above[3:], strict=True)
+    return _Line((f"  {end}: {_whose(rows)}", "", "", *("" if cell == said else cell for cell, said in own)))
+
+
+def _basis(row: Row) -> str:
+    return "; ".join(row.basis) or "none"
+
+
+def _dots(values: Iterable[float]) -> str:
+    return span(values, " .. ", figure)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [lines[0], "  ".join("-" * width for width in widths), *lines[1:]]
+
+
+__all__ = [
+    "CHANGES", "HANDFUL", "SIMULATED", "adversary", "change", "claim_terms", "formulas", "limits", "meanings", "named",
+    "noise", "proof", "reasons", "sentences", "terms", "to_json", "to_text", "trust", "view_sentences",
+]  # fmt: skip
