@@ -255,8 +255,7 @@ class Exponential(Mechanism):
 
     def _extent(self, values: int, limit: float | None) -> Reach:
         most = self.domain.bound
-        low, high = (reach.whole(end, values, -most, most) for end in (-most, most))
-        return reach.between(self, low, high, "outputs lie in the clipping range")
+        return reach.between_whole(self, values, -most, most, "outputs lie in the clipping range")
 
     @classmethod
     def _of_strength(cls, epsilon: float) -> Exponential:

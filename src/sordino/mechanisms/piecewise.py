@@ -19,7 +19,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sordino.mechanisms import cases, reach
+from sordino.mechanisms import cases, reach, tuning
 from sordino.mechanisms.cases import Case, Specimen
 from sordino.mechanisms.domain import Box
 from sordino.mechanisms.integers import MAX_EPSILON, MIN_EPSILON, ONE, cap_note, check_epsilon, exp_bounds
@@ -194,8 +194,7 @@ class Piecewise(Mechanism):
 
     @classmethod
     def tunings(cls, ranges: Ranges) -> Sequence[Tuning]:
-        box = Box(0.0, ranges.each)
-        return (Tuning(cls.name, "epsilon per value", lambda e: cls(e, box), (MIN_EPSILON, MAX_EPSILON)),)
+        return tuning.by_value(cls.name, cls, ranges)
 
     # --- audits
 
@@ -215,8 +214,7 @@ class Piecewise(Mechanism):
         return score
 
     def _extent(self, values: int, limit: float | None) -> Reach:
-        low, high = (reach.whole(end, values, -_HALF, _HALF - 1) for end in (-_HALF, _HALF - 1))
-        return reach.between(self, low, high, "outputs lie in [-C, C] of the mechanism")
+        return reach.between_whole(self, values, -_HALF, _HALF - 1, "outputs lie in [-C, C] of the mechanism")
 
     @classmethod
     def audit_cases(cls, epsilon: float) -> Iterator[Case]:

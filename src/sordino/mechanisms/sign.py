@@ -20,10 +20,10 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from sordino.errors import InvalidInput
-from sordino.mechanisms import cases
+from sordino.mechanisms import cases, tuning
 from sordino.mechanisms.cases import DELTA, Case, Specimen
 from sordino.mechanisms.domain import Box
-from sordino.mechanisms.integers import HALF, MAX_EPSILON, MIN_EPSILON, bit_threshold
+from sordino.mechanisms.integers import HALF, MIN_EPSILON, bit_threshold
 from sordino.mechanisms.interface import (
     Diagnostics,
     Float64s,
@@ -204,8 +204,7 @@ class RandomizedSign(OneBit):
 
     @classmethod
     def tunings(cls, ranges: Ranges) -> Sequence[Tuning]:
-        box = Box(0.0, ranges.each)
-        return (Tuning(cls.name, "epsilon per value", lambda e: cls.response(e, box), (MIN_EPSILON, MAX_EPSILON)),)
+        return tuning.by_value(cls.name, cls.response, ranges)
 
     @classmethod
     def sigma_range(cls, radius: float) -> tuple[float, float]:

@@ -17,10 +17,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sordino.mechanisms import cases
+from sordino.mechanisms import cases, tuning
 from sordino.mechanisms.cases import DELTA, Case, Scores, Specimen
 from sordino.mechanisms.domain import Box
-from sordino.mechanisms.integers import HALF, MAX_EPSILON, MIN_EPSILON, bit_threshold, cap_note
+from sordino.mechanisms.integers import HALF, MIN_EPSILON, bit_threshold, cap_note
 from sordino.mechanisms.interface import (
     Diagnostics,
     Float64s,
@@ -157,8 +157,7 @@ class TwoPoint(OneBit):
 
     @classmethod
     def tunings(cls, ranges: Ranges) -> Sequence[Tuning]:
-        box = Box(0.0, ranges.each)
-        return (Tuning(cls.name, "epsilon per value", lambda e: cls(e, box), (MIN_EPSILON, MAX_EPSILON)),)
+        return tuning.by_value(cls.name, cls, ranges)
 
     # --- audits
 
