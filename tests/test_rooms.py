@@ -28,7 +28,7 @@ FORBIDDEN = {
         "client",
         "fleets",
         *RUNNING - {"runs"},
-    },  # fmt: skip
+    },
     "runs": RUNNING - {"runs"},
     "audits": {"cli"},
 }
