@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -482,6 +483,39 @@ def test_answers_that_are_not_taken_are_held_once_and_cut_off(tmp_path):
         wait_until(lambda: hall.doorway.strangers == 0, 5)
         wait_until(lambda: not hall.answers)
         assert len(fetch(port, "/api/federations/demo/model.bin")[2]) == 4 * found.parts.layout.size
+
+
+def open_files():
+    """Names of the files that this process has open, where the system tells."""
+    found = set()
+    for each in Path("/proc/self/fd").glob("*"):
+        with contextlib.suppress(OSError):
+            found.add(each.readlink().name)
+    return found
+
+
+def test_files_that_are_not_taken_hold_no_descriptor(tmp_path):
+    page = tmp_path / "page"
+    (page / "assets").mkdir(parents=True)
+    (page / "assets" / "large.js").write_bytes(b"/" * 2**21)
+    found = hosted(tmp_path, THREE)
+    found.run_folder.mkdir()
+    (found.run_folder / "model.safetensors").write_bytes(bytes(2**21))
+    paths = ("/assets/large.js", "/api/federations/demo/model.safetensors")
+    hall = Hall({"demo": found}, page=page)
+    with serving(hall) as port, contextlib.ExitStack() as ears:
+        for path in paths * 5:
+            ear = ears.enter_context(socket.socket())
+            ear.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            ear.connect(("127.0.0.1", port))
+            ear.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert ear.recv(100).startswith(b"HTTP/1.1 200")
+        assert not {"large.js", "model.safetensors"} & open_files()
+        assert len(hall.answers) == len(paths)
+        _, headers, body = fetch(port, paths[0])
+        assert (len(body), headers["Content-Type"]) == (2**21, "text/javascript; charset=utf-8")
+        disposition = fetch(port, paths[1])[1]["Content-Disposition"]
+        assert disposition == "attachment; filename*=utf-8''demo-model.safetensors"
 
 
 def test_plans_that_nobody_takes_hold_up_each_other_alone():
