@@ -27,13 +27,14 @@ from starlette.websockets import WebSocketDisconnect
 import sordino
 from sordino.durable import NotWritten
 from sordino.errors import InvalidInput
-from sordino.web.connection import SUBPROTOCOL, Connection, Credit, refuse
+from sordino.web.connection import SUBPROTOCOL, Connection, Credit, deny, refuse
 from sordino.web.doorway import Doorway, room_for
 from sordino.web.headers import REPORT_POLICY, HeadRequests, SecurityHeaders
 from sordino.web.hosting import Hosted
 from sordino.web.limits import Attempts, Limits, Watchers, network
 from sordino.web.roster import Turned
 from sordino.web.task import PROTOCOL
+from sordino.web.turns import InTurn, Turns
 
 PAGE = Path(__file__).with_name("page")  #: what `make page` builds
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
@@ -110,6 +111,7 @@ def create_app(hall: Hall) -> FastAPI:
 
     app = FastAPI(title="Sordino", docs_url=None, redoc_url=None, openapi_url=None, lifespan=life)
     app.add_middleware(HeadRequests)
+    app.add_middleware(InTurn, turns=Turns(hall.limits), longest=hall.limits.turn)
     app.add_middleware(SecurityHeaders)
     app.add_exception_handler(AnyHttpError, _refused)
     app.add_exception_handler(RequestValidationError, _misspelt)
@@ -157,9 +159,9 @@ def _add_federations(app: FastAPI, hall: Hall) -> None:
         return [hosted.summary() for hosted in hall.federations.values()]
 
     @app.get("/api/federations/{name}")
-    async def federation(name: str, request: Request) -> Any:
+    async def federation(name: str, request: Request) -> Response:
         hosted = hall.find(name)
-        return {
+        content = {
             **hosted.summary(),
             "history": hosted.history(),
             "statement": hosted.statement(),
@@ -167,6 +169,7 @@ def _add_federations(app: FastAPI, hall: Hall) -> None:
             "may_free": _at_this_machine(request),
             "task": hosted.task.content,
         }
+        return JSONResponse(content)  # without the copy that FastAPI makes of it: a history may be long
 
     @app.get("/api/federations/{name}/task")
     async def task(name: str) -> Response:
@@ -425,10 +428,10 @@ def _add_participants(app: FastAPI, hall: Hall) -> None:
     @app.websocket("/api/federations/{name}/ws")
     async def participate(socket: WebSocket, name: str) -> None:
         if not _welcome_origin(socket, hall):
-            await _deny(socket, 403, _STRANGER)
+            await deny(socket, 403, _STRANGER)
             return
         if name not in hall.federations:
-            await _deny(socket, 404, f"no federation {name[:100]!r} is here")
+            await deny(socket, 404, f"no federation {name[:100]!r} is here")
             return
         await socket.accept(SUBPROTOCOL if SUBPROTOCOL in socket.scope.get("subprotocols", ()) else None)
         if not credit:
@@ -439,14 +442,6 @@ def _add_participants(app: FastAPI, hall: Hall) -> None:
 _STRANGER = (
     "a page of another origin may not connect: open the page of this server, or let its operator allow yours (--origin)"
 )
-
-
-async def _deny(socket: WebSocket, status: int, why: str) -> None:
-    """Answer with a plain HTTP response in the place of a connection."""
-    response = JSONResponse({"error": why}, status)
-    del response.headers["content-length"]  # the server counts the body itself
-    del response.headers["content-type"]  # and calls it text
-    await socket.send_denial_response(response)
 
 
 def _welcome_origin(socket: WebSocket, hall: Hall) -> bool:
