@@ -17,7 +17,6 @@ from rich.console import Console
 
 from benchmarks.influence_bounds import Influence, in_sum, on_mean, on_model
 from benchmarks.simulation import Rows, insert, show
-from sordino import methods
 from sordino.mechanisms import (
     BitRandomizer,
     BitString,
@@ -109,7 +108,7 @@ def influences(recipe: Recipe) -> tuple[list[Influence], int]:
     shape, classes = SHAPES.get(recipe.data.source, SHAPES["mnist"])  # a function of MNIST otherwise
     n = recipe.number_of_clients
     each = 60_000 // n
-    method = methods.build(setting_of(recipe, shape, classes, (each,) * n)[0]).method
+    method = recipe.method.build(setting_of(recipe, shape, classes, (each,) * n)[0]).method
     given: Any = recipe.method
     tally = method.tally(method.plan(method.init(), "f"))
     asked = given.selection.asked(n)

@@ -15,7 +15,7 @@ from papers.experiments import Experiment
 from papers.records import Epsilons, Record, Records, essence, today, worst
 from sordino.errors import InvalidInput
 from sordino.learning.datasets import DataUnavailable
-from sordino.recipe import Recipe
+from sordino.recipe import EVERYTHING, Recipe
 from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome
 from sordino.runs.simulation import run
@@ -146,7 +146,7 @@ def _is_of_another(folder: Path, recipe: Recipe) -> bool:
     if not begun.exists():
         return False
     try:
-        return Recipe.from_toml(begun.read_text(encoding="utf-8")).fingerprint != recipe.fingerprint
+        return Recipe.from_toml(begun.read_text(encoding="utf-8"), EVERYTHING).fingerprint != recipe.fingerprint
     except InvalidInput:  # written when recipes had other keys
         return True
 

@@ -39,12 +39,12 @@ LAYERS = ("unit", "process", "network", "browser")
 PLACES = {
     "audits": "process",
     "browser": "browser",
-    "checks": "process",
     "client": "network",
     "client/test_attacks.py": "unit",
     "client/test_fuzz.py": "process",
     "client/test_wire.py": "unit",
     "engine": "process",
+    "examples": "process",
     "flower": "network",
     "learning/test_cohort.py": "process",
     "learning/test_gpu_kernels.py": "process",

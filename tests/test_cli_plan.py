@@ -198,6 +198,7 @@ def test_bad_arguments_are_refused_with_a_remedy_and_no_traceback(arguments, rem
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.process
 def test_the_table_of_the_guide_is_what_its_command_prints():
     page = (Path(__file__).parent.parent / "docs" / "planning.md").read_text()
     (command,) = re.findall(r"\$ sordino plan (--values .*)", page)

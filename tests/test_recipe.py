@@ -13,19 +13,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from sordino.errors import InvalidInput
+from sordino.learning.splits import IidSplit
+from sordino.mechanisms import TwoPoint
+from sordino.mechanisms.spec import FixedRange
+from sordino.methods.selection import SelectFraction
+from sordino.methods.tables.fedavg import FedAvg
 from sordino.privacy.guarantee import MODEL_READER, SERVER, Adjacency, Budget, shuffled
-from sordino.recipe import (
-    Data,
-    FedAvg,
-    FixedRange,
-    IidSplit,
-    Model,
-    Recipe,
-    RecipeInvalid,
-    SelectFraction,
-    TwoPointSpec,
-    shipped,
-)
+from sordino.recipe import Data, Model, Recipe, RecipeInvalid, shipped
 
 PLAIN: dict[str, Any] = {
     "name": "plain",
@@ -64,7 +58,7 @@ def test_steps_take_the_place_of_epochs():
 
 
 def test_recipes_are_made_of_objects_as_well():
-    method = FedAvg(mechanism=TwoPointSpec(), range=FixedRange(radius=0.1))
+    method = FedAvg(mechanism=TwoPoint.Spec(), range=FixedRange(radius=0.1))
     made = Recipe(
         name="x", data=Data(source="digits"), split=IidSplit(clients=4), model=Model(name="logistic"),
         clients={"epsilon": 3.0}, method=method,

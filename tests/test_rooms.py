@@ -1,4 +1,4 @@
-"""Dependencies point downwards: privacy, mechanisms, learning, methods, channels, fleets, runs, audits."""
+"""Dependencies point downwards: parts, privacy, mechanisms, learning, methods, channels, fleets, runs, audits."""
 
 import ast
 import re
@@ -10,6 +10,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "sordino"
 RUNNING = {"runs", "audits", "flower", "web", "deploy", "cli"}
 ABOVE_LEARNING = {"methods", "channels", "shuffler", "client", "fleets", "report", "recipe", *RUNNING}
 FORBIDDEN = {
+    "parts": {"privacy", "mechanisms", "learning", *ABOVE_LEARNING},
     "privacy": {"mechanisms", "learning", *ABOVE_LEARNING},
     "mechanisms": {"learning", *ABOVE_LEARNING},
     "learning": ABOVE_LEARNING,  # private training draws its noise from the tables of mechanisms
@@ -18,7 +19,7 @@ FORBIDDEN = {
     "shuffler": {"learning", "fleets", "report", "recipe", *RUNNING},
     "client": {"fleets", *RUNNING},  # the owner reads a statement in words before joining
     "fleets": {"report", *RUNNING - {"flower"}},  # how Flower carries messages is written down beside the app
-    "recipe": {"methods", "channels", "client", "fleets", "report", *RUNNING},
+    "recipe": {"channels", "client", "fleets", "report", *RUNNING},
     # `expectations` names the types of the pre-flight
     "report": {"mechanisms", "learning", "methods", "channels", "client", "fleets", *RUNNING - {"runs"}},
     "runs": RUNNING - {"runs"},
@@ -43,7 +44,7 @@ def imported_rooms(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("room", list(FORBIDDEN))
 def test_a_room_knows_nothing_of_those_above_it(room):
-    files = sorted((SOURCE / room).glob("*.py"))
+    files = sorted((SOURCE / room).rglob("*.py"))
     assert files
     for path in files:
         assert not imported_rooms(path) & FORBIDDEN[room], path.name

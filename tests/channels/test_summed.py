@@ -2,7 +2,6 @@
 
 import itertools
 import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from sordino.fleets.interface import Fleet, Reply
 from sordino.fleets.simulated import SimulatedFleet
 from sordino.mechanisms import Box, TwoPoint
 from sordino.messages import Answer, Plan
+from sordino.methods.selection import SelectAll, SelectCount, SelectProbability
 from sordino.methods.upload import Sum
 from sordino.privacy.amplification import shuffled_bits
 from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Gaussian, Guarantee, Infinite, Release, summed
@@ -28,7 +28,7 @@ from tests.engine.test_upload import BUILDERS, draw, upload, vectors
 from tests.engine.tiny import TWO_POINT, left, recipe
 
 CLIENTS = 9
-ALL = SimpleNamespace(kind="all", asked=lambda clients: clients)
+ALL = SelectAll()
 
 
 def builder(epsilon):
@@ -393,7 +393,7 @@ def test_a_sum_that_is_begun_anew_has_fresh_keys_and_there_are_not_many_of_them(
 
 def test_a_client_knows_whom_a_round_asks_and_takes_part_in_no_other_sum():
     """Six of nine, by the recipe's own draw: neither five of these nor six others."""
-    selection = SimpleNamespace(kind="count", k=6, asked=lambda clients: 6)
+    selection = SelectCount(k=6)
     given = two_point(selection=selection)
     asked = given.method.select(given.method.init())
     other = next(c for c in range(CLIENTS) if c not in asked)
@@ -507,18 +507,13 @@ def test_too_small_a_selection_is_refused():
         sordino.run(given, workers=1)
 
 
-def select(kind, **more):
-    asked = {"all": lambda n: n, "count": lambda n: more.get("k"), "probability": lambda n: n}[kind]
-    return SimpleNamespace(kind=kind, asked=asked)
-
-
 @pytest.mark.parametrize(
     ("selection", "expected"),
     [
-        (select("all"), (4, 7)),  # classes of 10 and 20
-        (select("count", k=25), (2, 5)),  # at least 5 and 15 of them
-        (select("count", k=15), (2, 2)),  # perhaps none of a class: then it is not asked, and otherwise there are 4
-        (select("probability"), (2, 2)),
+        (SelectAll(), (4, 7)),  # classes of 10 and 20
+        (SelectCount(k=25), (2, 5)),  # at least 5 and 15 of them
+        (SelectCount(k=15), (2, 2)),  # perhaps none of a class: then it is not asked, and otherwise there are 4
+        (SelectProbability(p=0.5), (2, 2)),
     ],
     ids=["all", "25 of 30", "15 of 30", "by probability"],
 )

@@ -35,11 +35,11 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms import FixedPoint
 from sordino.messages import Answer, Kind
 from sordino.methods import randomised_records
-from sordino.methods.parts import MechanismBuilder
 from sordino.methods.randomised_records import BitRecords, at_once
+from sordino.parts import registry
+from sordino.parts.toml import deepest_key
 from sordino.randomness import Keystream
 from sordino.recipe import shipped
-from sordino.recipe.toml import deepest_key
 from sordino.runs.federation import wire
 from tests.client import people
 from tests.client.people import COST, KEY, NAME, body, invitation, plans, recipe, settings, signed
@@ -302,13 +302,17 @@ def test_a_client_builds_the_mechanism_of_its_own_epsilon_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1,000 epsilons and 1,000 rounds took 54 seconds when all were built, and 2,000 of Laplace noise 4 GB."""
-    real, built = MechanismBuilder.__call__, list[float | None]()
+    built = list[float | None]()
 
-    def counted(self: MechanismBuilder, epsilon: float | None) -> Any:
-        built.append(epsilon)
-        return real(self, epsilon)
+    def counted(real: Any) -> Any:
+        def build(self: Any, epsilon: float | None, vectors: Any) -> Any:
+            built.append(epsilon)
+            return real(self, epsilon, vectors)
 
-    monkeypatch.setattr(MechanismBuilder, "__call__", counted)
+        return build
+
+    for table in registry.tables("mechanism").values():
+        monkeypatch.setattr(table, "build", counted(table.build))
     many = {"split": {"kind": "iid", "clients": 1000, "at_least": 0}, "clients.epsilon": {"linear": [1.0, 2.0]}}
     own = limited({"rounds": 300}, limit=1e9)
     for name in ("fedavg", "webfed", "personalized"):

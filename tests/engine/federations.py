@@ -14,8 +14,10 @@ from sordino.learning.examples import Examples, Normalisation
 from sordino.learning.models import cross_entropy
 from sordino.learning.optimizers import SGD
 from sordino.mechanisms import NoPrivacy
+from sordino.methods.aggregation import Mean
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import Bench
+from sordino.methods.selection import SelectAll
 from sordino.methods.setting import Setting, Statistics
 from sordino.methods.upload import Upload
 
@@ -53,11 +55,11 @@ def work(
     layout = models.parameter_layout(model)
     upload = Upload(
         build, epsilons, layout.size, clients=len(held), what="model update",
-        samples=getattr(aggregation, "kind", "mean") == "samples",
+        samples=(aggregation or Mean()).samples,
     )  # fmt: skip
     asked = SimpleNamespace(
-        selection=selection or SimpleNamespace(kind="all"),
-        aggregation=aggregation or SimpleNamespace(kind="mean"),
+        selection=selection or SelectAll(),
+        aggregation=aggregation or Mean(),
         server_lr=1.0,
     )
     recipe = SimpleNamespace(seed=seed, method=asked)

@@ -2,7 +2,6 @@
 
 import itertools
 import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from sordino.channels.direct import Direct
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet, Reply
 from sordino.messages import Answer, Kind, Plan, answer_to
+from sordino.methods.selection import SelectCount, SelectProbability
 from sordino.privacy.guarantee import Budget
 from sordino.privacy.ledger import Consents, MemoryLedger
 from sordino.runs.coordinator import Coordinator, NobodyLeft, Rules
@@ -167,7 +167,7 @@ def test_spent_clients_decline_and_the_round_goes_on():
 
 
 def test_selection_asks_those_and_no_others():
-    given = work(selection=SimpleNamespace(kind="count", k=2))
+    given = work(selection=SelectCount(k=2))
     asked = []
 
     def listen(answers, messages):
@@ -180,7 +180,7 @@ def test_selection_asks_those_and_no_others():
 
 
 def test_a_round_in_which_nobody_is_asked_is_over_at_once():
-    state, (record,) = hold(given=work(selection=SimpleNamespace(kind="probability", p=0.0)))
+    state, (record,) = hold(given=work(selection=SelectProbability.model_construct(p=0.0)))
     assert record.attendance.asked == 0 and not record.counted and state.round == 1
 
 

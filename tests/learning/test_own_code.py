@@ -11,6 +11,8 @@ from tests.engine.tiny import recipe
 from sordino.errors import InvalidInput
 from sordino.learning import models
 from sordino.learning.own_data import from_function
+from sordino.parts import registry
+from sordino.recipe import CodeNotAllowed, Recipe
 
 OWN = """
 import numpy as np
@@ -49,6 +51,16 @@ def test_a_model_and_a_data_function_in_the_current_folder_are_found(elsewhere):
     net = models.build("beside_recipe:Net", input_shape=(3,), classes=2)
     assert models.parameter_layout(net).size == 8
     assert sys.path.count(str(elsewhere)) == 1
+
+
+def test_an_installed_package_offers_a_model_by_name(elsewhere, monkeypatch):
+    (elsewhere / "beside_recipe.py").write_text(OWN)
+    monkeypatch.setattr(registry, "_installed", lambda: {"model": {"halving": "beside_recipe:Net"}})
+    assert models.parameter_layout(models.build("halving", input_shape=(3,), classes=2)).size == 8
+    named = recipe({"model": {"name": "halving"}})
+    assert named.own_code == ("beside_recipe:Net",)
+    with pytest.raises(CodeNotAllowed, match="beside_recipe:Net"):
+        Recipe.from_toml(named.to_toml())
 
 
 def test_the_current_folder_is_searched_for_own_code_only_and_last(elsewhere):

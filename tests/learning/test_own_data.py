@@ -464,9 +464,9 @@ def test_a_function_by_import_path(module: Callable[[str], None]) -> None:
     ("where", "message"),
     [
         ("ward_data:wrong", "must return a sordino.learning.examples.Dataset, got list"),
-        ("ward_data:absent", "ward_data has no function 'absent'"),
-        ("ward_data:seven", "ward_data has no function 'seven'"),
-        ("no_such_package.module:load", "there is no module 'no_such_package': install it"),
+        ("ward_data:absent", "'ward_data' has no attribute 'absent'"),
+        ("ward_data:seven", "ward_data:seven is no function"),
+        ("no_such_package.module:load", "No module named 'no_such_package'. Install that module"),
         ("ward_data", "given as package.module:function, got 'ward_data'"),
         ("ward_data.load", "given as package.module:function"),
         (":load", "given as package.module:function"),

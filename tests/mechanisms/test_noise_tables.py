@@ -282,6 +282,7 @@ def test_three_tables_keep_the_weight_of_every_reachable_output(sigma: float, sh
                 assert three_level_probability(noise, y) >= rounded_gaussian(y, noise.proven_sigma) * keep, z
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("sigma", "shift"), THREE)
 def test_three_tables_have_no_more_excess_than_tau(sigma: float, shift: int) -> None:
     """The excess is smooth: Simpson's rule over 80 points within 3 sigma gives it to four digits, from below."""

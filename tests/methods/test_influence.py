@@ -11,7 +11,6 @@ from benchmarks import attacks
 from benchmarks import influence as page
 from benchmarks.influence_bounds import in_sum, on_mean, on_model, worst_class
 
-from sordino import methods
 from sordino.errors import InvalidInput
 from sordino.mechanisms import Box, Laplace, NoPrivacy, TwoPoint
 from sordino.methods.setting import setting_of
@@ -85,7 +84,7 @@ METHODS = {
 def built(changes):
     found = recipe(changes)
     setting, _ = setting_of(found, (1, 8, 8), 10, (EACH,) * found.number_of_clients)
-    return found, methods.build(setting).method
+    return found, setting.recipe.method.build(setting).method
 
 
 def counts_of(tally):

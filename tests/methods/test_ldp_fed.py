@@ -2,7 +2,6 @@
 
 import itertools
 from fractions import Fraction
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,8 @@ from sordino.mechanisms import Exponential
 from sordino.mechanisms.exponential import posterior_confidence
 from sordino.messages import Plan
 from sordino.methods.interface import Bench
-from sordino.methods.ldp_fed import basic, dealt, proportional, schedule_of, single_layer
+from sordino.methods.ldp_fed import basic, dealt, proportional, single_layer
+from sordino.methods.tables.scopes import ScopeAll, ScopeLayers, ScopeProportional
 from sordino.methods.upload import Upload
 from sordino.privacy.guarantee import SERVER, Adjacency
 from sordino.privacy.statement import Statement
@@ -135,9 +135,8 @@ def test_every_schedule_spends_alpha_exactly(sizes: list[int], beyond: int, cycl
     edges = np.cumsum([0, *sizes]).tolist()
     layers = [Layer(f"l{j}", a, b) for j, (a, b) in enumerate(itertools.pairwise(edges))]
     rounds = cycles * (len(sizes) + beyond)
-    scopes = [SimpleNamespace(kind=kind, cycles=cycles) for kind in ("all", "layers", "proportional")]
-    for scope in scopes:
-        schedule = schedule_of(scope, layers, rounds)
+    for scope in (ScopeAll(), ScopeLayers(), ScopeProportional(cycles=cycles)):
+        schedule = scope.schedule(layers, rounds)
         assert len(schedule) == rounds
         assert sum(turn.share for turn in schedule) == 1
         assert all(turn.share > 0 for turn in schedule)

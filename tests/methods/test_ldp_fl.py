@@ -173,7 +173,7 @@ def test_the_range_is_no_part_of_the_model_that_is_handed_out() -> None:
 
 def test_released_statistics_have_a_range_of_their_own() -> None:
     recipe = settings({**BATCH_NORM, "model.buffers": "release", **ADAPTIVE, "training.batch_size": 2})
-    names = [layer.name for layer in wire(recipe).built.upload.build.layout.layers]  # type: ignore[attr-defined]
+    names = [layer.name for layer in wire(recipe).built.upload.build.keywords["vectors"].layers]  # type: ignore[attr-defined]
     before, after = rounds(recipe, 1)
     assert names[-1] == "statistics"
     assert before.arrays[RANGE].shape == after.arrays[RANGE].shape == (2, len(names))
@@ -380,7 +380,7 @@ def test_a_crowd_that_declines_is_withheld_and_its_round_lost() -> None:
         ({"method.range": {"kind": "adaptive", "centre": 1.0}}, "give both or none"),
         ({"method.range": None}, "needs a public range"),
         ({"method.range": {"kind": "adaptive", "quantile": 0.0}}, "quantile"),
-        ({"method.mechanism": {"name": "laplace"}}, "allowed: two-point, clip-only or none"),
+        ({"method.mechanism": {"name": "laplace"}}, "allowed: none, clip-only or two-point"),
         (
             {**ADAPTIVE, "method.mechanism": {"name": "clip-only", "norm": "l2"}, "clients.epsilon": None},
             "got adaptive with clip-only",

@@ -16,9 +16,12 @@ from sordino import run
 from sordino.errors import InvalidInput
 from sordino.learning import models
 from sordino.learning.cohort import ClientData
+from sordino.learning.splits import IidSplit
+from sordino.learning.training_tables import RmsProp
 from sordino.mechanisms import BitRandomizer, BitString, FixedPoint
 from sordino.mechanisms.output import BitOutput
 from sordino.mechanisms.privunit import best_cap
+from sordino.mechanisms.record_tables import Optimised, Theorem1, Theorem2, optimised
 from sordino.messages import Plan
 from sordino.methods.extractors import (
     PARAMETERS,
@@ -28,7 +31,6 @@ from sordino.methods.extractors import (
     derivatives,
     features_of,
 )
-from sordino.methods.extractors import build as build_extractor
 from sordino.methods.interface import Bench, ClientState, Cohort
 from sordino.methods.ldpfl import WHAT, Ldpfl
 from sordino.methods.randomised_records import (
@@ -41,27 +43,13 @@ from sordino.methods.randomised_records import (
     JointRecords,
     RecordStreams,
     Unpacked,
-    optimised,
     unit,
 )
-from sordino.methods.setting import optimizer_of
+from sordino.methods.tables.ldpfl import OrientedExtractor as Oriented
 from sordino.privacy.guarantee import Adjacency, Budget, Derived, Infinite, ParallelByRecord, Pure, Sequential
 from sordino.privacy.ledger import cost
 from sordino.randomness import Keystream
-from sordino.recipe import (
-    Data,
-    IidSplit,
-    Model,
-    OptimisedSpec,
-    Recipe,
-    RecipeInvalid,
-    RmsProp,
-    Theorem1Spec,
-    Theorem2Spec,
-)
-from sordino.recipe import (
-    OrientedExtractor as Oriented,
-)
+from sordino.recipe import Data, Model, Recipe, RecipeInvalid
 from sordino.report.statement import sentences
 from sordino.runs.federation import wire
 
@@ -105,7 +93,7 @@ def tiny(changes: Mapping[str, Any] | None = None) -> Recipe:
 
 
 def bit_records(features: int, epsilon: float = 0.5, spec: Any = None) -> BitRecords:
-    return BitRecords(spec or Theorem2Spec(), FixedPoint(), features, [epsilon], "randomised")
+    return BitRecords(spec or Theorem2(), FixedPoint(), features, [epsilon], "randomised")
 
 
 def prepared(recipe: Recipe) -> tuple[Ldpfl, dict[int, ClientState]]:
@@ -204,9 +192,7 @@ def test_clients_with_more_records_than_the_bound_use_the_first_so_many():
     assert [len(kept[RECORDS]) for kept in made.values()] == [15, 10, 15]
 
 
-@pytest.mark.parametrize(
-    ("spec", "proven"), [(Theorem1Spec(), 0.909), (OptimisedSpec(), 0.5)], ids=["theorem-1", "oue"]
-)
+@pytest.mark.parametrize(("spec", "proven"), [(Theorem1(), 0.909), (Optimised(), 0.5)], ids=["theorem-1", "oue"])
 def test_the_other_randomisers_keep_about_their_word(spec, proven):
     released, _ = bit_records(1024, spec=spec).releases("f/0", "records", 0, 1)
     assert released.guarantees[0].loss.epsilon == pytest.approx(proven, abs=1e-3)
@@ -305,7 +291,7 @@ def test_a_trained_extractor_works_with_the_clients_own_statistics():
 def test_networks_start_together_or_each_by_itself(start, same):
     recipe = tiny({"method.extractor.start": start})
     given: Any = recipe.method
-    extractor = build_extractor(given.extractor, (1, 8, 8), 10, recipe.seed)
+    extractor = given.extractor.build((1, 8, 8), 10, recipe.seed)
     assert isinstance(extractor, TrainedExtractor)
     starts = [extractor._start_of(k, lambda who: Keystream.simulation(7, list(who), 0)) for k in (0, 1)]
     assert torch.equal(*starts) == same
@@ -527,7 +513,7 @@ def test_a_network_without_a_place_to_split_is_refused():
 
 
 def test_weight_decay_can_be_for_some_tensors_only():
-    rule = optimizer_of(RmsProp(lr=0.001, weight_decay=1e-4, decayed=("conv*.weight",))).weight_decay
+    rule = RmsProp(lr=0.001, weight_decay=1e-4, decayed=("conv*.weight",)).build().weight_decay
     rates = rule.per_value({"conv1.weight": 2, "conv1.bias": 1, "fc.weight": 1})
     assert torch.equal(rates, torch.tensor([1e-4, 1e-4, 0.0, 0.0]))
 

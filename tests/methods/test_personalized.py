@@ -17,8 +17,9 @@ from sordino.fleets.simulated import SimulatedFleet
 from sordino.learning.cohort import ClientData
 from sordino.learning.unit_interval import UNIT, unit_interval
 from sordino.mechanisms import Box, Gaussian, RandomizedSign
+from sordino.methods.aggregation import rhos
 from sordino.methods.interface import Bench, ClientState, Cohort, State
-from sordino.methods.personalized import ANNOUNCED, ORDER, PersonalizedLdpFl, Selection, rhos
+from sordino.methods.personalized import ANNOUNCED, ORDER, PersonalizedLdpFl, Selection
 from sordino.methods.upload import Draw
 from sordino.privacy.accountant import compose
 from sordino.privacy.guarantee import SERVER, Adjacency, Pure, Release

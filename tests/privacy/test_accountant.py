@@ -340,6 +340,7 @@ def test_many_bits_are_never_below_the_binomial_formula(each: float, count: int,
         assert least_bits_delta(each, count, found) <= value <= at * 1.1
 
 
+@pytest.mark.process
 @given(st.floats(0.001, 3), st.integers(1, 10**6), st.floats(-12, -2))
 @settings(max_examples=25, deadline=None)
 def test_any_bits_are_never_below_the_binomial_formula(each: float, count: int, exponent: float) -> None:
@@ -404,6 +405,7 @@ def one_sampled_step(q: float, sigma: float, target: float) -> mpmath.mpf:
         return max(removed, plain - ratio * ((1 - q) * plain + q * shifted))
 
 
+@pytest.mark.process
 @given(st.floats(-5, -1e-6), st.floats(0.3, 20), st.floats(-12, -2))
 @example(exponent=-0.00001, sigma=1.0, at=-12.0)
 @settings(max_examples=25, deadline=None)
@@ -419,6 +421,7 @@ def test_one_sampled_step_is_never_below_its_exact_loss(exponent: float, sigma: 
 atoms = st.lists(st.tuples(st.integers(-8, 8), st.integers(1, 1000)), min_size=2, max_size=5)
 
 
+@pytest.mark.process
 @given(atoms, st.integers(1, 60), st.floats(-12, -2))
 @settings(max_examples=60, deadline=None)
 def test_sums_on_a_grid_are_never_below_exact_ones_and_hardly_above(
@@ -451,6 +454,7 @@ def test_sums_on_a_grid_are_never_below_exact_ones_and_hardly_above(
         assert total.delta(found / 2) >= curve(found / 2)
 
 
+@pytest.mark.process
 def test_a_delta_that_no_distribution_can_answer_gets_an_analytic_bound() -> None:
     for loss in (PoissonGaussian(0.5, 1.0, 10**12), PoissonGaussian(0.01, 1e-2, 10), Pure(1e-3, 10**12)):
         mixed = compose([loss, Pure(0.1)], adjacency=ADD_REMOVE)

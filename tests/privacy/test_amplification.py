@@ -205,6 +205,7 @@ def test_composed_pairs_against_all_their_outcomes(at: float) -> None:
             assert max(mpmath.fsum(max(0, a - mpmath.exp(less) * b) for a, b in way) for way in ways) > at
 
 
+@pytest.mark.process
 @given(st.floats(0.05, 6.0), st.integers(1, 300), st.sampled_from([1e-8, 1e-5, 1e-3]))
 @settings(max_examples=30, deadline=None)
 def test_shuffling_never_hurts_and_more_clients_hide_more(local: float, n: int, at: float) -> None:

@@ -561,6 +561,7 @@ def test_an_empty_report_is_a_report(ledger: Ledger) -> None:
     assert ledger.replay(key(0)) == b""
 
 
+@pytest.mark.process
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(

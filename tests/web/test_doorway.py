@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -33,6 +34,7 @@ from sordino.web.limits import Limits
 from sordino.web.roster import Turned
 from sordino.web.server import Place, serving
 from sordino.web.task import PROTOCOL
+from sordino.web.turns import Turns
 from tests.client import people
 from tests.web.visitors import BITS, fetch, get, hello, hosted, server, visit
 
@@ -484,6 +486,39 @@ def test_answers_that_are_not_taken_are_held_once_and_cut_off(tmp_path):
         assert len(fetch(port, "/api/federations/demo/model.bin")[2]) == 4 * found.parts.layout.size
 
 
+def open_files():
+    """Names of the files that this process has open, where the system tells."""
+    found = set()
+    for each in Path("/proc/self/fd").glob("*"):
+        with contextlib.suppress(OSError):
+            found.add(each.readlink().name)
+    return found
+
+
+def test_files_that_are_not_taken_hold_no_descriptor(tmp_path):
+    page = tmp_path / "page"
+    (page / "assets").mkdir(parents=True)
+    (page / "assets" / "large.js").write_bytes(b"/" * 2**21)
+    found = hosted(tmp_path, THREE)
+    found.run_folder.mkdir()
+    (found.run_folder / "model.safetensors").write_bytes(bytes(2**21))
+    paths = ("/assets/large.js", "/api/federations/demo/model.safetensors")
+    hall = Hall({"demo": found}, page=page)
+    with serving(hall) as port, contextlib.ExitStack() as ears:
+        for path in paths * 5:
+            ear = ears.enter_context(socket.socket())
+            ear.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            ear.connect(("127.0.0.1", port))
+            ear.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert ear.recv(100).startswith(b"HTTP/1.1 200")
+        assert not {"large.js", "model.safetensors"} & open_files()
+        assert len(hall.answers) == len(paths)
+        _, headers, body = fetch(port, paths[0])
+        assert (len(body), headers["Content-Type"]) == (2**21, "text/javascript; charset=utf-8")
+        disposition = fetch(port, paths[1])[1]["Content-Disposition"]
+        assert disposition == "attachment; filename*=utf-8''demo-model.safetensors"
+
+
 def test_plans_that_nobody_takes_hold_up_each_other_alone():
     """Room for two plans: one is that of those who took the last one in time."""
 
@@ -653,6 +688,51 @@ def test_answers_that_the_server_asked_for_are_not_charged_to_the_rate(tmp_path)
     with server(found, limits=Limits(rate=0.1, burst=5, frames=0.1, frames_burst=5)) as port:
         assert asyncio.run(fast(port)) == "ended"
     assert found.last_round == 30
+
+
+def answers(found, count, seconds=10.0):
+    """The status lines of so many answers, or of all until the connection is closed."""
+    heard, end = b"", time.monotonic() + seconds
+    while heard.count(b"HTTP/1.1 ") < count and time.monotonic() < end:
+        more = found.recv(65536)
+        if not more:
+            break
+        heard += more
+    return [int(part[:3]) for part in heard.split(b"HTTP/1.1 ")[1:]]
+
+
+def test_the_requests_of_one_address_have_their_turn_and_hold_up_no_other(tmp_path):
+    asked = b"GET /api/federations/demo HTTP/1.1\r\nHost: x\r\n\r\n"
+    with server(hosted(tmp_path, THREE), limits=Limits(places=5, requests=5, requests_burst=1)) as port:
+        began = time.monotonic()
+        with slow(port, asked * 25) as pipelined:  # ten at once, then ten a second
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, 5, ("127.0.0.2", 0))) as other:
+                other.request("GET", "/api/server")
+                assert other.getresponse().status == 200
+            assert time.monotonic() - began < 1.2
+            assert answers(pipelined, 25) == [200] * 25
+        assert time.monotonic() - began > 1.4
+
+
+def test_where_too_many_requests_wait_one_more_is_refused(tmp_path):
+    asked = b"GET /api/server HTTP/1.1\r\nHost: x\r\n\r\n"
+    limits = Limits(places=5, requests=5, requests_burst=0.1, turn=0.5)
+    with server(hosted(tmp_path, THREE), limits=limits) as port, contextlib.ExitStack() as crowd:
+        many = [crowd.enter_context(slow(port, asked * 2)) for _ in range(12)]
+        upgrades = crowd.enter_context(slow(port, upgrade(port)))
+        first = [answers(each, 1)[0] for each in many]
+        assert {200, 429} == set(first)
+        assert is_cut_off(many[first.index(429)])
+        assert upgrades.recv(1000).startswith(b"HTTP/1.1 429")
+        time.sleep(0.6)
+        assert fetch(port, "/api/server")[0] == 200
+
+
+def test_a_class_that_opens_its_pages_at_once_does_not_wait():
+    turns = Turns(Limits())
+    assert {turns.take("10.0.0.1", cost) for cost in [1.0] * 20 + [10.0] * 2 for _ in range(40)} == {0.0}
+    assert turns.take("10.0.0.1", 1000) > 10
+    assert turns.take("10.0.0.2", 10) == 0.0
 
 
 ADDRESSES = [

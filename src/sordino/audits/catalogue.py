@@ -25,6 +25,3 @@ def cases(mechanism: type[Mechanism], epsilon: float = 1.0) -> list[Case]:
     if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not 0.01 <= epsilon <= 20:
         raise InvalidInput(f"an audit's epsilon lies between 0.01 and 20, got {epsilon!r}")
     return list(mechanism.audit_cases(float(epsilon)))
-
-
-__all__ = ["AUDITED", "NAMES", "PROGRAMS", "cases"]

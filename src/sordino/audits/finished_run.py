@@ -15,7 +15,7 @@ from sordino.privacy import history
 from sordino.privacy.guarantee import Adjacency, Adversary, Release
 from sordino.privacy.history import Group, Spent
 from sordino.privacy.statement import Clients, Counted, Row, Statement
-from sordino.recipe import Recipe
+from sordino.recipe import EVERYTHING, Recipe
 from sordino.report.folder import RunFolder
 from sordino.runs.federation import Federation, wire
 from sordino.runs.outcome import statement_of
@@ -136,7 +136,7 @@ def once(releases: Sequence[Release]) -> Counted:
 
 def _recipe(folder: RunFolder) -> Recipe:
     try:
-        return Recipe.from_toml(folder.recipe)
+        return Recipe.from_toml(folder.recipe, EVERYTHING)
     except InvalidInput as error:
         raise InvalidInput(
             f"the recipe in {folder.path} cannot be read by this version of Sordino ({error}). {_anew(folder)}"

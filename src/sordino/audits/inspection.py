@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,9 +20,6 @@ class Subject:
     shape: tuple[int, int]  #: draws and values of each
     draw: Callable[[int], Draws]
     enumerated: tuple[Enumerated, ...] = ()
-
-
-Track = Callable[[Sequence[Subject]], Iterable[Subject]]
 
 
 @dataclass(frozen=True)
@@ -72,17 +69,7 @@ def level(subjects: int) -> float:
     return FAMILY / (max(subjects, SUBJECTS) * CHECKS)
 
 
-def inspect(subjects: Sequence[Subject], seed: int = 1, track: Track = iter) -> Iterator[Inspected]:
-    """Check subjects one after the other."""
-    each = level(len(subjects))
-    for subject in track(subjects):
-        yield inspect_one(subject, seed, each)
-
-
 def inspect_one(subject: Subject, seed: int, each: float) -> Inspected:
     """All checks of one subject, each at the level `each`."""
     exact = tuple(check() for check in subject.enumerated)
     return Inspected(subject.name, *subject.shape, (*exact, *look(subject.draw(seed), seed, each)), each)
-
-
-__all__ = ["Enumerated", "Inspected", "Subject", "failures", "inspect", "inspect_one", "level"]

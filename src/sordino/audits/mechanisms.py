@@ -162,6 +162,3 @@ def exact_law(mechanism: Mechanism, values: NDArray[Any]) -> Law:
     if law is None:
         raise InvalidInput(f"the exact law of {mechanism!r} is not known: give the mechanism a method `law`")
     return law
-
-
-__all__ = ["exact_law", "fresh_keys", "keeps", "subject", "subjects"]

@@ -22,7 +22,7 @@ from sordino.mechanisms.cases import Case, Sampler, Scores
 from sordino.mechanisms.output import BitOutput, IntegerOutput
 from sordino.methods.fedavg import DATASET
 from sordino.methods.ldpfl import Ldpfl
-from sordino.methods.randomised_records import RECORDS, JointRecords, RandomisedRecords, randomizer
+from sordino.methods.randomised_records import RECORDS, JointRecords, RandomisedRecords
 from sordino.privacy.guarantee import SERVER, Adjacency
 from sordino.randomness import Keystream
 
@@ -115,7 +115,7 @@ def _draws(
 
 
 def _bit_score(spec: Any, epsilon: float | None, bits: int) -> Callable[[NDArray[Any]], Scores]:
-    mechanism = randomizer(spec, epsilon, BitString(bits))
+    mechanism = spec.randomizer(epsilon, BitString(bits))
     if mechanism is None:
         return lambda packed: BitOutput(packed, bits).bits().sum(axis=1, dtype=np.float64)
     by_bit = mechanism.likelihood_ratio(np.ones(bits), np.zeros(bits))

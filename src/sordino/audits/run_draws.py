@@ -30,7 +30,7 @@ from sordino.methods.central_dp import CentralDp
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import Bench, Cohort
 from sordino.methods.ldpfl import Ldpfl
-from sordino.methods.randomised_records import RECORDS, JointRecords, RandomisedRecords, randomizer
+from sordino.methods.randomised_records import RECORDS, JointRecords, RandomisedRecords
 from sordino.methods.silo_dp import SiloDp
 from sordino.methods.upload import Upload
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Infinite, PoissonGaussian, Release
@@ -130,7 +130,7 @@ def records(run: FinishedRun, client: int) -> list[Subject]:
         return [_joint(kept, client)]
     method: Any = run.recipe.method
     bits = kept.shape[0]
-    mechanism = randomizer(method.mechanism, kept.strengths[client], BitString(bits))
+    mechanism = method.mechanism.randomizer(kept.strengths[client], BitString(bits))
     if mechanism is None:
         return []
     shape = rows_for(bits), bits

@@ -14,14 +14,22 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from sordino.channels.interface import Channel, Exchange
+from sordino.channels.spec import ChannelSpec
 from sordino.errors import InvalidInput
 from sordino.messages import Plan
+from sordino.parts.tables import Count, Found, reads, tag
 from sordino.randomness import Keystream, Purpose
+
+if TYPE_CHECKING:
+    from sordino.methods.interface import Method
+    from sordino.recipe import Recipe
 
 RELAY = 1  #: the tensor number of the relay's draws; the server's own selection has 0
 
@@ -30,6 +38,27 @@ Lots = Callable[[int, Sequence[int]], NDArray[np.uint64]]  #: round, clients -> 
 
 class Relay(Channel):
     """One step, `report`, and k of the reports: those whose clients drew the smallest lots among all that came."""
+
+    class Spec(ChannelSpec):
+        """All reports go to a relay, which hands k of them to the server without names; it sees everything itself."""
+
+        uses: ClassVar[frozenset[str]] = frozenset({"lots"})
+        simulated: ClassVar[bool] = True
+        kind: str = tag("relay", "all reports go to a trusted relay, which hands on k of them without names")
+        k: Count = Field(description="how many are handed on; those asked spend their budget all the same")
+
+        def build(self, recipe: Recipe, method: Method) -> Relay:
+            return Relay.simulated(self.k, [method.class_of(client) for client in range(method.clients)], recipe.seed)
+
+        def handed_on(self, asked: int) -> int:
+            return min(asked, self.k)
+
+        @reads("method.selection", ".", "split")
+        def no_more_than_it_gets(self, recipe: Any) -> Found:
+            """A relay hands on no more reports than it gets."""
+            asked = recipe.method.selection.asked(recipe.number_of_clients)
+            if self.k > asked:
+                yield ".k", f"got {self.k}; allowed: at most {asked}, the clients asked in a round"
 
     def __init__(self, k: int, class_of: Sequence[int], lots: Lots) -> None:
         if not 1 <= k <= len(class_of):

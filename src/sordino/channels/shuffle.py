@@ -18,17 +18,24 @@ mixed by the clock. `Delays` says how long that takes. It hides nothing from who
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from annotated_types import Ge, Gt, Le
 from numpy.typing import ArrayLike, NDArray
+from pydantic import AfterValidator, Field
 
 from sordino.channels.interface import Channel, Exchange
+from sordino.channels.spec import MixedSpec
 from sordino.errors import InvalidInput
 from sordino.messages import Plan
+from sordino.parts.strengths import Strength, resolved, strength_problems
+from sordino.parts.tables import Found, Natural, Table, reads, refusal, tag
+from sordino.parts.toml import shown
 
 if TYPE_CHECKING:
     from sordino.recipe import Recipe
@@ -38,6 +45,91 @@ Float64s = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
 
 PIECE = 4096  #: bytes of each report mixed at a time: 32,768 parameters
+
+
+# --- the tables -------------------------------------------------------------------------------------------------------
+
+
+class Delay(Table):
+    """How long the random delays of LDP-FL's Algorithm 3 would take: simulated beside the run, in seconds."""
+
+    inline: ClassVar[bool] = True
+
+    latency: Strength = Field(description="T that clients propose; the median is agreed on")
+    computing: Strength = Field(default=0.0001, description="how long clients train")
+    communication: Strength = Field(default=0.0001, description="how long a report of theirs takes")
+
+
+class ShuffledChannel(MixedSpec):
+    """A trusted shuffler takes the names off the reports and mixes those of equal epsilon."""
+
+    simulated: ClassVar[bool] = True
+    kind: str = tag("shuffled", "through a trusted shuffler of one-bit reports")
+    granularity: Literal["parameter", "model"] = Field(
+        description="what is mixed: every single parameter by itself, or whole reports"
+    )
+    at_least: Natural = Field(
+        default=0,
+        description="fewest reports of one epsilon that are passed on, which is the crowd that the statement counts on "
+        "(0: all that are asked, or 1 where that differs from round to round)",
+    )
+    delay: Delay | None = Field(default=None, description="delays to simulate; none if left out")
+
+    def build(self, recipe: Recipe, method: Any) -> Shuffled:
+        delays = None if self.delay is None else Delays.of(self.delay, method.clients, recipe.seed)
+        return Shuffled.of(method, self.granularity, delays)
+
+    @reads("method", "split")
+    def delays_of_all_clients(self, recipe: Any) -> Found:
+        """Delays are given for as many clients as there are."""
+        if self.delay is not None:
+            for name in ("latency", "computing", "communication"):
+                yield from strength_problems(f".delay.{name}", getattr(self.delay, name), recipe.number_of_clients)
+
+
+def _address(text: str) -> str:
+    if text and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", text):
+        raise refusal(f"got {shown(text)}; allowed: an address such as https://shuffler.example:8470")
+    return text
+
+
+def _public_key(text: str) -> str:
+    if text and not re.fullmatch(r"[0-9a-f]{64}", text):
+        raise refusal(f"got {shown(text)}; allowed: 64 hexadecimal digits, as `sordino shuffler keys` prints them")
+    return text
+
+
+class ShufflerChannel(MixedSpec):
+    """A shuffler service: clients seal every value to the server and send it to somebody else, who mixes them."""
+
+    kind: str = tag("shuffler", "through a shuffler service, every value sealed to the server")
+    at_least: Annotated[int, Ge(2)] = Field(
+        description="whole reports of one epsilon that a batch must hold, or nothing of it leaves: the crowd that the "
+        "statement counts on"
+    )
+    url: Annotated[str, AfterValidator(_address)] = Field(
+        default="",
+        description="the shuffler's address, which clients must have allowed; a simulation mixes by itself and needs "
+        "none",
+    )
+    key: Annotated[str, AfterValidator(_public_key)] = Field(
+        default="", description="the server's public key, 64 hexadecimal digits; a simulation needs none"
+    )
+    group: Annotated[int, Ge(1), Le(2**16)] = Field(
+        default=1, description="values in one envelope: g of them are one linked message of g times a bit's epsilon"
+    )
+    seconds: Annotated[float, Gt(0), Le(604_800)] = Field(
+        default=600.0, description="how long the shuffler waits for those who were asked"
+    )
+
+    def build(self, recipe: Recipe, method: Any) -> Shuffled:
+        """This process in the place of the service, as a simulation wants it.
+
+        `sordino.shuffler.channel` has the channel that goes through a real one. Envelopes of several values would stay
+        together. Of single bits nothing but their number counts, so that the model is the same; what the group gives
+        away is in the releases.
+        """
+        return Shuffled.of(method, "parameter")
 
 
 # --- the channel ------------------------------------------------------------------------------------------------------
@@ -68,22 +160,10 @@ class Shuffled(Channel):
         self.withheld = 0  #: reports of the last round whose class was too small
 
     @classmethod
-    def of(cls, recipe: Recipe, method: Any) -> Shuffled:
-        """The shuffler that a recipe asks for; the method says how many bits it sends and what crowds it needs."""
-        channel: Any = recipe.method.channel
-        delays = None if channel.delay is None else Delays.of(channel.delay, method.clients, recipe.seed)
+    def of(cls, method: Any, granularity: Granularity, delays: Delays | None = None) -> Shuffled:
+        """The shuffler of a method, which says how many bits it sends and what crowds it needs."""
         classes = [method.class_of(client) for client in range(method.clients)]
-        return cls(classes, method.values, method.crowds, channel.granularity, delays=delays)
-
-    @classmethod
-    def in_place_of_service(cls, method: Any) -> Shuffled:
-        """What a shuffler service comes to in a simulation: nobody is asked, and nothing is sealed.
-
-        Envelopes of several values would stay together. Of single bits nothing but their number counts, so that the
-        model is the same; what the group gives away is in the releases.
-        """
-        classes = [method.class_of(client) for client in range(method.clients)]
-        return cls(classes, method.values, method.crowds, "parameter")
+        return cls(classes, method.values, method.crowds, granularity, delays=delays)
 
     def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         """The reports on this plan, once all have arrived.
@@ -178,8 +258,6 @@ class Delays:
     @classmethod
     def of(cls, given: Any, clients: int, seed: int) -> Delays:
         """Those of a recipe, resolved to one number per client."""
-        from sordino.recipe.strengths import resolved
-
         parts = (given.latency, given.computing, given.communication)
         return cls(*(resolved(part, clients, seed, _STREAM + k) for k, part in enumerate(parts)), seed=seed)
 
@@ -264,6 +342,6 @@ def completion_times(
 
 
 __all__ = [
-    "Delays", "Granularity", "Shuffled", "Timing", "completion_times", "expected_finish", "exposed_share",
-    "mixed_models", "mixed_parameters",
+    "Delay", "Delays", "Granularity", "Shuffled", "ShuffledChannel", "ShufflerChannel", "Timing", "completion_times",
+    "expected_finish", "exposed_share", "mixed_models", "mixed_parameters",
 ]  # fmt: skip

@@ -15,15 +15,23 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from annotated_types import Ge, Le, Lt
+from pydantic import Field
 
 from sordino.channels.interface import Channel, Exchange
 from sordino.channels.secagg import STEPS, Client, Identity, Refused, Server, Session, SumLost, invitation
+from sordino.channels.spec import ChannelSpec
 from sordino.errors import InvalidInput
 from sordino.messages import Plan
-from sordino.methods.interface import Method, State
 from sordino.methods.upload import Lost, PerClass, Sum, Tally
+from sordino.parts.tables import Says, tag
 from sordino.privacy.guarantee import SERVER, Guarantee, Infinite, RandomizedBit, Release, summed
+
+if TYPE_CHECKING:
+    from sordino.methods.interface import Method, State
+    from sordino.recipe import Recipe
 
 MOST_ATTEMPTS = 50  #: sums of one round that a client joins
 
@@ -73,7 +81,7 @@ class Rule:
 
     def honest_clients(self, method: Method, selection: Any) -> tuple[int, ...]:
         """For every class of releases, how many honest clients are in each of its sums, whatever round it is."""
-        sure = selection.asked(method.clients) if selection.kind in ("all", "count", "fraction") else 0
+        sure = selection.asked(method.clients) if selection.steady else 0
         honest: dict[int, int] = {}
         for members in _first_tally(method).classes(range(method.clients)).values():
             always = self.honest(max(self.fewest, sure - (method.clients - len(members))))
@@ -118,6 +126,35 @@ class Summed(Channel):
     """The coordinator's side: five steps, then one sum (or the reason why there is none) for each class."""
 
     leaving = "masked"
+
+    class Spec(ChannelSpec):
+        """Secure aggregation: the server learns the sum of the reports of each epsilon, and no report by itself."""
+
+        uses: ClassVar[frozenset[str]] = frozenset({"sums"})
+        unseen: ClassVar[str] = "in a secure sum the server sees no single report"
+        kind: str = tag("summed", "in secure sums: the server sees no single report")
+        threshold: Annotated[float, Ge(0.5), Lt(1), Says("a share from 0.5 to below 1")] = Field(
+            default=2 / 3,
+            description="more than this share of those asked must stay to the end, or nothing is revealed",
+        )
+        digits: Annotated[int, Ge(0), Le(18)] = Field(default=10, description="decimals kept of values that are reals")
+
+        @property
+        def rule(self) -> Rule:
+            """How many must stay, and how exactly reals are added."""
+            return Rule(self.threshold, self.digits)
+
+        def least(self, asked: int) -> int:
+            """How many of so many that are asked are in a sum, at least: with fewer, nothing is revealed."""
+            return self.rule.threshold(asked)
+
+        def build(self, recipe: Recipe, method: Method) -> Summed:
+            self.rule.check(method, recipe.method.selection)
+            return Summed(method, self.rule)
+
+        def members(self, recipe: Recipe, method: Method, identities: Mapping[int, Identity] | None) -> Members:
+            honest = self.rule.honest_clients(method, recipe.method.selection)
+            return Members(method, self.rule, honest, identities)
 
     def __init__(self, method: Method, rule: Rule) -> None:
         self._method, self._rule = method, rule

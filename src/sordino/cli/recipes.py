@@ -202,7 +202,6 @@ def _model_problems(recipe: Recipe) -> list[str]:
 
     try:
         from sordino.learning import models
-        from sordino.methods import record_shape
     except ImportError:
         typer.echo("The model is not checked: that needs PyTorch (the extra 'learn').", err=True)
         return []
@@ -211,7 +210,7 @@ def _model_problems(recipe: Recipe) -> list[str]:
         return []
     try:
         classes = len(listing.classes)
-        shape = record_shape(recipe, listing.shape, classes)
+        shape = recipe.method.record_shape(recipe, listing.shape, classes)
         module = models.build(recipe.model.name, input_shape=shape, classes=classes, **recipe.model.options)
         models.released_buffers(module, recipe.model.buffers)
     except InvalidInput as error:

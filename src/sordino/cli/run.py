@@ -259,7 +259,7 @@ def _tidied(folder: Path, *, made_here: bool) -> Iterator[None]:
 def _chosen(
     name: str | None, overrides: list[str] | None, seed: int | None, out: Path | None, resume: Path | None
 ) -> tuple[Recipe, Path]:
-    from sordino.recipe import Recipe
+    from sordino.recipe import EVERYTHING, Recipe
     from sordino.report.folder import RunFolder, alone, unused_folder
 
     if resume is not None:
@@ -267,7 +267,7 @@ def _chosen(
             raise InvalidInput(
                 "--resume takes everything from the run's folder: give no recipe, --set, --seed or --out"
             )
-        return Recipe.from_toml(RunFolder.open(resume).recipe), resume
+        return Recipe.from_toml(RunFolder.open(resume).recipe, EVERYTHING), resume
     if name is None:
         raise InvalidInput("name a recipe: a shipped one (see `sordino recipes`), or a TOML file")
     changes = [*(overrides or []), *([] if seed is None else [f"seed={seed}"])]

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from sordino.client.settings import NAME
 from sordino.errors import InvalidInput
+from sordino.parts.toml import deepest_key
 from sordino.recipe import Recipe
-from sordino.recipe.toml import deepest_key
 from sordino.signing import Author, SigningKey
 
 if TYPE_CHECKING:
@@ -35,13 +35,10 @@ _HEAD = struct.Struct("<2sBx")
 
 def check_real(recipe: Recipe) -> None:
     """Refuse what only a simulation can stand for: real clients take no part in it."""
-    if recipe.method.name == "central-dp":
-        raise InvalidInput(
-            "the server's noise of central-dp follows from the recipe's seed, which invitations make public: its "
-            "clients could take the noise off. It is a baseline for simulations"
-        )
+    if recipe.method.simulation_only:
+        raise InvalidInput(recipe.method.simulation_only)
     kind = recipe.method.channel.kind
-    if kind in ("shuffled", "relay"):
+    if recipe.method.channel.simulated:
         raise InvalidInput(
             f"method.channel.kind = {kind!r} stands for somebody trusted between clients and server, whom a simulation "
             "plays itself: over a network the server would be that somebody, and see every report. Take "

@@ -15,7 +15,6 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from sordino import methods
 from sordino.client.invitation import Invitation
 from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import OwnLimits
@@ -163,7 +162,7 @@ class Guard:
             once = Work(0, records, extractors.PIECE) if training is None else Work.plain(training, records)
             self._network(extractor.model, shape, classes, extractor.options, once)
         try:
-            seen = methods.record_shape(recipe, shape, classes)
+            seen = recipe.method.record_shape(recipe, shape, classes)
         except SordinoError as error:
             raise Refused(Reason.NOT_IN_RECIPE, f"{self.federation}: {error}") from None
         if extractor is not None:
@@ -175,7 +174,7 @@ class Guard:
     def _sum(self, recipe: Recipe, values: int) -> None:
         """A secure sum takes all clients asked times those who must stay, and times the values."""
         channel: Any = recipe.method.channel
-        if channel.kind != "summed":
+        if not hasattr(channel, "least"):
             return
         asked = recipe.method.selection.asked(recipe.number_of_clients)
         seconds = asked * (_PEER + _SHARE * channel.least(asked) + _MASKED * values)
@@ -183,7 +182,7 @@ class Guard:
 
     def _preparation(self, method: Any, seen: int, classes: int, records: int) -> None:
         """Records that are randomised once: features of all of them, what is kept of each, some at a time between."""
-        if method.mechanism.name == "record-privunit":
+        if method.mechanism.joint:
             values, features, kept = classes * seen, seen, 4 * classes * seen
         else:
             encoding = method.encoding
@@ -199,7 +198,7 @@ class Guard:
         """Refuse a network that is too large or trained for too long. Its parameters; 0 where they are not known."""
         listed = sum(len(value) for value in options.values() if isinstance(value, list | tuple))
         self.require(Reason.LIMIT_LAYERS, listed, self.limits.layers, "layers")
-        own = ":" in name
+        own = models.is_own(name)
         try:
             with torch.device("meta"), torch.no_grad():
                 module = models.untried(name, input_shape=shape, classes=classes, **options)

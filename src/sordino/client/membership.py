@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from sordino import channels, methods
+from sordino import channels
 from sordino.channels.secagg import Ed25519Identity
 from sordino.channels.summed import Members
 from sordino.client.invitation import Invitation, check_real, check_text
@@ -32,7 +32,7 @@ from sordino.methods.silo_dp import SiloDp
 from sordino.methods.upload import Draw
 from sordino.privacy.guarantee import Infinite, Release
 from sordino.privacy.history import ranges
-from sordino.recipe import Recipe
+from sordino.recipe import CodeNotAllowed, Recipe
 from sordino.shuffler.remote import Announcement
 
 #: what of a method has no part in what clients make before the first round
@@ -60,7 +60,7 @@ class Membership:
             sizes = (public_size(self.recipe),) * self.recipe.number_of_clients
             setting, _ = setting_of(self.recipe, invitation.shape, len(invitation.classes), sizes, self.client)
             guard.built(setting.model)
-            built = methods.build(setting)
+            built = self.recipe.method.build(setting)
         except Refused:
             raise
         except SordinoError as error:
@@ -287,7 +287,13 @@ def _read(invitation: Invitation, settings: Settings) -> Recipe:
     federation = invitation.federation
     try:
         check_text(invitation.recipe)
-        recipe = Recipe.from_toml(invitation.recipe)
+        recipe = Recipe.from_toml(invitation.recipe, settings.consents.code)
+    except CodeNotAllowed as error:
+        raise Refused(
+            Reason.CONSENT,
+            f"{federation} asks to run {error.address} on your machine, which is no part of Sordino: list it under "
+            "consents.code in client.toml if you know it",
+        ) from None
     except (InvalidInput, ValueError, RecursionError) as error:
         raise Refused(Reason.NOT_IN_RECIPE, f"the recipe of {federation} is not one: {error}") from None
     if not invitation.client < recipe.number_of_clients:
@@ -295,7 +301,6 @@ def _read(invitation: Invitation, settings: Settings) -> Recipe:
             Reason.NOT_IN_RECIPE,
             f"{federation} gives this client the number {invitation.client}, of {recipe.number_of_clients} from 0 on",
         )
-    _check_code(federation, recipe, settings)
     rule = recipe.clients.budget
     if rule is not None and rule.basis == "claimed" and not settings.consents.claimed:
         raise Refused(
@@ -314,20 +319,6 @@ def _read(invitation: Invitation, settings: Settings) -> Recipe:
             "recipe needs method.announced_size",
         )
     return recipe
-
-
-def _check_code(federation: str, recipe: Recipe, settings: Settings) -> None:
-    """A model by its import path runs whatever module has that name here: only what the owner listed."""
-    method: Any = recipe.method
-    extractor = getattr(method, "extractor", None)
-    named = [recipe.model.name, getattr(extractor, "model", "")]
-    for name in named:
-        if ":" in name and name not in settings.consents.code:
-            raise Refused(
-                Reason.CONSENT,
-                f"{federation} asks to run {name} on your machine, which is not a model of Sordino: list it under "
-                "consents.code in client.toml if you know it",
-            )
 
 
 def _unproven(release: Release) -> Release:

@@ -17,9 +17,9 @@ from sordino.errors import InvalidInput
 from sordino.learning.cohort import ClientData
 from sordino.learning.datasets import KNOWN
 from sordino.learning.examples import Examples, Normalisation
+from sordino.parts.words import nearest
 from sordino.privacy.history import members
 from sordino.recipe.grammar import origin_of
-from sordino.recipe.problems import nearest
 from sordino.recipe.sources import source_of
 
 

@@ -14,14 +14,14 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from sordino.durable import write_whole
 from sordino.errors import InvalidInput
+from sordino.parts.tables import Count, Table
+from sordino.parts.toml import inline
+from sordino.parts.toml import key as toml_key
 from sordino.privacy.guarantee import SERVER, Budget, summed
 from sordino.privacy.ledger import Consents
 from sordino.privacy.terms import adjacency_named
 from sordino.recipe import Data
-from sordino.recipe.grammar import Count, Part
 from sordino.recipe.problems import translated
-from sordino.recipe.toml import inline
-from sordino.recipe.toml import key as toml_key
 from sordino.shuffler.keys import write_secret
 from sordino.shuffler.remote import Remote
 
@@ -38,7 +38,7 @@ class OwnData(Data):
     rows: str | None = Field(default=None, description='which rows of the source, such as "0-598"; all if left out')
 
 
-class OwnBudget(Part):
+class OwnBudget(Table):
     """What the ledger enforces, against the server and whoever sees less than it."""
 
     limit: Annotated[float, Gt(0)] = Field(description="the largest epsilon that may ever be spent")
@@ -47,7 +47,7 @@ class OwnBudget(Part):
     basis: Literal["proven", "claimed"] = Field(default="proven", description="which epsilon is counted")
 
 
-class OwnSummedBudget(Part):
+class OwnSummedBudget(Table):
     """A second limit, against whoever sees only sums; charged where the keys of all others are listed under peers."""
 
     limit: Annotated[float, Gt(0)] = Field(description="the largest epsilon that may ever be spent in secure sums")
@@ -56,7 +56,7 @@ class OwnSummedBudget(Part):
     adjacency: str = Field(default="client", description="what is hidden")
 
 
-class OwnConsents(Part):
+class OwnConsents(Table):
     """What the owner agrees to."""
 
     federations: Texts = Field(
@@ -65,10 +65,12 @@ class OwnConsents(Part):
     )
     unproven: Texts = Field(default=(), description="kinds of release that may leave without a proof")
     claimed: bool = Field(default=False, description="whether epsilons may be counted that nothing proves")
-    code: Texts = Field(default=(), description="models of one's own (package.module:Class) that recipes may name")
+    code: Texts = Field(
+        default=(), description="models and parts of one's own (package.module:Class) that recipes may name"
+    )
 
 
-class OwnLimits(Part):
+class OwnLimits(Table):
     """What one federation may take of this machine; a recipe that asks for more is declined with the limit's name."""
 
     parameters: Count = Field(default=10_000_000, description="numbers that a model may have")
@@ -85,7 +87,7 @@ class OwnLimits(Part):
     accounting: Count = Field(default=10_000, description="releases of a schedule that may have to be accounted for")
 
 
-class OwnShuffler(Part):
+class OwnShuffler(Table):
     """The shuffler that sealed reports of one federation may be sent to."""
 
     url: str = Field(description="its address, as the federation's recipe names it")
@@ -106,7 +108,7 @@ class OwnShuffler(Part):
             ) from None
 
 
-class Settings(Part):
+class Settings(Table):
     """All of `client.toml`."""
 
     data: OwnData = Field(description="the records")
@@ -146,7 +148,7 @@ class Settings(Part):
             if found.summed_budget is not None:
                 adjacency_named(found.summed_budget.adjacency)
         except ValidationError as error:
-            raise InvalidInput(f"{where}: {'; '.join(map(str, translated(error, cls)))}") from None
+            raise InvalidInput(f"{where}: {'; '.join(map(str, translated(error, cls, tables)))}") from None
         if not NAME.fullmatch(found.data.name):
             raise InvalidInput(
                 f"{where}: data.name = {found.data.name!r}: letters, digits, dots, - and _, at most 100, beginning "
@@ -210,8 +212,8 @@ class Settings(Part):
         """The file, with a line on what each part is for."""
         blocks = ["# The owner's settings. The ledger writes down every change of budget and consents.\n"]
         for name, field in type(self).model_fields.items():
-            part: Part = getattr(self, name)
-            if not isinstance(part, Part):
+            part: Table = getattr(self, name)
+            if not isinstance(part, Table):
                 continue
             lines = [f"[{name}]"]
             for key, inner in type(part).model_fields.items():

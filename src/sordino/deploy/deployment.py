@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sordino.errors import InvalidInput
-from sordino.recipe.toml import inline
+from sordino.parts.toml import inline
 
 VERSION = 2
 FILE = "deployment.toml"

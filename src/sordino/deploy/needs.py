@@ -19,7 +19,7 @@ from sordino.errors import InvalidInput
 from sordino.privacy.accountant import Account
 from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Derived, Release
 from sordino.privacy.ledger import cost, terms
-from sordino.recipe import Recipe
+from sordino.recipe import EVERYTHING, Recipe
 
 FIRST = 10.0  #: the limit that is tried first
 TRIES = 8  #: limits that are tried
@@ -47,7 +47,7 @@ class Needs:
 
 def needs(invitation: Invitation, records: Records) -> Needs:
     """What this client would have to allow; a federation that every client would refuse is refused here."""
-    recipe = Recipe.from_toml(invitation.recipe)
+    recipe = Recipe.from_toml(invitation.recipe, EVERYTHING)
     schedule = list(_schedule(invitation, records))
     found = [_costed(budget, schedule) for budget in _terms(recipe, invitation.client)]
     return min(found, key=lambda each: len(each.unproven))  # the first of these
@@ -55,8 +55,8 @@ def needs(invitation: Invitation, records: Records) -> Needs:
 
 def _schedule(invitation: Invitation, records: Records) -> Iterator[Release]:
     """Everything that an owner would be asked for who agreed to all of it."""
-    code = _own_code(Recipe.from_toml(invitation.recipe))
     settings = Settings.of({"data": {"source": "any"}, "budget": {"limit": 1.0}})
+    code = Recipe.from_toml(invitation.recipe, EVERYTHING).own_code
     willing = settings.model_copy(update={"consents": OwnConsents(claimed=True, code=code)})
     try:
         membership = Membership(invitation.terms, willing, records)
@@ -64,12 +64,6 @@ def _schedule(invitation: Invitation, records: Records) -> Iterator[Release]:
             yield from releases
     except Refused as error:
         raise InvalidInput(f"every client would refuse this federation: {error}") from None
-
-
-def _own_code(recipe: Recipe) -> tuple[str, ...]:
-    """Models by import path, which owners must list."""
-    extractor = getattr(recipe.method, "extractor", None)
-    return tuple(name for name in (recipe.model.name, getattr(extractor, "model", "")) if ":" in name)
 
 
 def _terms(recipe: Recipe, client: int) -> Sequence[Budget]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from sordino.client.settings import NAME
 from sordino.durable import NotWritten, write_whole
 from sordino.errors import InvalidInput
-from sordino.recipe.toml import inline
+from sordino.parts.toml import inline
 
 if TYPE_CHECKING:
     from sordino.recipe import Recipe

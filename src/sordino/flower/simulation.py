@@ -152,8 +152,8 @@ def _settings(federation: Federation, number: int, place: Path) -> Settings:
             )
         budget = {"limit": own.limit, "delta": own.delta, "basis": own.basis, "adjacency": plain(own.adjacency)}
         consents = {"unproven": list(rule.allow_unproven), "claimed": own.basis == "claimed"}
-    named = [model for model in (federation.recipe.model.name,) if ":" in model]
-    return Settings.of({"data": data, "budget": budget, "consents": {**consents, "code": named}})
+    consents["code"] = list(federation.recipe.own_code)
+    return Settings.of({"data": data, "budget": budget, "consents": consents})
 
 
 def _kinds(federation: Federation) -> list[str]:

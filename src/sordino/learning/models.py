@@ -27,7 +27,7 @@ from torch.nn.modules.batchnorm import _NormBase as TracksStatistics
 from torch.nn.modules.dropout import _DropoutNd as DrawingDropout
 
 from sordino.errors import InvalidInput
-from sordino.learning import own_code
+from sordino.parts import registry
 from sordino.randomness import Keystream, Purpose, Words
 
 Shape = tuple[int, ...]
@@ -375,7 +375,7 @@ def build(name: str, *, input_shape: Sequence[int], classes: int, **options: Any
     `initial_parameters`.
     """
     module = untried(name, input_shape=input_shape, classes=classes, **options)
-    if _is_import_path(name):
+    if is_own(name):
         with _torch_seed(0):
             _try(name, module, tuple(input_shape), classes)
     return module
@@ -387,8 +387,8 @@ def untried(name: str, *, input_shape: Sequence[int], classes: int, **options: A
     if isinstance(classes, bool) or not isinstance(classes, int) or classes < 2:
         raise InvalidInput(f"classes must be a whole number from 2 on, got {classes!r}")
     with _torch_seed(0):
-        if _is_import_path(name):
-            return _imported(name, shape, classes, options)
+        if own := _own_address(name):
+            return _imported(own, shape, classes, options)
         description = _described(name)
         for option in options:
             if option not in description.options:
@@ -398,7 +398,7 @@ def untried(name: str, *, input_shape: Sequence[int], classes: int, **options: A
 
 def loss_for(name: str) -> Loss:
     """The loss that goes with a model, `(scores [B, classes], labels [B]) -> mean`; cross-entropy for imported ones."""
-    return cross_entropy if _is_import_path(name) else _described(name).loss
+    return cross_entropy if is_own(name) else _described(name).loss
 
 
 def feature_size(network: Network, input_shape: Sequence[int]) -> int:
@@ -406,8 +406,15 @@ def feature_size(network: Network, input_shape: Sequence[int]) -> int:
     return math.prod(_output_shape(network.extractor(), tuple(input_shape))[1:])
 
 
-def _is_import_path(name: object) -> bool:
-    return isinstance(name, str) and ":" in name
+def is_own(name: object) -> bool:
+    """Whether a model is somebody's own: named by its address, or offered by an installed package."""
+    return _own_address(name) is not None
+
+
+def _own_address(name: object) -> str | None:
+    if not isinstance(name, str) or name in _MODELS:
+        return None
+    return name if ":" in name else registry.own_address("model", name)
 
 
 def _described(name: str) -> _Description:
@@ -476,16 +483,7 @@ def _try(path: str, module: nn.Module, shape: Shape, classes: int) -> None:
 
 
 def _import(path: str) -> type[nn.Module]:
-    package, _, name = path.partition(":")
-    try:
-        made = getattr(own_code.module(package), name)
-    except ModuleNotFoundError as error:
-        raise InvalidInput(
-            f"model {path!r} could not be imported as 'package.module:Class': {error}. Install that module, go to the "
-            "folder that holds it, or add its folder to PYTHONPATH"
-        ) from error
-    except Exception as error:
-        raise InvalidInput(f"model {path!r} could not be imported as 'package.module:Class': {error}") from error
+    made = registry.load(path)
     if not (isinstance(made, type) and issubclass(made, nn.Module)):
         raise InvalidInput(f"model {path!r} must name a subclass of torch.nn.Module, got {made!r}")
     return made

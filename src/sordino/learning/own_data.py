@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput
-from sordino.learning import own_code
 from sordino.learning.examples import (
     Dataset,
     Examples,
@@ -28,6 +27,7 @@ from sordino.learning.examples import (
     check_labels,
     naming,
 )
+from sordino.parts import registry
 
 CSV_CHUNK_ROWS = 10_000
 OWN_LICENCE = "the owner's"
@@ -402,21 +402,11 @@ def _read_picture(path: Path, mode: str) -> NDArray[Any]:
 
 def from_function(where: str, arguments: Mapping[str, Any] | None = None) -> Dataset:
     """What a function of the user's own returns, given as `package.module:function`; it must be a Dataset."""
-    module_name, _, function_name = where.partition(":")
-    if not all(part.isidentifier() for part in (*module_name.split("."), function_name)):
+    if not registry.ADDRESS.fullmatch(where):
         raise InvalidInput(f"a function is given as package.module:function, got {where!r}")
-    try:
-        module = own_code.module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise
-        raise InvalidInput(
-            f"{where}: there is no module {error.name!r}: install it, go to the folder that holds it, or add its "
-            "folder to PYTHONPATH"
-        ) from None
-    function = getattr(module, function_name, None)
+    function = registry.load(where)
     if not callable(function):
-        raise InvalidInput(f"{where}: {module_name} has no function {function_name!r}")
+        raise InvalidInput(f"{where} is no function, but {function!r}")
     dataset = function(**(arguments or {}))
     if not isinstance(dataset, Dataset):
         raise InvalidInput(f"{where}: must return a sordino.learning.examples.Dataset, got {type(dataset).__name__}")

@@ -216,8 +216,7 @@ class AdditiveNoise(Mechanism):
 
     def _extent(self, values: int, limit: float | None) -> Reach:
         most = self.grid(values).limit
-        low, high = (reach.whole(end, values, -most, most) for end in (-most, most))
-        return reach.between(self, low, high, "the reach of the noise's table")
+        return reach.between_whole(self, values, -most, most, "the reach of the noise's table")
 
 
 def _scaled_norms(w: Floats, order: int) -> tuple[Float64s, Float64s]:

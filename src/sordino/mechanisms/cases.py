@@ -151,23 +151,3 @@ def specimen(name: str, mechanism: Mechanism, delta: float = 0.0) -> Specimen:
     """Many draws of some values, with the guarantee of one of them (of all, where the vector is clipped as a whole)."""
     unit = Adjacency.COORDINATE if mechanism.domain.by_value else Adjacency.CLIENT
     return Specimen(name, mechanism, DEEP, mechanism.guarantee(unit, values=DEEP[1]), delta)
-
-
-__all__ = [
-    "DEEP",
-    "DELTA",
-    "ENDS",
-    "WIDE",
-    "Case",
-    "Points",
-    "Sampler",
-    "Scores",
-    "Specimen",
-    "case",
-    "columns",
-    "deep_and_wide",
-    "one_value",
-    "rows",
-    "specimen",
-    "upload",
-]

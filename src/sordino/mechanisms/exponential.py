@@ -15,10 +15,12 @@ import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
+from annotated_types import Ge, Le
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 
 from sordino.deferred import deferred
 from sordino.errors import InvalidInput
@@ -47,7 +49,9 @@ from sordino.mechanisms.likelihood import Ratio, Vector
 from sordino.mechanisms.noise import GeometricNoise, geometric_noise
 from sordino.mechanisms.output import IntegerOutput, Output, decode_integers, integer_dtype
 from sordino.mechanisms.reach import Reach
+from sordino.mechanisms.spec import MechanismSpec, Vectors
 from sordino.mechanisms.tuning import Ranges, Tuning
+from sordino.parts.tables import tag
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Metric, Pure, check_count
 from sordino.randomness import Purpose, Randomness, Rows
 
@@ -66,6 +70,21 @@ class Exponential(Mechanism):
     """Ordinal-CLDP on updates coded as integers (LDP-Fed); `alpha` is per value: a scalar, or one per client."""
 
     name: ClassVar[str] = "exponential"
+
+    class Spec(MechanismSpec):
+        """The exponential mechanism on integers (LDP-Fed); `clients.epsilon` is its alpha."""
+
+        noise: ClassVar[str] = "coded"
+        name: str = tag("exponential", "values coded as integers; clients.epsilon is its alpha")
+        precision: Annotated[int, Ge(0), Le(18)] = Field(default=10, description="decimals kept when values are coded")
+
+        @property
+        def around_zero(self) -> bool:
+            return True
+
+        def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
+            clip = vectors.radius("updates are coded with one precision")
+            return Exponential(self.needed(epsilon), IntegerRange(clip, self.precision))
 
     def __init__(self, alpha: ArrayLike, domain: IntegerRange) -> None:
         self.alpha = per_client("alpha", alpha, low=0, high=64)
@@ -236,8 +255,7 @@ class Exponential(Mechanism):
 
     def _extent(self, values: int, limit: float | None) -> Reach:
         most = self.domain.bound
-        low, high = (reach.whole(end, values, -most, most) for end in (-most, most))
-        return reach.between(self, low, high, "outputs lie in the clipping range")
+        return reach.between_whole(self, values, -most, most, "outputs lie in the clipping range")
 
     @classmethod
     def _of_strength(cls, epsilon: float) -> Exponential:

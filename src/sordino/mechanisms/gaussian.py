@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from pydantic import Field
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms import cases, likelihood
@@ -22,10 +23,12 @@ from sordino.mechanisms.additive import AdditiveNoise, Grid
 from sordino.mechanisms.cases import DEEP, DELTA, ENDS, Case, Specimen
 from sordino.mechanisms.domain import Box, L2Ball
 from sordino.mechanisms.integers import MIN_EPSILON
-from sordino.mechanisms.interface import Float64s, check_delta, client_index, per_client, values_affected
+from sordino.mechanisms.interface import Float64s, Mechanism, check_delta, client_index, per_client, values_affected
 from sordino.mechanisms.likelihood import Ratio, Vector
 from sordino.mechanisms.noise import COARSE_SIGMA, FINE_SIGMA, LEVEL_FACTOR, GaussianNoise, gaussian_noise
+from sordino.mechanisms.spec import MechanismSpec, Vectors
 from sordino.mechanisms.tuning import Ranges, Tuning
+from sordino.parts.tables import Count, Found, Inside, Positive, missing_or_superfluous, reads, tag
 from sordino.privacy import accountant, guarantee
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, check_count
 
@@ -37,6 +40,85 @@ class Gaussian(AdditiveNoise):
 
     name: ClassVar[str] = "gaussian"
     in_pages: ClassVar[bool] = True
+
+    class Spec(MechanismSpec):
+        """Gaussian noise, calibrated honestly, by a sigma of one's own, or by a paper's formula."""
+
+        noise: ClassVar[str] = "gaussian"
+        name: str = tag("gaussian", "Gaussian noise")
+        norm: Literal["box", "l2"] = Field(default="box", description="each value, or the vector's L2 norm")
+        calibration: Literal["analytic", "sigma", "eq4"] = Field(
+            default="analytic",
+            description="analytic: one upload is proven (epsilon, delta); sigma: as given; eq4: by personalised "
+            "LDP-FL, claimed",
+        )
+        delta: Inside | None = Field(default=None, description="delta of the calibration (analytic, eq4)")
+        sigma: Positive | None = Field(default=None, description="standard deviation of the noise (sigma)")
+        sampling: Inside | None = Field(default=None, description="sampling probability q of Eq. 4 (eq4)")
+        rounds: Count | None = Field(default=None, description="number of rounds R of Eq. 4 (eq4)")
+        reading: Literal["derived", "literal"] = Field(
+            default="derived", description="the root over the whole product, or over its first factor as printed (eq4)"
+        )
+
+        @property
+        def takes_epsilon(self) -> bool:
+            return self.calibration != "sigma"
+
+        @property
+        def one_radius(self) -> bool:
+            return True
+
+        def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
+            domain = vectors.within(self.norm)
+            if self.calibration == "sigma":
+                assert self.sigma is not None
+                return Gaussian(self.sigma, domain)
+            assert self.delta is not None
+            if self.calibration == "analytic":
+                return Gaussian.analytic(self.needed(epsilon), self.delta, domain, values=vectors.values)
+            assert isinstance(domain, Box) and self.sampling is not None and self.rounds is not None
+            return Gaussian.eq4(
+                self.needed(epsilon),
+                self.delta,
+                sampling=self.sampling,
+                rounds=self.rounds,
+                domain=domain,
+                reading=self.reading,
+            )
+
+        @reads(".", "method.name")
+        def a_calibration_has_its_own_fields(self, recipe: Any) -> Found:
+            """Each calibration has the numbers that it needs, and no others."""
+            needs = {"analytic": ("delta",), "sigma": ("sigma",), "eq4": ("delta", "sampling", "rounds")}
+            whom, known = (
+                f"{self.label} with calibration = {self.calibration}",
+                ("delta", "sigma", "sampling", "rounds"),
+            )
+            yield from missing_or_superfluous(self, needs[self.calibration], (), known, whom)
+            if self.calibration == "eq4" and self.norm != "box":
+                yield ".norm", f"got {self.norm}; allowed with calibration = eq4: box"
+            if self.calibration != "eq4" and self.reading != "derived":
+                yield ".reading", f"got {self.reading}; {whom} takes none: leave it out"
+
+        @reads("method", "rounds.count")
+        def eq4_speaks_of_this_recipe(self, recipe: Any) -> Found:
+            """A claim of Eq. 4 is for R rounds of records sampled with q: both must be the recipe's."""
+            if self.calibration != "eq4":
+                return
+            same = "Eq. 4 speaks of one and the same: give both alike"
+            count, q = recipe.rounds.count, recipe.method.record_sampling
+            if self.rounds is not None and self.rounds != count:
+                yield ".rounds", f"got {self.rounds:g}, but rounds.count is {count:g}; {same}"
+            if self.sampling is None or self.sampling == q:
+                return
+            if q is not None:
+                yield ".sampling", f"got {self.sampling:g}, but method.sampling is {q:g}; {same}"
+            else:
+                yield (
+                    ".sampling",
+                    f"got {self.sampling:g}, but {recipe.method.name} trains on all records, and Eq. 4 is of records "
+                    "that are sampled: take calibration = analytic or sigma, or the method personalized, which samples",
+                )
 
     def __init__(self, sigma: ArrayLike, domain: Box | L2Ball | None = None, *, claims: tuple[Claim, ...] = ()) -> None:
         self.domain: Box | L2Ball = domain or Box()

@@ -117,12 +117,14 @@ class RandomizedLabel(Mechanism):
         labels = self._labels(values)
         check_cohort(self, len(labels))
         p, q = (a[:, None, None] for a in self._probabilities(row_parameters(self._keep, len(labels))))
-        size, others = self.domain.size, self.domain.size - 1
-        steps = (np.arange(size) - labels[..., None]) % size  # 0 for the label itself, else 1 .. k-1 after it
-        edges = -(-np.arange(size) * ONE // others)  # words that choose the labels before the i-th other
-        share = np.concatenate([[0], np.diff(edges)])[steps] / ONE
-        hot = steps == 0
+        steps = (np.arange(self.domain.size) - labels[..., None]) % self.domain.size
+        share, hot = self._shares()[steps], steps == 0
         return np.asarray((np.where(hot, p, (1 - p) * share) - q) / (p - q) - hot)
+
+    def _shares(self) -> Float64s:
+        """`[size]`: how often a second word chooses the i-th label after the true one; 0 for that itself."""
+        edges = -(-np.arange(self.domain.size) * ONE // (self.domain.size - 1))  # words that choose an earlier label
+        return np.concatenate([[0.0], np.diff(edges) / ONE])
 
     def variance(self, values: ArrayLike) -> Float64s:
         labels = self._labels(values)
@@ -151,12 +153,9 @@ class RandomizedLabel(Mechanism):
 
     def law(self, values: NDArray[np.integer]) -> Atoms:
         """`[size, d]`: the label itself, or another, which a second word chooses among the rest."""
-        size = self.domain.size
         keep = int(self._keep[0]) / ONE
-        edges = -(-np.arange(size) * ONE // (size - 1))
-        share = np.concatenate([[0.0], np.diff(edges) / ONE])
-        steps = (np.arange(size)[:, None] - values[None, :]) % size
-        return Atoms(np.where(steps == 0, keep, (1 - keep) * share[steps]))
+        steps = (np.arange(self.domain.size)[:, None] - values[None, :]) % self.domain.size
+        return Atoms(np.where(steps == 0, keep, (1 - keep) * self._shares()[steps]))
 
     def _extent(self, values: int, limit: float | None) -> Reach:
         """Labels estimate one-hot vectors `[n, size]`: another label moves two entries of each."""

@@ -18,10 +18,12 @@ import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from annotated_types import Ge, Le
 from numpy.typing import ArrayLike
+from pydantic import Field
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms import cases, likelihood
@@ -29,10 +31,12 @@ from sordino.mechanisms.additive import AdditiveNoise, Grid
 from sordino.mechanisms.cases import Case, Specimen
 from sordino.mechanisms.domain import Box, L1Ball
 from sordino.mechanisms.integers import MAX_EPSILON, MIN_EPSILON, cap_note
-from sordino.mechanisms.interface import Float64s, client_index, per_client, values_affected
+from sordino.mechanisms.interface import Float64s, Mechanism, client_index, per_client, values_affected
 from sordino.mechanisms.likelihood import Ratio, Vector
 from sordino.mechanisms.noise import GeometricNoise, geometric_noise
+from sordino.mechanisms.spec import MechanismSpec, Vectors
 from sordino.mechanisms.tuning import Ranges, Tuning
+from sordino.parts.tables import Found, reads, tag
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Pure
 
 _MAX_STEPS = 2**22  # beyond it float32 inputs would not reach every grid point
@@ -47,6 +51,26 @@ class Laplace(AdditiveNoise):
 
     name: ClassVar[str] = "laplace"
     in_pages: ClassVar[bool] = True
+
+    class Spec(MechanismSpec):
+        """Laplace noise (WebFed)."""
+
+        noise: ClassVar[str] = "laplace"
+        name: str = tag("laplace", "Laplace noise; epsilon is per value, or per vector with l1")
+        norm: Literal["box", "l1"] = Field(default="box", description="each value, or the vector's L1 norm")
+        records: Annotated[int, Ge(1), Le(10**9)] = Field(
+            default=1,
+            description="above 1: the reading that divides the noise by so many records; its epsilon is claimed only",
+        )
+
+        def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
+            return Laplace(self.needed(epsilon), vectors.within(self.norm), records=self.records)
+
+        @reads(".", "method.name")
+        def records_of_single_values(self, recipe: Any) -> Found:
+            """Noise is divided by records only where it is added to each value by itself."""
+            if self.records > 1 and self.norm != "box":
+                yield ".records", f"got {self.records}; allowed with norm = {self.norm}: 1"
 
     def __init__(self, epsilon: ArrayLike, domain: Box | L1Ball | None = None, *, records: int = 1) -> None:
         self.domain: Box | L1Ball = domain or Box()

@@ -69,6 +69,3 @@ def of_laws(first: Law, second: Law) -> Ratio:
         return np.asarray(masses[0] - masses[1])
 
     return score
-
-
-__all__ = ["Ratio", "linear", "of_bits", "of_distances", "of_laws", "ones"]

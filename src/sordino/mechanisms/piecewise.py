@@ -19,7 +19,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sordino.mechanisms import cases, reach
+from sordino.mechanisms import cases, reach, tuning
 from sordino.mechanisms.cases import Case, Specimen
 from sordino.mechanisms.domain import Box
 from sordino.mechanisms.integers import MAX_EPSILON, MIN_EPSILON, ONE, cap_note, check_epsilon, exp_bounds
@@ -44,7 +44,9 @@ from sordino.mechanisms.laws import Pieces as PiecesLaw
 from sordino.mechanisms.likelihood import Ratio, Vector
 from sordino.mechanisms.output import IntegerOutput, Output, decode_integers
 from sordino.mechanisms.reach import Reach
+from sordino.mechanisms.spec import MechanismSpec, Vectors
 from sordino.mechanisms.tuning import Ranges, Tuning
+from sordino.parts.tables import tag
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure
 from sordino.randomness import Purpose, Randomness, Words
 
@@ -93,6 +95,14 @@ class Piecewise(Mechanism):
     """
 
     name: ClassVar[str] = "piecewise"
+
+    class Spec(MechanismSpec):
+        """The piecewise mechanism (Wang et al. 2019)."""
+
+        name: str = tag("piecewise", "near the value with high probability; epsilon per value")
+
+        def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
+            return Piecewise(self.needed(epsilon), vectors.box())
 
     def __init__(self, epsilon: ArrayLike, domain: Box | None = None) -> None:
         self._asked = per_client("epsilon", epsilon, low=MIN_EPSILON * (1 - 1e-9), high=np.inf)
@@ -184,8 +194,7 @@ class Piecewise(Mechanism):
 
     @classmethod
     def tunings(cls, ranges: Ranges) -> Sequence[Tuning]:
-        box = Box(0.0, ranges.each)
-        return (Tuning(cls.name, "epsilon per value", lambda e: cls(e, box), (MIN_EPSILON, MAX_EPSILON)),)
+        return tuning.by_value(cls.name, cls, ranges)
 
     # --- audits
 
@@ -205,8 +214,7 @@ class Piecewise(Mechanism):
         return score
 
     def _extent(self, values: int, limit: float | None) -> Reach:
-        low, high = (reach.whole(end, values, -_HALF, _HALF - 1) for end in (-_HALF, _HALF - 1))
-        return reach.between(self, low, high, "outputs lie in [-C, C] of the mechanism")
+        return reach.between_whole(self, values, -_HALF, _HALF - 1, "outputs lie in [-C, C] of the mechanism")
 
     @classmethod
     def audit_cases(cls, epsilon: float) -> Iterator[Case]:

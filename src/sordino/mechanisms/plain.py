@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms import reach
@@ -22,6 +23,8 @@ from sordino.mechanisms.interface import (
 )
 from sordino.mechanisms.output import IntegerOutput, Output, RealOutput, decode_integers, decode_reals
 from sordino.mechanisms.reach import Reach
+from sordino.mechanisms.spec import MechanismSpec, Vectors
+from sordino.parts.tables import tag
 from sordino.privacy.guarantee import Adjacency, Guarantee
 from sordino.randomness import Randomness
 
@@ -36,6 +39,23 @@ class NoPrivacy(Mechanism):
     bounded: ClassVar[bool] = False
     in_pages: ClassVar[bool] = True
     domain: Box | L1Ball | L2Ball = Box(0.0, 1e30)
+
+    class Spec(MechanismSpec):
+        """The values as they are: no clipping, no noise, no protection."""
+
+        noise: ClassVar[str] = ""
+        name: str = tag("none", "values leave as they are: no protection")
+
+        @property
+        def takes_epsilon(self) -> bool:
+            return False
+
+        @property
+        def clips(self) -> bool:
+            return False
+
+        def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
+            return NoPrivacy()
 
     @property
     def clients(self) -> int | None:
@@ -93,6 +113,20 @@ class ClipOnly(NoPrivacy):
     name: ClassVar[str] = "clip-only"
     bounded: ClassVar[bool] = True
     in_pages: ClassVar[bool] = False
+
+    class Spec(MechanismSpec):
+        """Clipped and not randomised: what clipping alone costs."""
+
+        noise: ClassVar[str] = ""
+        name: str = tag("clip-only", "clipped, not randomised: no protection")
+        norm: Literal["box", "l1", "l2"] = Field(default="box", description="each value, or the vector's L1 or L2 norm")
+
+        @property
+        def takes_epsilon(self) -> bool:
+            return False
+
+        def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
+            return ClipOnly(vectors.within(self.norm))
 
     def __init__(self, domain: Box | L1Ball | L2Ball | None = None) -> None:
         self.domain = domain or Box()

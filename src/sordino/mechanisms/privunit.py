@@ -45,6 +45,8 @@ from sordino.mechanisms.laws import Caps
 from sordino.mechanisms.likelihood import Ratio, Vector
 from sordino.mechanisms.output import IntegerOutput, Output, decode_integers, integer_dtype
 from sordino.mechanisms.reach import Reach
+from sordino.mechanisms.spec import MechanismSpec, Vectors
+from sordino.parts.tables import tag
 from sordino.privacy.guarantee import Adjacency, Claim, Guarantee, check_count
 from sordino.randomness import Purpose, Randomness
 
@@ -81,6 +83,18 @@ class PrivUnitG(Mechanism):
     """Vectors rescaled to a sphere; `epsilon` is for the whole vector: a scalar, or one per client."""
 
     name: ClassVar[str] = "privunit"
+
+    class Spec(MechanismSpec):
+        """PrivUnitG (Asi et al. 2022): the direction of a whole vector; claimed, for simulations."""
+
+        name: str = tag("privunit", "the whole vector's direction; epsilon is per vector, claimed: for simulations")
+
+        @property
+        def around_zero(self) -> bool:
+            return True
+
+        def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
+            return PrivUnitG(self.needed(epsilon), Sphere(vectors.ball_radius()))
 
     def __init__(self, epsilon: ArrayLike, domain: Sphere | None = None) -> None:
         self.epsilon = per_client("epsilon", epsilon, low=MIN_EPSILON * (1 - 1e-9), high=_MAX_EPSILON)

@@ -51,6 +51,11 @@ def within_ball(mechanism: Mechanism, radius: float, low: Output, high: Output, 
     return Reach(-width, width, 2 * radius, (mechanism.encode(low)[0], mechanism.encode(high)[0]), bound)
 
 
+def between_whole(mechanism: Mechanism, values: int, low: int, high: int, bound: str) -> Reach:
+    """From the smallest whole number everywhere to the largest."""
+    return between(mechanism, whole(low, values, low, high), whole(high, values, low, high), bound)
+
+
 def whole(value: int, values: int, low: int, high: int) -> IntegerOutput:
     """One client's output with the same whole number everywhere."""
     return IntegerOutput(np.full((1, values), value, integer_dtype(low, high)), np.array([low]), np.array([high]))
@@ -65,6 +70,3 @@ def float32_within(most: float) -> float:
     """The largest float32 that does not exceed a bound."""
     near = np.float32(most)
     return float(near if float(near) <= most else np.nextafter(near, np.float32(0)))
-
-
-__all__ = ["Reach", "between", "float32_within", "real", "whole", "within_ball"]

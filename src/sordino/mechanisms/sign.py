@@ -13,16 +13,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 
 from sordino.errors import InvalidInput
-from sordino.mechanisms import cases
+from sordino.mechanisms import cases, tuning
 from sordino.mechanisms.cases import DELTA, Case, Specimen
 from sordino.mechanisms.domain import Box
-from sordino.mechanisms.integers import HALF, MAX_EPSILON, MIN_EPSILON, bit_threshold
+from sordino.mechanisms.integers import HALF, MIN_EPSILON, bit_threshold
 from sordino.mechanisms.interface import (
     Diagnostics,
     Float64s,
@@ -42,7 +43,9 @@ from sordino.mechanisms.interface import (
 from sordino.mechanisms.noise import normal_thresholds
 from sordino.mechanisms.one_bit import OneBit
 from sordino.mechanisms.output import BitOutput, Output
+from sordino.mechanisms.spec import MechanismSpec, Vectors
 from sordino.mechanisms.tuning import Ranges, Tuning
+from sordino.parts.tables import Found, Inside, Positive, missing_or_superfluous, reads, tag
 from sordino.privacy.guarantee import Claim
 from sordino.randomness import Purpose, Randomness
 
@@ -55,6 +58,44 @@ class RandomizedSign(OneBit):
 
     name: ClassVar[str] = "sign"
     in_pages: ClassVar[bool] = True
+
+    class Spec(MechanismSpec):
+        """One randomised vote per value (personalised LDP-FL)."""
+
+        noise: ClassVar[str] = "votes"
+        name: str = tag("sign", "one vote per value, +1 or -1")
+        calibration: Literal["response", "eq7", "sigma"] = Field(
+            default="response",
+            description="response: randomised response at epsilon per value; eq7: personalised LDP-FL, claimed; sigma: "
+            "as given",
+        )
+        delta: Inside | None = Field(default=None, description="delta of the calibration (eq7)")
+        sigma: Positive | None = Field(default=None, description="standard deviation of the noise (sigma)")
+
+        @property
+        def takes_epsilon(self) -> bool:
+            return self.calibration != "sigma"
+
+        @property
+        def one_radius(self) -> bool:
+            return self.calibration != "response"
+
+        def build(self, epsilon: float | None, vectors: Vectors) -> RandomizedSign:
+            domain = vectors.box()
+            if self.calibration == "sigma":
+                assert self.sigma is not None
+                return RandomizedSign.gaussian(self.sigma, domain)
+            if self.calibration == "response":
+                return RandomizedSign.response(self.needed(epsilon), domain)
+            assert self.delta is not None
+            return RandomizedSign.eq7(self.needed(epsilon), self.delta, domain)
+
+        @reads(".", "method.name")
+        def a_calibration_has_its_own_fields(self, recipe: Any) -> Found:
+            """Each calibration has the numbers that it needs, and no others."""
+            needs = {"response": (), "eq7": ("delta",), "sigma": ("sigma",)}
+            whom = f"{self.label} with calibration = {self.calibration}"
+            yield from missing_or_superfluous(self, needs[self.calibration], (), ("delta", "sigma"), whom)
 
     def __init__(self, thresholds: Sequence[Sequence[int]], domain: Box, claims: tuple[Claim, ...] = ()) -> None:
         upper = np.array(thresholds, dtype=np.int64)
@@ -163,8 +204,7 @@ class RandomizedSign(OneBit):
 
     @classmethod
     def tunings(cls, ranges: Ranges) -> Sequence[Tuning]:
-        box = Box(0.0, ranges.each)
-        return (Tuning(cls.name, "epsilon per value", lambda e: cls.response(e, box), (MIN_EPSILON, MAX_EPSILON)),)
+        return tuning.by_value(cls.name, cls.response, ranges)
 
     @classmethod
     def sigma_range(cls, radius: float) -> tuple[float, float]:

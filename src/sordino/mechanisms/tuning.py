@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from sordino.mechanisms.domain import Box
+from sordino.mechanisms.integers import MAX_EPSILON, MIN_EPSILON
+
 if TYPE_CHECKING:
     from sordino.mechanisms.interface import Mechanism
 
@@ -32,4 +35,7 @@ class Tuning:
     needs_delta: bool = False  #: whether nothing is proven at delta 0
 
 
-__all__ = ["Ranges", "Tuning"]
+def by_value(name: str, build: Callable[[float, Box], Mechanism], ranges: Ranges) -> tuple[Tuning]:
+    """A mechanism that spends its epsilon on each value of a box by itself."""
+    box = Box(0.0, ranges.each)
+    return (Tuning(name, "epsilon per value", lambda e: build(e, box), (MIN_EPSILON, MAX_EPSILON)),)

@@ -17,10 +17,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sordino.mechanisms import cases
+from sordino.mechanisms import cases, tuning
 from sordino.mechanisms.cases import DELTA, Case, Scores, Specimen
 from sordino.mechanisms.domain import Box
-from sordino.mechanisms.integers import HALF, MAX_EPSILON, MIN_EPSILON, bit_threshold, cap_note
+from sordino.mechanisms.integers import HALF, MIN_EPSILON, bit_threshold, cap_note
 from sordino.mechanisms.interface import (
     Diagnostics,
     Float64s,
@@ -39,7 +39,9 @@ from sordino.mechanisms.interface import (
 )
 from sordino.mechanisms.one_bit import OneBit
 from sordino.mechanisms.output import BitOutput, Output
+from sordino.mechanisms.spec import MechanismSpec, Vectors
 from sordino.mechanisms.tuning import Ranges, Tuning
+from sordino.parts.tables import tag
 from sordino.privacy import amplification
 from sordino.privacy.accountant import bit_epsilon
 from sordino.privacy.guarantee import Adjacency, Claim, check_count, shuffled
@@ -55,6 +57,15 @@ class TwoPoint(OneBit):
 
     name: ClassVar[str] = "two-point"
     in_pages: ClassVar[bool] = True
+
+    class Spec(MechanismSpec):
+        """One of two values for each coordinate (LDP-FL)."""
+
+        noise: ClassVar[str] = "points"
+        name: str = tag("two-point", "one bit per value; epsilon is per value")
+
+        def build(self, epsilon: float | None, vectors: Vectors) -> TwoPoint:
+            return TwoPoint(self.needed(epsilon), vectors.box())
 
     def __init__(self, epsilon: ArrayLike, domain: Box | None = None) -> None:
         self.epsilon = per_client("epsilon", epsilon, low=MIN_EPSILON * (1 - 1e-9), high=np.inf)
@@ -146,8 +157,7 @@ class TwoPoint(OneBit):
 
     @classmethod
     def tunings(cls, ranges: Ranges) -> Sequence[Tuning]:
-        box = Box(0.0, ranges.each)
-        return (Tuning(cls.name, "epsilon per value", lambda e: cls(e, box), (MIN_EPSILON, MAX_EPSILON)),)
+        return tuning.by_value(cls.name, cls, ranges)
 
     # --- audits
 

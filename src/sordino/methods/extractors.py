@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -23,7 +23,6 @@ from sordino.learning import models
 from sordino.learning.cohort import ClientData, LocalTraining
 from sordino.learning.models import Network, parameter_layout
 from sordino.methods.interface import Bench, ClientState
-from sordino.methods.setting import local_training_of
 from sordino.methods.upload import Draw
 from sordino.randomness import Purpose
 
@@ -162,20 +161,14 @@ def features_of(extractor: Extractor, x: Tensor, kept: ClientState) -> NDArray[n
     )  # a client whose network fails tells nobody: it sends zeros
 
 
-def build(given: Any, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
-    """The extractor that a recipe's `method.extractor` describes, for records of this shape."""
-    if given.kind == "oriented":
-        return OrientedExtractor(given.orientations, given.cells, shape)
-    network = models.build(given.model, input_shape=shape, classes=classes, **given.options)
+def network_of(name: str, options: Mapping[str, Any], shape: tuple[int, ...], classes: int) -> tuple[Network, int]:
+    """The network of this name for records of this shape, and how many features its convolutions make."""
+    network = models.build(name, input_shape=shape, classes=classes, **options)
     if not isinstance(network, Network):
-        raise InvalidInput(f"method.extractor.model = {given.model!r} is no sordino.learning.models.Network: name one")
-    features = models.feature_size(network, shape)
-    if given.kind == "random":
-        return RandomExtractor(network, features, seed)
-    training = local_training_of(given.training, given.model, shape)
-    return TrainedExtractor(network, training, features, seed, given.start)
+        raise InvalidInput(f"method.extractor.model = {name!r} is no sordino.learning.models.Network: name one")
+    return network, models.feature_size(network, shape)
 
 
 __all__ = [
-    "Extractor", "OrientedExtractor", "RandomExtractor", "TrainedExtractor", "build", "derivatives", "features_of",
+    "Extractor", "OrientedExtractor", "RandomExtractor", "TrainedExtractor", "derivatives", "features_of", "network_of",
 ]  # fmt: skip

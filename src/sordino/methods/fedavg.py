@@ -25,9 +25,10 @@ from sordino.learning.cohort import ClientData, CohortResult, LocalTraining
 from sordino.learning.draws import alike
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.messages import Plan
+from sordino.methods.aggregation import AggregationSpec
 from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, Reported, State, View
-from sordino.methods.parts import MechanismBuilder, class_weights, select
-from sordino.methods.robust import AgreementTally, RobustTally, check_room, rule_of
+from sordino.methods.robust import AgreementTally
+from sordino.methods.selection import SelectionSpec
 from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.upload import Draw, Tally, Upload
 from sordino.privacy.guarantee import Release
@@ -49,17 +50,15 @@ class FedAvg(Method):
         sends: Literal["update", "weights"],
     ) -> None:
         given: Any = setting.recipe.method
+        self.spec = given  #: the method's table
         self.clients = setting.clients
         self.training = training
         self._model, self._initial, self._statistics = setting.model, setting.initial, setting.statistics
         self._upload, self._sends, self._server_lr = upload, sends, given.server_lr
-        self._selection, self._aggregation, self._seed = given.selection, given.aggregation, setting.recipe.seed
-        self._rule = rule_of(given.aggregation)
-        if self._rule is not None:
-            check_room(given.selection.asked(setting.clients), setting.values)
-        self._by_agreement = given.aggregation.kind == "agreement"
-        if self._by_agreement:
-            check_room(setting.clients, setting.values)
+        self._selection: SelectionSpec = given.selection
+        self._aggregation: AggregationSpec = given.aggregation
+        self._seed = setting.recipe.seed
+        given.aggregation.check_room(given.selection.asked(setting.clients), setting.clients, setting.values)
 
     # --- what a plan asks for; methods that send other things in other rounds say so here
 
@@ -76,12 +75,12 @@ class FedAvg(Method):
     def init(self) -> State:
         start = self._statistics
         arrays = {name: start.start[name].numpy().astype(np.float32) for name in start.released}
-        if self._by_agreement:
+        if self._aggregation.remembers:
             arrays[PAST] = np.zeros((self.clients, self._upload.values), np.float32)
         return State(0, self._initial.astype(np.float32), arrays)
 
     def select(self, state: State) -> Sequence[int]:
-        return select(self._selection, self.clients, self._seed, state.round + 1)
+        return self._selection.chosen(self.clients, self._seed, state.round + 1)
 
     def plan(self, state: State, federation: str) -> Plan:
         norm = self._upload.norm
@@ -89,12 +88,7 @@ class FedAvg(Method):
         return Plan(federation, state.round + 1, announced, {"parameters": state.parameters, **_sent(state)})
 
     def tally(self, plan: Plan) -> Tally:
-        upload = self.upload(plan)
-        if self._by_agreement:
-            return AgreementTally(upload, self._aggregation.share)
-        if self._rule is not None:
-            return RobustTally(upload, self._rule)
-        return upload.tally(class_weights(self._aggregation, upload))
+        return self._aggregation.tally(self.upload(plan))
 
     def update(self, state: State, plan: Plan, tally: Tally) -> State:
         after, own = _joined(state.parameters, _sent(state)), {}
@@ -103,9 +97,7 @@ class FedAvg(Method):
             mean, own[PAST] = tally.agreed(state.arrays[PAST])
         else:
             mean = tally.mean()
-        step = mean if self._sends == "update" else mean - after[columns]
-        if self._aggregation.kind == "sign":
-            step = self._aggregation.step * np.sign(mean)
+        step = self._aggregation.move(mean, mean if self._sends == "update" else mean - after[columns])
         with np.errstate(over="ignore"):  # the coordinator does not count a round that leads out of all bounds
             after[columns] += self._server_lr * step
         d = state.parameters.size
@@ -222,22 +214,22 @@ def _split(flat: NDArray[Any], like: Mapping[str, NDArray[np.float32]]) -> dict[
     return arrays
 
 
-def build(setting: Setting) -> Built:
-    """Federated averaging as a recipe asks for it."""
+def build(setting: Setting, kind: type[FedAvg] = FedAvg) -> Built:
+    """Federated averaging, or a `kind` of it, as a recipe asks for it."""
     given: Any = setting.recipe.method
     what = "model update" if given.upload == "update" else "model weights"
     upload = Upload(
-        MechanismBuilder(given.mechanism, given.range, setting.sent_layout, setting.values),
+        given.mechanism.builder(given.range, setting.sent_layout.layers, setting.values),
         setting.recipe.epsilons(),
         setting.values,
         clients=setting.clients,
         what=f"{what} and batch-norm statistics" if setting.statistics.size else what,
-        samples=given.aggregation.kind == "samples",
+        samples=given.aggregation.samples,
         norm=given.norm,
     )
     upload.check(setting.checked)
     training = setting.local_training
-    method = FedAvg(setting, training, upload, sends=given.upload)
+    method = kind(setting, training, upload, sends=given.upload)
     return plainly_built(setting, method, upload, training)
 
 

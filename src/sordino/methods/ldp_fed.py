@@ -24,7 +24,7 @@ samples, and here the selection is no secret from whoever makes it. What is prov
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -36,7 +36,6 @@ from sordino.mechanisms import Mechanism
 from sordino.messages import Plan
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import State
-from sordino.methods.parts import MechanismBuilder
 from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.upload import Upload
 from sordino.privacy.guarantee import Claim, Release
@@ -113,18 +112,6 @@ def dealt(rounds: int, sizes: Sequence[int]) -> list[int]:
     return [1 + count for count in counts]
 
 
-def schedule_of(scope: Any, layers: Sequence[Layer], rounds: int) -> Schedule:
-    """The schedule that a recipe's scope asks for."""
-    match scope.kind:
-        case "all":
-            return basic(layers, rounds)
-        case "layers":
-            return single_layer(layers, rounds)
-        case "proportional":
-            return proportional(layers, rounds, scope.cycles)
-    raise InvalidInput(f"unknown scope {scope.kind!r}")
-
-
 # --- how one round's values leave a participant -----------------------------------------------------------------------
 
 
@@ -132,13 +119,12 @@ def schedule_of(scope: Any, layers: Sequence[Layer], rounds: int) -> Schedule:
 class LdpModule:
     """A participant's alpha -> Ordinal-CLDP with alpha_p = alpha_i / |theta_i|, where alpha_i = alpha * share."""
 
-    builder: MechanismBuilder
+    builder: Callable[[float | None], Mechanism]
+    values: int  #: |theta_i|
     share: Fraction
 
     def __call__(self, alpha: float | None) -> Mechanism:
-        if alpha is None:
-            return self.builder(None)
-        return self.builder(float(Fraction(alpha) * self.share / self.builder.values))
+        return self.builder(None if alpha is None else float(Fraction(alpha) * self.share / self.values))
 
 
 class RoundUpload(Upload):
@@ -169,7 +155,7 @@ class Uploads:
         self._mechanism, self._range, self._layout = given.mechanism, given.range, setting.sent_layout
         self._alphas, self._clients, self._q = setting.recipe.epsilons(), setting.clients, q
         self._checked = setting.checked
-        self._samples = given.aggregation.kind == "samples"
+        self._samples = given.aggregation.samples
         self._built: dict[tuple[str, Fraction], RoundUpload] = {}
 
     def __call__(self, turn: Turn) -> RoundUpload:
@@ -178,16 +164,16 @@ class Uploads:
         return self._built[turn.what, turn.share]
 
     def _build(self, turn: Turn) -> RoundUpload:
-        builder = MechanismBuilder(self._mechanism, self._range, self._layout, turn.size)
+        builder = self._mechanism.builder(self._range, self._layout.layers, turn.size)
         upload = RoundUpload(
-            LdpModule(builder, turn.share / self._q),
+            LdpModule(builder, turn.size, turn.share / self._q),
             self._alphas,
             turn.size,
             clients=self._clients,
             what=f"model update of {turn.what}",
             samples=self._samples,
         )
-        if self._mechanism.name == "exponential":
+        if self._mechanism.noise == "coded":
             upload.formula = formula(self._q)
         upload.check(self._checked)
         return upload
@@ -240,17 +226,15 @@ def sampled(setting: Setting) -> Fraction:
     given: Any = setting.recipe.method
     if given.sampling == "ignored":
         return Fraction(1)
-    if given.selection.kind == "probability":
-        return Fraction(repr(given.selection.p))
-    asked = given.selection.asked(setting.clients)
-    kept = given.channel.k if given.channel.kind == "relay" else asked
-    return Fraction(min(kept, asked), setting.clients)
+    if not given.selection.steady:
+        return Fraction(repr(given.selection.expected(1)))
+    return Fraction(given.channel.handed_on(given.selection.asked(setting.clients)), setting.clients)
 
 
 def build(setting: Setting) -> Built:
     """LDP-Fed as a recipe asks for it."""
     given: Any = setting.recipe.method
-    schedule = schedule_of(given.scope, setting.sent_layout.layers, setting.recipe.rounds.count)
+    schedule = given.scope.schedule(setting.sent_layout.layers, setting.recipe.rounds.count)
     uploads, training = Uploads(setting, sampled(setting)), setting.local_training
     for turn in dict.fromkeys(schedule):
         uploads(turn)  # refuses now what some round's alpha does not allow
@@ -259,5 +243,5 @@ def build(setting: Setting) -> Built:
 
 
 __all__ = [
-    "LdpFed", "Schedule", "Turn", "Uploads", "basic", "build", "dealt", "proportional", "schedule_of", "single_layer",
+    "LdpFed", "Schedule", "Turn", "Uploads", "basic", "build", "dealt", "proportional", "single_layer",
 ]  # fmt: skip

@@ -36,10 +36,10 @@ from numpy.typing import NDArray
 from sordino.errors import InvalidInput
 from sordino.learning.models import Layout
 from sordino.mechanisms.one_bit import OneBit
+from sordino.mechanisms.spec import per_layer
 from sordino.messages import Plan
 from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import State, View
-from sordino.methods.parts import MechanismBuilder, per_layer
 from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.upload import PerClass, Tally, Upload
 from sordino.privacy.accountant import bit_epsilon
@@ -73,7 +73,7 @@ class Ranges:
 
     def given(self, centre: float | Mapping[str, float], radius: float | Mapping[str, float]) -> Floats:
         """The same form for numbers that a recipe states, for all layers or by layer."""
-        rows = [per_layer("centre", centre, self.layout), per_layer("radius", radius, self.layout)]
+        rows = [per_layer(*each, self.layout.layers) for each in (("centre", centre), ("radius", radius))]
         return np.array(rows, np.float32)
 
 
@@ -109,12 +109,12 @@ class Uploads:
     def _upload(self, range_: Any) -> Upload:
         setting = self._setting
         upload = Upload(
-            MechanismBuilder(self._method.mechanism, range_, setting.sent_layout, setting.values),
+            self._method.mechanism.builder(range_, setting.sent_layout.layers, setting.values),
             self._epsilons,
             setting.values,
             clients=setting.clients,
             what=self._what,
-            samples=self._method.aggregation.kind == "samples",
+            samples=self._method.aggregation.samples,
         )
         upload.check(setting.checked)
         return upload
@@ -132,7 +132,7 @@ def crowds(channel: Any, selection: Any, upload: Upload) -> tuple[int, ...]:
         return tuple(min(channel.at_least, int(size)) for size in sizes)
     if selection.kind == "all":
         return tuple(sizes.tolist())
-    steady = len(sizes) == 1 and selection.kind in ("count", "fraction")
+    steady = len(sizes) == 1 and selection.steady
     return (selection.asked(upload.clients),) if steady else (1,) * len(sizes)
 
 
@@ -245,7 +245,8 @@ class LdpFl(FedAvg):
 
     def _mixed(self, release: Release, upload: Upload, c: int) -> Release:
         mechanism, values, crowd = upload.mechanisms[c], upload.values, self.crowds[c]
-        assert isinstance(mechanism, OneBit)
+        if not isinstance(mechanism, OneBit):  # one's own, of which nothing is proven
+            return release
         if self._channel.kind == "shuffler":
             return behind_envelopes(release, mechanism, values, self._channel.group, crowd)
         return behind_shuffler(release, mechanism, values, self._channel.granularity, crowd)
@@ -260,7 +261,7 @@ def build(setting: Setting) -> Built:
     given: Any = setting.recipe.method
     statistics = " and batch-norm statistics" if setting.statistics.size else ""
     uploads = Uploads(setting, f"model weights{statistics}")
-    ranges = first_range(setting) if getattr(given.range, "kind", None) == "adaptive" else None
+    ranges = first_range(setting) if getattr(given.range, "adapts", False) else None
     upload = uploads.fixed() if ranges is None else uploads.within(ranges)
     return plainly_built(setting, LdpFl(setting, uploads, upload, ranges), upload, setting.local_training)
 

@@ -38,7 +38,7 @@ from torch import Tensor
 
 from sordino.learning.cohort import ClientData, LocalTraining
 from sordino.messages import Plan
-from sordino.methods import extractors, randomised_records
+from sordino.methods import randomised_records
 from sordino.methods.extractors import Extractor, features_of
 from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import (
@@ -177,7 +177,7 @@ class LdpflAlone(Ldpfl, LocalOnly):
 def record_shape(recipe: Recipe, shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
     """A record as the dense network sees it: its bits, or its features."""
     given: Any = recipe.method
-    extractor = extractors.build(given.extractor, shape, classes, recipe.seed)
+    extractor = given.extractor.build(shape, classes, recipe.seed)
     return randomised_records.build(given, extractor.features, classes, strengths(recipe)).shape
 
 
@@ -190,10 +190,10 @@ def strengths(recipe: Recipe) -> list[float | None]:
 def build(setting: Setting) -> Built:
     """LDPFL as a recipe asks for it."""
     given: Any = setting.recipe.method
-    extractor = extractors.build(given.extractor, setting.input_shape, setting.classes, setting.recipe.seed)
+    extractor = given.extractor.build(setting.input_shape, setting.classes, setting.recipe.seed)
     records = randomised_records.build(given, extractor.features, setting.classes, strengths(setting.recipe))
     records.check(setting.checked)
-    samples = given.aggregation.kind == "samples"
+    samples = given.aggregation.samples
     upload = Upload(plain, None, setting.values, clients=setting.clients, what=WHAT, samples=samples, clamp=given.clamp)
     kind = Ldpfl if given.learning == "together" else LdpflAlone
     method = kind(setting, setting.local_training, upload, extractor, records)

@@ -42,11 +42,10 @@ from numpy.typing import NDArray
 from sordino.errors import InvalidInput
 from sordino.learning import draws
 from sordino.learning.cohort import ClientData, CohortResult
-from sordino.mechanisms import Gaussian
 from sordino.messages import Plan
+from sordino.methods.aggregation import SelectionByBudget, rhos
 from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import Bench, ClientState, Cohort, Reported, State
-from sordino.methods.parts import MechanismBuilder, class_weights
 from sordino.methods.setting import Built, Setting
 from sordino.methods.upload import Draw, PerClass, Tally, Upload
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Pure, Release
@@ -62,16 +61,6 @@ ANNOUNCED = "announced epsilon"
 
 
 # --- how reports count (section 4) ------------------------------------------------------------------------------------
-
-
-def rhos(upload: Upload) -> Float64s:
-    """rho = 1/sigma of every class of clients; for votes up to a common factor, by eps itself."""
-    return np.array(
-        [
-            1 / float(mechanism.sigma[0]) if isinstance(mechanism, Gaussian) else (1.0 if epsilon is None else epsilon)
-            for mechanism, epsilon in zip(upload.mechanisms, upload.strengths, strict=True)
-        ]
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +111,7 @@ class PersonalizedLdpFl(FedAvg):
             self._initial = np.zeros_like(self._initial)
         self._votes, self._votes_plainly = (
             given.sends == "signs",
-            (given.sends, given.mechanism.name) == ("signs", "none"),
+            given.sends == "signs" and not given.mechanism.clips,
         )
         self._portion, self._sampling, self._restarts = given.portion, given.sampling, given.schedule == "restarts"
 
@@ -131,21 +120,15 @@ class PersonalizedLdpFl(FedAvg):
     @cached_property
     def _by_budget(self) -> Selection | None:
         """Which classes count in a round, where some do not."""
-        if self._aggregation.kind != "selection":
-            return None
-        return Selection.of(self._upload, self._aggregation.fallback)
+        by_budget = isinstance(self._aggregation, SelectionByBudget)
+        return Selection.of(self._upload, self._aggregation.fallback) if by_budget else None
 
     def tally(self, plan: Plan) -> Tally:
-        return super().tally(plan) if self._rule is not None else self._upload.tally(self._weights(plan.round))
-
-    def _weights(self, round: int) -> list[float]:
-        """Of every class of clients; all alike where nobody is chosen, since such a round is not lost."""
-        if self._by_budget is not None:
-            chosen = self._by_budget.in_round(self._seed, round)
-            return [float(yes) for yes in chosen] if chosen.any() else [1.0] * len(chosen)
-        if self._aggregation.kind == "inverse-deviation":
-            return [float(rho) for rho in rhos(self._upload)]
-        return list(class_weights(self._aggregation, self._upload))
+        if self._by_budget is None:
+            return super().tally(plan)
+        chosen = self._by_budget.in_round(self._seed, plan.round)
+        weights = [float(yes) for yes in chosen] if chosen.any() else None  # such a round is not lost
+        return self._upload.tally(weights)
 
     def update(self, state: State, plan: Plan, tally: Tally) -> State:
         if self._by_budget is not None and not self._by_budget.in_round(self._seed, plan.round).any():
@@ -233,7 +216,7 @@ def build(setting: Setting) -> Built:
             "without them, such as logistic-ovr"
         )
     upload = Upload(
-        MechanismBuilder(given.mechanism, given.range, setting.sent_layout, setting.values),
+        given.mechanism.builder(given.range, setting.sent_layout.layers, setting.values),
         setting.recipe.epsilons(),
         setting.values,
         clients=setting.clients,
@@ -248,4 +231,4 @@ def build(setting: Setting) -> Built:
     return Built(method, upload, batch, float(records * batch))
 
 
-__all__ = ["ANNOUNCED", "ORDER", "PersonalizedLdpFl", "Selection", "announcement", "build", "rhos"]
+__all__ = ["ANNOUNCED", "ORDER", "PersonalizedLdpFl", "Selection", "announcement", "build"]

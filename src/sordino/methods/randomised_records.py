@@ -11,7 +11,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,6 @@ from sordino.errors import InvalidInput
 from sordino.learning.cohort import ClientData
 from sordino.learning.models import Loss, cross_entropy
 from sordino.mechanisms import BitRandomizer, BitString, FixedPoint, PrivUnitG, Sphere
-from sordino.mechanisms.bits import checked_epsilon
-from sordino.mechanisms.integers import exp_bounds, probability_threshold
 from sordino.mechanisms.output import BitOutput
 from sordino.methods.interface import ClientState
 from sordino.privacy.guarantee import (
@@ -48,8 +45,6 @@ RECORDS, LABELS = "records", "labels"  #: under which a client keeps them
 TRAINING, EXAMINED = 0, 1  #: the tensor numbers of a client's records and of its test examples
 AT_ONCE = 512  #: records randomised at a time, or fewer:
 VALUES_AT_ONCE = 2**23  #: bits or numbers of them, each of which takes a random word and more
-
-_LARGEST = Fraction(23)  #: of a bit's epsilon: beyond it, q is below what 32 random bits can tell from 0
 
 
 @dataclass(frozen=True)
@@ -141,38 +136,6 @@ FEATURES = "randomised features"
 CLEAR_LABELS = "labels"
 
 
-def randomizer(spec: Any, epsilon: float | None, domain: BitString) -> BitRandomizer | None:
-    """The randomiser of a record's bits that a recipe names; None for none."""
-    if spec.name == "none":
-        return None
-    if epsilon is None:
-        raise InvalidInput(f"the mechanism {spec.name} needs clients.epsilon: give a number, a list or a range")
-    match spec.name:
-        case "theorem-2":
-            return BitRandomizer.theorem2(epsilon, domain, a=spec.alpha)
-        case "theorem-1":
-            return BitRandomizer.theorem1(epsilon, domain, a=spec.alpha)
-        case "rappor":
-            return BitRandomizer.rappor(epsilon, domain)
-        case "optimised":
-            return optimised(epsilon, domain)
-    raise InvalidInput(f"unknown mechanism of bits {spec.name!r}")
-
-
-def optimised(epsilon: float, domain: BitString) -> BitRandomizer:
-    """Optimised unary encoding where any bits may differ: p = 1/2, q = 1/(1 + e^e0), e0 = 2 eps/(r l).
-
-    It is Theorem 1's randomiser at alpha = 1.
-    """
-    each = min(2 * checked_epsilon(epsilon) / domain.length, _LARGEST)
-    odds = Fraction(exp_bounds(each, 256)[0], 1 << 256)
-    p, q = Fraction(1, 2), 1 / (1 + odds)
-    ones, zeros = probability_threshold(p, towards=q), probability_threshold(q, towards=p)
-    if ones <= zeros:
-        raise InvalidInput("p and q are equal to 32 bits, so the output would say nothing: raise epsilon")
-    return BitRandomizer([ones], [zeros], domain, name="optimised")
-
-
 class Unpacked(nn.Module):
     """A network over bits that takes them eight to a byte, least significant first."""
 
@@ -204,7 +167,7 @@ class BitRecords(RandomisedRecords):
     def _mechanism(self, client: int) -> BitRandomizer | None:
         epsilon = self.strengths[client]
         if epsilon not in self._randomizers:
-            self._randomizers[epsilon] = randomizer(self._spec, epsilon, self._domain)
+            self._randomizers[epsilon] = self._spec.randomizer(epsilon, self._domain)
         return self._randomizers[epsilon]
 
     def randomise(self, features: Features, labels: Labels, client: int, randomness: Randomness) -> ClientState:
@@ -397,7 +360,7 @@ def unit(features: Features) -> Features:
 
 def build(given: Any, features: int, classes: int, strengths: Sequence[float | None]) -> RandomisedRecords:
     """How records are randomised, as a recipe's method describes it."""
-    if given.mechanism.name == "record-privunit":
+    if given.mechanism.joint:
         return JointRecords(features, classes, strengths)
     code = FixedPoint(given.encoding.whole, given.encoding.fraction, given.encoding.order, given.encoding.reading)
     return BitRecords(given.mechanism, code, features, strengths, given.examined)
@@ -405,5 +368,5 @@ def build(given: Any, features: int, classes: int, strengths: Sequence[float | N
 
 __all__ = [
     "BitRecords", "JointRecords", "RandomisedRecords", "RecordStreams", "Unpacked", "at_once", "build", "derived",
-    "optimised", "randomizer", "unit",
+    "unit",
 ]  # fmt: skip

@@ -18,16 +18,21 @@ they read was released before, so they cost no privacy. docs/malicious.md says w
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from annotated_types import Gt, Lt
 from numpy.typing import NDArray
+from pydantic import Field
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms.output import Output
+from sordino.methods.aggregation import AggregationSpec, label, noise_of
 from sordino.methods.upload import Float64s, Int64s, Sum, Tally, Upload
+from sordino.parts.tables import Found, Says, reads, tag
 
 Rows = NDArray[np.float32]  #: [K, d] estimates, one report a row
 Rule = Callable[[Rows], Float64s]  #: [K, d] -> [d]
@@ -106,20 +111,6 @@ def _tiles(rows: Rows) -> Iterator[slice]:
     return (slice(first, first + step) for first in range(0, rows.shape[1], step))
 
 
-def rule_of(aggregation: Any) -> Rule | None:
-    """The rule of a recipe's `method.aggregation`; None for those that add reports up."""
-    match aggregation.kind:
-        case "trimmed-mean":
-            return partial(trimmed_mean, share=aggregation.share)
-        case "median":
-            return median
-        case "agreement":
-            return partial(agreement, share=aggregation.share)
-        case "norm-filter":
-            return partial(norm_filter, factor=aggregation.factor)
-    return None
-
-
 def check_room(reports: int, values: int) -> None:
     """Refuse rounds with more reports than the memory for them holds."""
     needed = 4 * reports * values
@@ -187,7 +178,99 @@ class AgreementTally(RobustTally):
         return mean, after
 
 
+# --- their tables -----------------------------------------------------------------------------------------------------
+
+
+class RobustSpec(AggregationSpec):
+    """A rule that makes one vector of the single reports of a round."""
+
+    uses: ClassVar[frozenset[str]] = frozenset({"reports"})
+
+    @abstractmethod
+    def rule(self, rows: Rows) -> Float64s:
+        """What the rule makes of reports `[K, d]`: one vector `[d]`."""
+
+    def tally(self, upload: Upload) -> Tally:
+        return RobustTally(upload, self.rule)
+
+    def check_room(self, asked: int, clients: int, values: int) -> None:
+        check_room(asked, values)
+
+    @reads("method")
+    def sees_single_reports(self, recipe: Any) -> Found:
+        """The server gets single reports, and more than a bit of each value."""
+        method, kind = recipe.method, getattr(self, "kind", "")
+        if method.channel.unseen:
+            yield ".kind", f"got {kind}, but {method.channel.unseen}: take mean, or method.channel.kind = direct"
+        elif noise_of(recipe) in ("points", "votes"):
+            yield (
+                ".kind",
+                f"got {kind} with {label(recipe)}; a report is single bits, and its two points bound it: take mean",
+            )
+        elif "directions" in self.uses and getattr(method, "upload", "update") != "update":
+            yield ".kind", f"got {kind} with upload = weights; directions are of updates: take upload = update"
+        elif "directions" in self.uses and getattr(method, "norm", None) is None:
+            why = f"{kind} goes by directions, and nothing else bounds a length"
+            yield "method.norm", f"is missing; {why}: set it"
+
+
+LeftOut = Annotated[float, Gt(0), Lt(0.5), Says("a share above 0 and below 0.5")]
+
+
+class TrimmedMean(RobustSpec):
+    """The mean of each value without the largest and the smallest reports: few hostile reports move it little."""
+
+    kind: str = tag("trimmed-mean", "robust: of each value, the mean without the largest and the smallest")
+    share: LeftOut = Field(
+        default=0.2, description="share of the reports left out at each end, rounded up; at least one report is left"
+    )
+
+    def rule(self, rows: Rows) -> Float64s:
+        return trimmed_mean(rows, self.share)
+
+
+class Median(RobustSpec):
+    """The median of each value."""
+
+    kind: str = tag("median", "robust: the median of each value")
+
+    def rule(self, rows: Rows) -> Float64s:
+        return median(rows)
+
+
+class NormFilter(RobustSpec):
+    """The mean of the reports that are not much farther from the median than most."""
+
+    kind: str = tag("norm-filter", "robust: the mean without reports that are far from the median")
+    factor: Annotated[float, Gt(1), Says("a number > 1")] = Field(
+        default=1.5, description="how far a report may be from the median of all, in units of the median distance"
+    )
+
+    def rule(self, rows: Rows) -> Float64s:
+        return norm_filter(rows, self.factor)
+
+
+class Agreement(RobustSpec):
+    """The trimmed mean without the reports that point least where others do: for reports that are nearly all noise."""
+
+    uses: ClassVar[frozenset[str]] = frozenset({"reports", "directions"})
+    remembers: ClassVar[bool] = True
+    kind: str = tag("agreement", "robust: the trimmed mean without reports that point least where others do")
+    share: LeftOut = Field(
+        default=0.2, description="share of the reports left out, and trimmed at each end of the rest, rounded up"
+    )
+
+    def rule(self, rows: Rows) -> Float64s:
+        return agreement(rows, self.share)
+
+    def tally(self, upload: Upload) -> Tally:
+        return AgreementTally(upload, self.share)
+
+    def check_room(self, asked: int, clients: int, values: int) -> None:
+        check_room(clients, values)
+
+
 __all__ = [
-    "ROOM", "AgreementTally", "RobustTally", "Rule", "agreement", "check_room", "median", "norm_filter", "rule_of",
-    "trimmed_mean",
+    "ROOM", "Agreement", "AgreementTally", "Median", "NormFilter", "RobustSpec", "RobustTally", "Rule", "TrimmedMean",
+    "agreement", "check_room", "median", "norm_filter", "trimmed_mean",
 ]  # fmt: skip

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sordino.errors import InvalidInput
-from sordino.learning import models, optimizers
-from sordino.learning.augmentation import Affine
-from sordino.learning.cohort import Augmentation, LocalTraining
+from sordino.learning import models
+from sordino.learning.cohort import LocalTraining
 from sordino.learning.models import Layer, Layout
 from sordino.learning.optimizers import Optimizer
-from sordino.methods import record_shape
 from sordino.methods.interface import Method
 from sordino.methods.upload import Upload
 
 if TYPE_CHECKING:
-    from sordino import recipe as recipes
     from sordino.recipe import Recipe
 
 
@@ -91,45 +87,12 @@ class Setting:
     @property
     def optimizer(self) -> Optimizer:
         """The recipe's optimiser."""
-        return optimizer_of(self.recipe.training.optimizer)
+        return self.recipe.training.optimizer.build()
 
     @property
     def local_training(self) -> LocalTraining:
         """The recipe's plain local training."""
-        return local_training_of(self.recipe.training, self.recipe.model.name, self.input_shape)
-
-
-def optimizer_of(given: Any) -> Optimizer:
-    """The optimiser that a recipe describes."""
-    rate = optimizers.WeightDecay(given.weight_decay, given.decayed or ("*",))
-    common = {"lr": given.lr, "weight_decay": rate, "decay": given.decay}
-    match given.name:
-        case "sgd":
-            return optimizers.SGD(**common, momentum=given.momentum, nesterov=given.nesterov)
-        case "adam":
-            return optimizers.Adam(**common, betas=(given.beta1, given.beta2), epsilon=given.epsilon)
-        case "rmsprop":
-            return optimizers.RMSprop(**common, rho=given.rho, epsilon=given.epsilon, momentum=given.momentum)
-    raise InvalidInput(f"unknown optimiser {given.name!r}")
-
-
-def local_training_of(given: recipes.Training, model: str, shape: tuple[int, ...]) -> LocalTraining:
-    """Plain local training of a model on records of this shape, as a recipe describes it."""
-    change = given.augmentation
-    if change is not None and len(shape) != 3:
-        raise InvalidInput(
-            f"augmentation turns and moves images; records of shape {list(shape)} are none: leave it out"
-        )
-    return LocalTraining(
-        optimizer_of(given.optimizer),
-        epochs=given.epochs,
-        steps=given.steps,
-        batch_size=given.batch_size or None,
-        shuffle=given.shuffle,
-        drop_last=given.drop_last,
-        loss=models.loss_for(model),
-        augmentation=None if change is None else Augmentation(Affine(**change.model_dump()), Affine.draws),
-    )
+        return self.recipe.training.local(self.recipe.model.name, self.input_shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,10 +123,10 @@ def setting_of(
 
     `sizes` are the numbers of the clients' records. A client gives a public one for all, and its own number as `own`.
     """
-    seen = record_shape(recipe, shape, classes)
+    seen = recipe.method.record_shape(recipe, shape, classes)
     model = models.build(recipe.model.name, input_shape=seen, classes=classes, **recipe.model.options)
     statistics = Statistics.of(model, recipe.model.buffers)
     return Setting(recipe, model, models.parameter_layout(model), statistics, sizes, shape, classes, own), seen
 
 
-__all__ = ["Built", "Setting", "Statistics", "local_training_of", "optimizer_of", "plainly_built", "setting_of"]
+__all__ = ["Built", "Setting", "Statistics", "plainly_built", "setting_of"]

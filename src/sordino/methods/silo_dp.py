@@ -49,7 +49,7 @@ class SiloDp(FedAvg):
         self, setting: Setting, training: PrivateTraining, upload: Upload, *, sends: Literal["update", "weights"]
     ) -> None:
         super().__init__(setting, training, upload, sends=sends)
-        own = ":" in setting.recipe.model.name
+        own = models.is_own(setting.recipe.model.name)
         start = torch.from_numpy(setting.initial)
         self._remembers = own and remembers(setting.model, training.loss, start, setting.input_shape)
 
@@ -124,7 +124,7 @@ def build(setting: Setting) -> Built:
             f"silo {setting.sizes.index(0)} holds no records, so there is nothing to protect: set split.at_least=1"
         )
     given: Any = setting.recipe.method
-    samples = given.aggregation.kind == "samples"
+    samples = given.aggregation.samples
     upload = Upload(
         plain, None, setting.values, clients=setting.clients, what=WHAT, samples=samples, clamp=given.clamp,
         norm=given.norm,

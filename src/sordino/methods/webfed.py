@@ -38,9 +38,9 @@ import numpy as np
 
 from sordino.mechanisms import Box, Laplace
 from sordino.messages import Plan
+from sordino.methods.aggregation import NoisySamples
 from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import Bench, ClientState, Cohort, Reported
-from sordino.methods.parts import MechanismBuilder
 from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.upload import MAX_SAMPLES, Draw, PerClass, Upload
 from sordino.privacy.guarantee import Adjacency, Release
@@ -121,14 +121,14 @@ class WebFed(FedAvg):
 def build(setting: Setting) -> Built:
     """WebFed as a recipe asks for it."""
     given: Any = setting.recipe.method
-    noisy = given.aggregation.kind == "noisy-samples"
+    noisy = isinstance(given.aggregation, NoisySamples)
     upload = (CountedUpload if noisy else Upload)(
-        MechanismBuilder(given.mechanism, given.range, setting.sent_layout, setting.values),
+        given.mechanism.builder(given.range, setting.sent_layout.layers, setting.values),
         setting.recipe.epsilons(),
         setting.values,
         clients=setting.clients,
         what="model weights and batch-norm statistics" if setting.statistics.size else "model weights",
-        samples=noisy or given.aggregation.kind == "samples",
+        samples=given.aggregation.samples,
         most_samples=given.aggregation.limit if noisy else MAX_SAMPLES,
     )
     upload.check(setting.checked)

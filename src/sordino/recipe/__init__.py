@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from copy import deepcopy
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -22,80 +22,19 @@ from typing import Any
 from pydantic import ValidationError
 
 from sordino.errors import InvalidInput
+from sordino.parts import toml
+from sordino.parts.registry import EVERYTHING, Asked, CodeNotAllowed, own_code
+from sordino.parts.strengths import EPSILONS, LIMITS, resolved
+from sordino.parts.tables import Table
+from sordino.parts.words import Location, Problem, dotted, nearest
 from sordino.privacy.guarantee import Budget
 from sordino.privacy.terms import adjacency_named, adversary_named
-from sordino.recipe import toml, tree
+from sordino.recipe import tree
 from sordino.recipe.checks import conflicts
-from sordino.recipe.grammar import (
-    Adam,
-    Augmentation,
-    BudgetRule,
-    ByBudget,
-    BySamples,
-    Clients,
-    ClipOnlySpec,
-    Data,
-    DirectChannel,
-    DirichletSplit,
-    Encoding,
-    Evaluation,
-    ExponentialSpec,
-    FedAvg,
-    FilesSplit,
-    FixedRange,
-    GaussianSpec,
-    HybridOne,
-    IidSplit,
-    InverseVariance,
-    LaplaceSpec,
-    LdpFed,
-    Ldpfl,
-    Linear,
-    LocalOnly,
-    Mean,
-    MechanismSpec,
-    Model,
-    NoMechanism,
-    OptimisedSpec,
-    OrientedExtractor,
-    Part,
-    PiecewiseSpec,
-    PrivUnitSpec,
-    RandomExtractor,
-    RapporSpec,
-    RecordPrivUnitSpec,
-    RelayChannel,
-    RmsProp,
-    Rounds,
-    ScopeAll,
-    ScopeLayers,
-    ScopeProportional,
-    Sections,
-    SelectAll,
-    SelectCount,
-    SelectFraction,
-    SelectProbability,
-    Sgd,
-    ShardsSplit,
-    Shares,
-    SignAggregation,
-    SignSpec,
-    SiloDp,
-    SizesSplit,
-    SummedChannel,
-    Target,
-    Theorem1Spec,
-    Theorem2Spec,
-    TrainedExtractor,
-    Training,
-    TwoPointSpec,
-    Uniform,
-    origin_of,
-)
+from sordino.recipe.grammar import BudgetRule, Clients, Data, Evaluation, Model, Rounds, Sections, origin_of
 from sordino.recipe.overrides import Keys, addressed, given, overridden, parsed
-from sordino.recipe.problems import Problem, RecipeInvalid, nearest, translated
-from sordino.recipe.strengths import EPSILONS, LIMITS, resolved
-from sordino.recipe.tree import Key, Location
+from sordino.recipe.problems import RecipeInvalid, translated
+from sordino.recipe.tree import Key
 
 SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 
@@ -107,7 +46,7 @@ class Recipe(Sections):
         try:
             super().__init__(**tables)
         except ValidationError as error:
-            raise RecipeInvalid(map(str, _all_problems(tables, translated(error, Sections)))) from None
+            raise RecipeInvalid(map(str, _all_problems(tables, translated(error, Sections, tables)))) from None
         if found := conflicts(self):
             raise RecipeInvalid(map(str, found))
 
@@ -127,9 +66,14 @@ class Recipe(Sections):
         return cls._changed(data, changes, problems, label)
 
     @classmethod
-    def from_toml(cls, text: str) -> Recipe:
-        """The recipe that a TOML text describes."""
-        return cls.from_dict(_read(text, "the recipe"))
+    def from_toml(cls, text: str, code: Container[str] = ()) -> Recipe:
+        """The recipe that a TOML text describes.
+
+        The text may come from somebody else: of code that is not Sordino's it may name only the addresses in `code`,
+        else `CodeNotAllowed` is raised and nothing is imported. For text of one's own, give `EVERYTHING`.
+        """
+        with own_code(code):
+            return cls.from_dict(_read(text, "the recipe"))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Recipe:
@@ -167,7 +111,7 @@ class Recipe(Sections):
     def to_dict(self) -> dict[str, Any]:
         """The complete table, with every default that is in force; what does not apply is left out."""
         data = self.model_dump(mode="json", exclude_none=True)
-        if isinstance(self.method, SiloDp):  # it draws its own batches
+        if self.method.draws_batches:
             data["training"] = {"optimizer": data["training"]["optimizer"]}
         return data
 
@@ -178,8 +122,8 @@ class Recipe(Sections):
     def _is_table(self, path: tuple[str, ...]) -> bool:
         found: Any = self
         for name in path:
-            found = getattr(found, name, None) if isinstance(found, Part) else None
-        return isinstance(found, Part) and not found.inline
+            found = getattr(found, name, None) if isinstance(found, Table) else None
+        return isinstance(found, Table) and not found.inline
 
     def settings(self) -> dict[str, Any]:
         """Every setting in force by its dotted key, as `override` takes them."""
@@ -191,7 +135,15 @@ class Recipe(Sections):
             if self._is_table(here):
                 yield from self._settings_below(value, here)
             else:
-                yield tree.dotted(here), value
+                yield dotted(here), value
+
+    @property
+    def own_code(self) -> tuple[str, ...]:
+        """The addresses of code other than Sordino's that this recipe names: owners list those that they accept."""
+        asked = Asked()
+        with own_code(asked):
+            type(self).from_dict(self.to_dict())
+        return tuple(asked.addresses)
 
     @property
     def fingerprint(self) -> str:
@@ -321,7 +273,7 @@ def _all_problems(tables: Mapping[str, Any], found: list[Problem]) -> list[Probl
         try:
             return [*found, *conflicts(Sections.model_validate(data), unusable)]
         except ValidationError as error:
-            wrong = translated(error, Sections)
+            wrong = translated(error, Sections, data)
             cut = [_cut(data, problem.path) for problem in wrong]
             unusable += [path for path, problem in zip(cut, wrong, strict=True) if path and not problem.superfluous]
             if not any(cut):
@@ -349,70 +301,6 @@ def _cut(data: dict[str, Any], path: Location) -> Location | None:
 
 
 __all__ = [
-    "Adam",
-    "Augmentation",
-    "BudgetRule",
-    "ByBudget",
-    "BySamples",
-    "Clients",
-    "ClipOnlySpec",
-    "Data",
-    "DirectChannel",
-    "DirichletSplit",
-    "Encoding",
-    "Evaluation",
-    "ExponentialSpec",
-    "FedAvg",
-    "FilesSplit",
-    "FixedRange",
-    "GaussianSpec",
-    "HybridOne",
-    "IidSplit",
-    "InverseVariance",
-    "Key",
-    "LaplaceSpec",
-    "LdpFed",
-    "Ldpfl",
-    "Linear",
-    "LocalOnly",
-    "Mean",
-    "MechanismSpec",
-    "Model",
-    "NoMechanism",
-    "OptimisedSpec",
-    "OrientedExtractor",
-    "Part",
-    "PiecewiseSpec",
-    "PrivUnitSpec",
-    "RandomExtractor",
-    "RapporSpec",
-    "Recipe",
-    "RecipeInvalid",
-    "RecordPrivUnitSpec",
-    "RelayChannel",
-    "RmsProp",
-    "Rounds",
-    "ScopeAll",
-    "ScopeLayers",
-    "ScopeProportional",
-    "SelectAll",
-    "SelectCount",
-    "SelectFraction",
-    "SelectProbability",
-    "Sgd",
-    "ShardsSplit",
-    "Shares",
-    "SignAggregation",
-    "SignSpec",
-    "SiloDp",
-    "SizesSplit",
-    "SummedChannel",
-    "Target",
-    "Theorem1Spec",
-    "Theorem2Spec",
-    "TrainedExtractor",
-    "Training",
-    "TwoPointSpec",
-    "Uniform",
-    "shipped",
-]
+    "EVERYTHING", "BudgetRule", "Clients", "CodeNotAllowed", "Data", "Evaluation", "Key", "Model", "Recipe",
+    "RecipeInvalid", "Rounds", "shipped",
+]  # fmt: skip

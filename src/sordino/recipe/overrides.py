@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic_core import PydanticUndefined
 
-from sordino.recipe.problems import Problem, unknown_key
-from sordino.recipe.toml import inline, shown
-from sordino.recipe.tree import TAGS, Node, dotted, tag_of, tags_of
+from sordino.parts.slot import Slot
+from sordino.parts.tables import TAGS, tag_of
+from sordino.parts.toml import inline, shown
+from sordino.parts.words import Problem, dotted
+from sordino.recipe.problems import unknown_key
+from sordino.recipe.tree import Node, default_of, tags_of
 
 Keys = tuple[str, ...]
 
@@ -100,7 +102,7 @@ def _set(result: Overridden, keys: Keys, value: Any, root: type[BaseModel]) -> N
     nodes = [(Node(root), None)]
     said: Any = result.data
     for depth, name in enumerate(keys):
-        if problem := _unknown(nodes[-1][0], keys[: depth + 1], root):
+        if problem := _unknown(*nodes[-1], said, keys[: depth + 1], root):
             result.problems.append(problem)
             return
         nodes.append(_step(*nodes[-1], name, said))
@@ -130,13 +132,14 @@ def _forget_other_form(table: dict[str, Any], node: Node, name: str) -> None:
             del table[key]
 
 
-def _unknown(node: Node, keys: Keys, root: type[BaseModel]) -> Problem | None:
+def _unknown(node: Node, default: Any, said: Any, keys: Keys, root: type[BaseModel]) -> Problem | None:
     """The problem of a key that no form of its table has."""
-    if node.is_open or any(keys[-1] in model.model_fields for model in node.models):
+    models = [form.model for form in _likeliest_first(node, default, said) if form.model]
+    if node.is_open or any(keys[-1] in model.model_fields for model in models):
         return None
-    if not node.models:
+    if not models:
         return Problem(keys, f"{dotted(keys[:-1])} is no table and has no keys of its own")
-    known = list(dict.fromkeys(name for model in node.models for name in model.model_fields))
+    known = list(dict.fromkeys(name for model in models for name in model.model_fields))
     return Problem(keys, unknown_key(keys, known, root))
 
 
@@ -146,8 +149,8 @@ def _step(node: Node, default: Any, name: str, said: Any) -> tuple[Node, Any]:
         model = form.model
         if model and name in model.model_fields:
             info = model.model_fields[name]
-            own = getattr(default, name, PydanticUndefined)
-            return Node.of_field(info), info.default if own is PydanticUndefined else own
+            own = getattr(default, name, None)
+            return Node.of_field(info), default_of(info) if own is None else own
     inside = next((form.inside(name) for form in node.forms if not form.model), None)
     return inside or Node(Any), None
 
@@ -155,8 +158,8 @@ def _step(node: Node, default: Any, name: str, said: Any) -> tuple[Node, Any]:
 def _likeliest_first(node: Node, default: Any, said: Any) -> tuple[Node, ...]:
     """The forms of a table, beginning with the one that it names, or has by default: forms may share a key's name."""
     named = said if isinstance(said, Mapping) else given(default) if isinstance(default, BaseModel) else {}
-    own = next((form for tag in TAGS if tag in named and (form := node.form(str(named[tag])))), None)
-    return node.forms if own is None else (own, *(form for form in node.forms if form is not own))
+    own = node.chosen(named)
+    return node.forms if own is node else (own, *(form for form in node.forms if form != own))
 
 
 def _opened(table: dict[str, Any], name: str, default: Any) -> dict[str, Any]:
@@ -171,7 +174,7 @@ def given(part: BaseModel) -> dict[str, Any]:
     """What was said and not left to defaults, with the form of every table."""
     said = {name: getattr(part, name) for name in type(part).model_fields if name in part.model_fields_set}
     if tag := tag_of(type(part)):
-        said = {tag[0]: tag[1], **said}
+        said = {tag[0]: getattr(part, tag[0]), **said}
     return {name: _said(value) for name, value in said.items() if value is not None}
 
 
@@ -192,21 +195,20 @@ def _drop_stale(
             node, _ = _step(node, None, name, new)
             old = old.get(name) if isinstance(old, Mapping) else None
             new = new.get(name) if isinstance(new, dict) else None
-        forms = tags_of(node.models)
-        if forms and isinstance(old, Mapping) and isinstance(new, dict):
-            _drop_keys_of_old_form(result, keys, forms, old, new, changes)
+        if node.slot and isinstance(old, Mapping) and isinstance(new, dict):
+            _drop_keys_of_old_form(result, keys, node.slot, old, new, changes)
 
 
 def _drop_keys_of_old_form(
     result: Overridden,
     keys: Keys,
-    forms: dict[str, type[BaseModel]],
+    slot: Slot,
     old: Mapping[str, Any],
     new: dict[str, Any],
     changes: Mapping[Keys, Any],
 ) -> None:
     tag_key = keys[-1]
-    was, becomes = forms.get(str(old.get(tag_key))), forms.get(str(new.get(tag_key)))
+    was, becomes = slot.find(old.get(tag_key)), slot.find(new.get(tag_key))
     if was is None or becomes is None or was is becomes:
         return
     for name in [name for name in old if name in new and name not in becomes.model_fields]:
@@ -214,7 +216,7 @@ def _drop_keys_of_old_form(
         if place in changes or name not in was.model_fields:
             continue  # meant, or wrong before: validation says what it is
         value = new.pop(name)
-        if value != _plain(was.model_fields[name].default):
+        if value != _plain(default_of(was.model_fields[name])):
             result.problems.append(
                 Problem(
                     place,

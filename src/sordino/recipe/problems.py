@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from sordino.errors import InvalidInput
+from sordino.parts.tables import tag_of
+from sordino.parts.toml import shown
+from sordino.parts.words import Location, Problem, dotted, listed, nearest
 from sordino.recipe import tree
-from sordino.recipe.toml import shown
-from sordino.recipe.tree import Location, Spot, allowed, dotted, locate, tag_of, tags_of
+from sordino.recipe.tree import Spot, allowed, locate, tags_of
 
 
 class RecipeInvalid(InvalidInput):
@@ -29,30 +30,12 @@ class RecipeInvalid(InvalidInput):
         return type(self), (self.problems, self.recipe)
 
 
-@dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong, and where; a superfluous key leaves the rest of its table as it was meant."""
-
-    path: Location
-    text: str
-    superfluous: bool = False
-
-    def __str__(self) -> str:
-        return f"{dotted(self.path)}: {self.text}" if self.path else self.text
-
-
-def nearest(given: object, names: Iterable[str]) -> str:
-    """`did you mean 'x'? ` where a name is close to the one given, else nothing."""
-    near = difflib.get_close_matches(str(given).lower(), list(names), n=1)
-    return f"did you mean {near[0]!r}? " if near else ""
-
-
-def translated(error: ValidationError, root: type[BaseModel]) -> list[Problem]:
-    """Pydantic's errors as problems in the recipe's own words, one for each place."""
+def translated(error: ValidationError, root: type[BaseModel], given: Any) -> list[Problem]:
+    """Pydantic's errors about what was given as problems in the recipe's own words, one for each place."""
     found: dict[Location, Problem] = {}
     for each in error.errors(include_url=False):
         if each["type"] != "default_factory_not_called":  # the field before it is what is wrong
-            problem = _problem(each, locate(root, each["loc"]), root)
+            problem = _problem(each, locate(root, each["loc"], given), root)
             found.setdefault(problem.path, problem)
     return list(found.values())
 
@@ -66,26 +49,10 @@ def _problem(error: Any, spot: Spot, root: type[BaseModel]) -> Problem:
             return Problem(spot.path, _superfluous_key(str(spot.path[-1]), spot, root), superfluous=True)
         case "refusal":
             return Problem(spot.path, error["msg"])
-        case "unsaid":
-            return _form_problem(spot, error["msg"], None)
-        case "union_tag_invalid" | "union_tag_not_found" if tags := tags_of(spot.models):
-            tag = tag_of(next(iter(tags.values())))
-            assert tag is not None
-            return _form_problem(spot, tag[0], given)
     node = spot.node
     assert node is not None
     hint = nearest(given, _names(node)) if isinstance(given, str) else _nearest_key(given, spot)
     return Problem(spot.path, f"got {shown(given)}; {hint}allowed: {allowed(node)}")
-
-
-def _form_problem(spot: Spot, tag_key: str, given: Any) -> Problem:
-    """A table that does not say its form, or says one that there is not."""
-    forms = list(tags_of(spot.models))
-    path = (*spot.path, tag_key)
-    value = given.get(tag_key) if isinstance(given, dict) else getattr(given, tag_key, None)
-    if value is None:
-        return Problem(path, f"missing; allowed: {tree.listed(forms)}")
-    return Problem(path, f"got {shown(value)}; {nearest(value, forms)}allowed: {tree.listed(forms)}")
 
 
 def _purpose(spot: Spot) -> str:
@@ -110,7 +77,7 @@ def _superfluous_key(name: str, spot: Spot, root: type[BaseModel]) -> str:
     tag = tag_of(spot.owner)
     others = [form for form, model in tags_of(spot.siblings).items() if name in model.model_fields]
     if tag and others:
-        return f"belongs to {tree.listed(others)}, not to {tag[1]}: leave it out, or change {tag[0]}"
+        return f"belongs to {listed(others)}, not to {tag[1]}: leave it out, or change {tag[0]}"
     return unknown_key(spot.path, list(spot.owner.model_fields), root)
 
 

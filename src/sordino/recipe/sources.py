@@ -1,16 +1,13 @@
-"""The data that a recipe names, and how it splits them between clients."""
+"""The data that a recipe names."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from sordino.errors import InvalidInput
-from sordino.learning import datasets, own_data, partition
+from sordino.learning import datasets, own_data
 from sordino.learning.examples import Dataset, Examples, Normalisation
 
 if TYPE_CHECKING:
@@ -69,22 +66,4 @@ def _cut(examples: Examples, limit: int) -> Examples:
     return examples if not limit or limit >= len(examples) else Examples(examples.x[:limit], examples.y[:limit])
 
 
-def split(recipe: Recipe, dataset: Dataset) -> list[NDArray[np.int64]]:
-    """Whose example is whose."""
-    given: Any = recipe.split
-    n, seed = len(dataset.train), recipe.seed
-    match given.kind:
-        case "iid":
-            return partition.iid(n, given.clients, seed, at_least=given.at_least)
-        case "sizes":
-            return partition.by_sizes(n, given.sizes, seed, at_least=given.at_least)
-        case "dirichlet":
-            return partition.dirichlet(dataset.train.y, given.clients, given.beta, seed, at_least=given.at_least)
-        case "shards":
-            return partition.shards(dataset.train.y, given.clients, given.labels_per_client, seed)
-        case "files":
-            return partition.from_files(given.files, n, held_out=dataset.held_out, at_least=given.at_least)
-    raise InvalidInput(f"unknown split {given.kind!r}")
-
-
-__all__ = ["read_data", "source_of", "split"]
+__all__ = ["read_data", "source_of"]

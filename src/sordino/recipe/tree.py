@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -12,18 +12,11 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import BaseModel, Tag
 from pydantic.fields import FieldInfo
 
-from sordino.recipe.toml import inline, key
-
-Location = tuple[str | int, ...]
-
-TAGS = ("kind", "name")  #: the keys that tell the forms of a table apart
-
-
-@dataclass(frozen=True)
-class Says:
-    """What a field allows, in words, where its type does not say it well."""
-
-    phrase: str
+from sordino.errors import InvalidInput
+from sordino.parts.slot import Slot
+from sordino.parts.tables import Says, tag_of
+from sordino.parts.toml import inline
+from sordino.parts.words import Location, dotted, listed
 
 
 @dataclass(frozen=True)
@@ -48,8 +41,15 @@ class Node:
         return cls.of(field.annotation, tuple(field.metadata))
 
     @property
+    def slot(self) -> Slot | None:
+        """The slot that takes a part here, if one does."""
+        return next((each for each in self.metadata if isinstance(each, Slot)), None)
+
+    @property
     def forms(self) -> tuple[Node, ...]:
-        """The members of a union; a node that is none is its own only form."""
+        """The tables of a slot, or the members of a union; a node that is neither is its own only form."""
+        if self.slot:
+            return tuple(map(Node, self.slot.tables().values()))
         return tuple(map(Node.of, get_args(self.annotation))) if _is_union(self.annotation) else (self,)
 
     @property
@@ -80,11 +80,18 @@ class Node:
 
     def form(self, tag: str | int) -> Node | None:
         """The form that an error's location names."""
-        for form in self.forms:
-            own = tag_of(form.model) if form.model else None
-            if (own and own[1] == tag) or any(isinstance(m, Tag) and m.tag == tag for m in form.metadata):
-                return form
-        return None
+        return next((f for f in self.forms if any(isinstance(m, Tag) and m.tag == tag for m in f.metadata)), None)
+
+    def chosen(self, given: Any) -> Node:
+        """The form of the part that a table names; the node itself where it is no slot, or nothing known is named."""
+        if self.slot is None:
+            return self
+        name = given.get(self.slot.key, self.slot.unsaid) if isinstance(given, Mapping) else None
+        try:
+            found = self.slot.find(name)
+        except InvalidInput:  # code that cannot be imported
+            found = None
+        return Node(found) if found else self
 
 
 def _flat(metadata: list[Any]) -> Iterator[Any]:
@@ -97,15 +104,6 @@ def _flat(metadata: list[Any]) -> Iterator[Any]:
 
 def _is_union(annotation: Any) -> bool:
     return get_origin(annotation) in (Union, types.UnionType)
-
-
-def tag_of(model: type[BaseModel]) -> tuple[str, str] | None:
-    """The key and value by which a table tells its form: ("kind", "iid")."""
-    for name in TAGS:
-        field = model.model_fields.get(name)
-        if field and get_origin(field.annotation) is Literal:
-            return name, get_args(field.annotation)[0]
-    return None
 
 
 def tags_of(models: tuple[type[BaseModel], ...]) -> dict[str, type[BaseModel]]:
@@ -127,15 +125,21 @@ class Spot:
     siblings: tuple[type[BaseModel], ...] = ()
 
 
-def locate(root: type[BaseModel], location: Location) -> Spot:
-    """The spot of a location as pydantic gives it, in which the forms of unions are named between the keys."""
+def locate(root: type[BaseModel], location: Location, given: Any) -> Spot:
+    """The spot of a location as pydantic gives it, in what was given.
+
+    The forms of unions are named between the keys; which part is in a slot is read off what was given.
+    """
     spot = Spot((), Node(root), (root,))
     for part in location:
-        node = spot.node
+        node = spot.node.chosen(given) if spot.node else None
         if node is None:
             return spot
-        is_union = len(node.forms) > 1
-        spot = replace(spot, node=node.form(part) or node) if is_union else _entered(spot, node, part)
+        if node.slot is None and len(node.forms) > 1:
+            spot = replace(spot, node=node.form(part) or node)
+        else:
+            spot = _entered(spot, node, part)
+            given = given.get(part) if isinstance(given, Mapping) else None
     return spot
 
 
@@ -150,20 +154,12 @@ def _entered(spot: Spot, node: Node, part: str | int) -> Spot:
 # --- in words ---------------------------------------------------------------------------------------------------------
 
 
-def dotted(path: Location) -> str:
-    """`split.sizes[3]`, with keys quoted where TOML asks for it."""
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{key(part)}"
-    return text.removeprefix(".")
-
-
 def allowed(node: Node) -> str:
     """What may stand here, in words."""
     for each in node.metadata:
         if isinstance(each, Says):
             return each.phrase
-    if len(node.forms) > 1:
+    if node.slot or len(node.forms) > 1:
         return _either(node)
     annotation, origin = node.annotation, get_origin(node.annotation)
     if origin is Literal:
@@ -213,11 +209,6 @@ def _plural(phrase: str) -> str:
     return phrase
 
 
-def listed(names: list[str]) -> str:
-    """`a, b or c`."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
-
-
 # --- every key --------------------------------------------------------------------------------------------------------
 
 
@@ -242,8 +233,9 @@ def keys(root: type[BaseModel]) -> list[Key]:
 
 def _keys_below(path: Location, models: tuple[type[BaseModel], ...], default: Any) -> Iterator[Key]:
     tags = tags_of(models)
-    if tags:
-        tag_key = next(name for name in TAGS if name in next(iter(tags.values())).model_fields)
+    first = tag_of(models[0])
+    if first:
+        tag_key = first[0]
         chosen = getattr(default, tag_key, None)
         texts = [f"{tag} ({model.model_fields[tag_key].description})" for tag, model in tags.items()]
         yield Key(
@@ -261,15 +253,20 @@ def _keys_of(path: Location, name: str, field: FieldInfo, forms: tuple[str, ...]
     here = (*path, name)
     if node.models and len(node.models) == len(node.forms):
         optional = " (the whole table may be left out)" if field.default is None else ""
-        for each in _keys_below(here, node.models, field.default):
+        for each in _keys_below(here, node.models, default_of(field)):
             first = each.description + optional if optional and each.default == "required" else each.description
             yield replace(each, forms=each.forms or forms, description=first)
         return
     yield Key(dotted(here), forms, allowed(node), _default(field), field.description or "")
 
 
+def default_of(field: FieldInfo) -> Any:
+    """What holds where nothing is said; None where something must be."""
+    return None if field.is_required() else field.get_default(call_default_factory=True, validated_data={})
+
+
 def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
-    default = field.get_default(call_default_factory=True, validated_data={})
+    default = default_of(field)
     return "" if default is None else inline(default)

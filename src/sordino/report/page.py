@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sordino.errors import InvalidInput
+from sordino.errors import SordinoError
+from sordino.parts.registry import own_code
 from sordino.privacy.statement import Statement
 from sordino.recipe import Recipe
 from sordino.report import matrices, plots, scales
@@ -45,8 +46,9 @@ class _Run:
     def summary(self) -> str:
         """In the recipe's words, and whether they still fit."""
         try:
-            return Recipe.from_dict(self.recipe).described
-        except InvalidInput:  # of another version, or with data or code that are not here
+            with own_code(()):  # the folder may be somebody else's
+                return Recipe.from_dict(self.recipe).described
+        except SordinoError:  # of another version, or with data or code that are not here
             return self.words("summary")
 
     @property

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from sordino import methods
 from sordino.errors import InvalidInput
 from sordino.learning import partition
 from sordino.learning.evaluation import Exam
@@ -22,7 +21,7 @@ from sordino.methods.setting import Built, setting_of
 from sordino.methods.upload import Upload
 from sordino.privacy.guarantee import Budget
 from sordino.privacy.ledger import Consents, MemoryLedger
-from sordino.recipe.sources import read_data, split
+from sordino.recipe.sources import read_data
 
 if TYPE_CHECKING:
     from sordino.recipe import Recipe
@@ -92,14 +91,14 @@ class Federation:
 def wire(recipe: Recipe) -> Federation:
     """All parts of a recipe; whatever does not fit together is refused here, before any training."""
     dataset = read_data(recipe)
-    parts, exams = _set_aside(recipe, dataset, split(recipe, dataset))
+    parts, exams = _set_aside(recipe, dataset, recipe.split.parts(dataset, recipe.seed))
     sizes = tuple(parts.sizes)
     if not any(sizes):
         raise InvalidInput(
             "no client holds a record: there is nothing to learn from. Give some of them split.sizes > 0"
         )
     setting, seen = setting_of(recipe, dataset.shape, len(dataset.classes), sizes)
-    built = methods.build(setting)
+    built = recipe.method.build(setting)
     return Federation(recipe, dataset, parts, exams, setting.model, setting.layout, built, recipe.budgets(), seen)
 
 

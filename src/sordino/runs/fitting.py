@@ -309,6 +309,3 @@ def _own_silo(federation: Federation) -> Family:
         return PrivateSilo.of(replace(training, noise_multiplier=multiplier))
 
     return replace(_silo(training.steps, training.sampling_rate), sender=sender)
-
-
-__all__ = ["Answer", "Cases", "Family", "Question", "Request", "answer", "families", "plain_cases", "recipe_cases"]

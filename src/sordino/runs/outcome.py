@@ -18,7 +18,7 @@ from sordino.methods.setting import setting_of
 from sordino.privacy import history
 from sordino.privacy.history import Spent
 from sordino.privacy.statement import Statement
-from sordino.recipe import Recipe
+from sordino.recipe import EVERYTHING, Recipe
 from sordino.recipe.sources import read_data
 from sordino.report.folder import RunFolder
 from sordino.report.records import ClientBudget, Result, Round
@@ -80,7 +80,7 @@ def load_model(run: str | Path) -> nn.Module:
     """
     folder = RunFolder.open(run)
     tensors, _ = folder.model()
-    recipe = Recipe.from_toml(folder.recipe)
+    recipe = Recipe.from_toml(folder.recipe, EVERYTHING)
     dataset = read_data(recipe)
     model = setting_of(recipe, dataset.shape, len(dataset.classes), (1,))[0].model
     state = {name: torch.from_numpy(array) for name, array in tensors.items()}

@@ -469,8 +469,6 @@ def of_federation(
     federation: Federation, *, update_norm: float | None = None, largest_value: float | None = None
 ) -> Preflight:
     """Look ahead for a wired recipe; the sizes of updates are the caller's to measure."""
-    from sordino.methods.parts import class_weights
-
     recipe, method, upload = federation.recipe, federation.method, federation.upload
     plans, schedules = _rounds(method, recipe)
     uneven = any(own is not schedule[0] for schedule in schedules for own in schedule)
@@ -478,7 +476,7 @@ def of_federation(
         _senders(federation, plans[0], update_norm),
         [method.class_of(client) for client in range(federation.clients)],
         budgets=federation.budgets,
-        weights=class_weights(recipe.method.aggregation, upload),
+        weights=recipe.method.aggregation.weights(upload),
         releases=[schedule[0] for schedule in schedules],
         schedules=schedules if uneven else None,
     )
@@ -621,8 +619,7 @@ def of_preparation(federation: Federation, plan: Plan) -> Preflight | None:
 
 def asked_per_round(recipe: Recipe) -> float:
     """How many clients a recipe's method asks in a round, on average."""
-    clients, selection = recipe.number_of_clients, recipe.method.selection
-    return float(selection.p * clients if selection.kind == "probability" else selection.asked(clients))
+    return float(recipe.method.selection.expected(recipe.number_of_clients))
 
 
 def _shares(groups: Sequence[Group]) -> list[float]:

@@ -18,7 +18,7 @@ from sordino.durable import append_line, keep_lines, make_folder, whole_lines, w
 from sordino.errors import InvalidInput, SordinoError
 from sordino.messages import Plan
 from sordino.privacy.history import Spent
-from sordino.recipe import Recipe
+from sordino.recipe import EVERYTHING, Recipe
 from sordino.report.folder import RunFolder, alone
 from sordino.report.records import Round
 from sordino.runs.checkpoint import Belongings, Checkpoint
@@ -171,7 +171,7 @@ def run_folder(recipe: Recipe, path: str | Path, *, resume: bool, device: str) -
 
 
 def _check_resumed(recipe: Recipe, found: RunFolder, real: bool) -> None:
-    if Recipe.from_toml(found.recipe).fingerprint != recipe.fingerprint:
+    if Recipe.from_toml(found.recipe, EVERYTHING).fingerprint != recipe.fingerprint:
         raise InvalidInput(f"{found.path} was run with another recipe: resume takes the recipe that lies there")
     if (found.environment.get("device") == REAL) == real:
         return

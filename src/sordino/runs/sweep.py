@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 
 from sordino.errors import InvalidInput
-from sordino.recipe import Recipe
+from sordino.recipe import EVERYTHING, Recipe
 from sordino.report.folder import RunFolder
 
 LONGEST_NAME = 80
@@ -65,7 +65,7 @@ class Point:
         if not (self.folder / "recipe.toml").exists():
             return False
         found = RunFolder.open(self.folder)
-        if Recipe.from_toml(found.recipe).fingerprint != self.recipe.fingerprint:
+        if Recipe.from_toml(found.recipe, EVERYTHING).fingerprint != self.recipe.fingerprint:
             raise InvalidInput(
                 f"{self.folder} holds a run of another recipe: choose another --out, or move that folder away"
             )

@@ -9,15 +9,16 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from mimetypes import guess_type
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 from weakref import WeakValueDictionary
 
 import numpy as np
 from fastapi import FastAPI, HTTPException, Request, WebSocket
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException as AnyHttpError
 from starlette.types import Receive, Scope, Send
@@ -26,13 +27,14 @@ from starlette.websockets import WebSocketDisconnect
 import sordino
 from sordino.durable import NotWritten
 from sordino.errors import InvalidInput
-from sordino.web.connection import SUBPROTOCOL, Connection, Credit, refuse
+from sordino.web.connection import SUBPROTOCOL, Connection, Credit, deny, refuse
 from sordino.web.doorway import Doorway, room_for
 from sordino.web.headers import REPORT_POLICY, HeadRequests, SecurityHeaders
 from sordino.web.hosting import Hosted
 from sordino.web.limits import Attempts, Limits, Watchers, network
 from sordino.web.roster import Turned
 from sordino.web.task import PROTOCOL
+from sordino.web.turns import InTurn, Turns
 
 PAGE = Path(__file__).with_name("page")  #: what `make page` builds
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
@@ -109,6 +111,7 @@ def create_app(hall: Hall) -> FastAPI:
 
     app = FastAPI(title="Sordino", docs_url=None, redoc_url=None, openapi_url=None, lifespan=life)
     app.add_middleware(HeadRequests)
+    app.add_middleware(InTurn, turns=Turns(hall.limits), longest=hall.limits.turn)
     app.add_middleware(SecurityHeaders)
     app.add_exception_handler(AnyHttpError, _refused)
     app.add_exception_handler(RequestValidationError, _misspelt)
@@ -156,9 +159,9 @@ def _add_federations(app: FastAPI, hall: Hall) -> None:
         return [hosted.summary() for hosted in hall.federations.values()]
 
     @app.get("/api/federations/{name}")
-    async def federation(name: str, request: Request) -> Any:
+    async def federation(name: str, request: Request) -> Response:
         hosted = hall.find(name)
-        return {
+        content = {
             **hosted.summary(),
             "history": hosted.history(),
             "statement": hosted.statement(),
@@ -166,6 +169,7 @@ def _add_federations(app: FastAPI, hall: Hall) -> None:
             "may_free": _at_this_machine(request),
             "task": hosted.task.content,
         }
+        return JSONResponse(content)  # without the copy that FastAPI makes of it: a history may be long
 
     @app.get("/api/federations/{name}/task")
     async def task(name: str) -> Response:
@@ -353,22 +357,31 @@ def _add_downloads(app: FastAPI, hall: Hall) -> None:
         return hall.answers.setdefault((name, "model", round), answer)
 
     @app.get("/api/federations/{name}/model.safetensors")
-    async def model(name: str) -> Response:
-        return _download(hall.find(name), "model.safetensors", "application/octet-stream", {})
+    def model(name: str) -> Response:
+        return _download(hall, name, "model.safetensors", {"Content-Disposition": "attachment"})
 
     @app.get("/api/federations/{name}/report.html")
-    async def report(name: str) -> Response:
-        return _download(hall.find(name), "report.html", "text/html", {"Content-Security-Policy": REPORT_POLICY})
+    def report(name: str) -> Response:
+        headers = {"Content-Disposition": "inline", "Content-Security-Policy": REPORT_POLICY}
+        return _download(hall, name, "report.html", headers)
 
 
-def _download(hosted: Hosted, name: str, kind: str, headers: dict[str, str]) -> Response:
-    path = hosted.run_folder / name
+def _download(hall: Hall, name: str, file: str, headers: dict[str, str]) -> Response:
+    path = hall.find(name).run_folder / file
     if not path.is_file():
-        raise HTTPException(404, f"{hosted.name} is not over yet: {name} is written when it is")
-    disposition = "inline" if kind == "text/html" else "attachment"
-    return FileResponse(
-        path, media_type=kind, headers=headers, filename=f"{hosted.name}-{name}", content_disposition_type=disposition
-    )
+        raise HTTPException(404, f"{name} is not over yet: {file} is written when it is")
+    called = f"; filename*=utf-8''{quote(f'{name}-{file}', safe='')}"
+    return _file(hall, path, {**headers, "Content-Disposition": headers["Content-Disposition"] + called})
+
+
+def _file(hall: Hall, path: Path, headers: dict[str, str]) -> Response:
+    """A file in memory, once for all who are sent it: an open file for each of them would use up the descriptors."""
+    state = path.stat()
+    key = (path, state.st_mtime_ns, state.st_size, *headers.items())
+    if (same := hall.answers.get(key)) is not None:
+        return same
+    kind = guess_type(path.name)[0] or "application/octet-stream"
+    return hall.answers.setdefault(key, _InPieces(path.read_bytes(), media_type=kind, headers=headers))
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
@@ -377,24 +390,24 @@ def _download(hosted: Hosted, name: str, kind: str, headers: dict[str, str]) -> 
 def _add_page(app: FastAPI, hall: Hall) -> None:
     def shown(name: str) -> Response:
         path = hall.page / name
-        return FileResponse(path, media_type="text/html") if path.is_file() else HTMLResponse(NOT_BUILT, 503)
+        return _file(hall, path, {}) if path.is_file() else HTMLResponse(NOT_BUILT, 503)
 
     @app.get("/")
-    async def index() -> Response:
+    def index() -> Response:  # in a thread: a file is read
         return shown("index.html")
 
     @app.get("/live")
-    async def live() -> Response:
+    def live() -> Response:
         return shown("live.html")
 
     @app.get("/assets/{name:path}")
-    async def asset(name: str) -> Response:
+    def asset(name: str) -> Response:
         found = _within(hall.page / "assets", name)
-        return FileResponse(found, headers={"Cache-Control": "public, max-age=31536000, immutable"})
+        return _file(hall, found, {"Cache-Control": "public, max-age=31536000, immutable"})
 
     @app.get("/{name}")
-    async def other(name: str) -> Response:
-        return FileResponse(_within(hall.page, name), headers={"Cache-Control": "no-cache"})
+    def other(name: str) -> Response:
+        return _file(hall, _within(hall.page, name), {"Cache-Control": "no-cache"})
 
 
 def _within(folder: Path, name: str) -> Path:
@@ -415,10 +428,10 @@ def _add_participants(app: FastAPI, hall: Hall) -> None:
     @app.websocket("/api/federations/{name}/ws")
     async def participate(socket: WebSocket, name: str) -> None:
         if not _welcome_origin(socket, hall):
-            await _deny(socket, 403, _STRANGER)
+            await deny(socket, 403, _STRANGER)
             return
         if name not in hall.federations:
-            await _deny(socket, 404, f"no federation {name[:100]!r} is here")
+            await deny(socket, 404, f"no federation {name[:100]!r} is here")
             return
         await socket.accept(SUBPROTOCOL if SUBPROTOCOL in socket.scope.get("subprotocols", ()) else None)
         if not credit:
@@ -429,14 +442,6 @@ def _add_participants(app: FastAPI, hall: Hall) -> None:
 _STRANGER = (
     "a page of another origin may not connect: open the page of this server, or let its operator allow yours (--origin)"
 )
-
-
-async def _deny(socket: WebSocket, status: int, why: str) -> None:
-    """Answer with a plain HTTP response in the place of a connection."""
-    response = JSONResponse({"error": why}, status)
-    del response.headers["content-length"]  # the server counts the body itself
-    del response.headers["content-type"]  # and calls it text
-    await socket.send_denial_response(response)
 
 
 def _welcome_origin(socket: WebSocket, hall: Hall) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sordino.errors import InvalidInput
-from sordino.recipe.grammar import ROBUST
+from sordino.methods.robust import RobustSpec
 from sordino.runs.federation import Federation
 
 FEWEST = 3  #: reports of a round, below which no rule can tell the hostile one from the others
@@ -27,8 +27,8 @@ def check_bounds(parts: Federation) -> None:
         return
     if upload.norm is not None or upload.clamp is not None:
         return
-    aggregation = getattr(method, "aggregation", None)
-    if method.name != "silo-dp" and isinstance(aggregation, ROBUST) and aggregation.kind != "agreement":
+    rule = getattr(method, "aggregation", None)
+    if method.name != "silo-dp" and isinstance(rule, RobustSpec) and not rule.remembers:
         return
     raise InvalidInput(
         f"{parts.recipe.name} is open to everybody, and nothing bounds a report of {method.name} without a mechanism: "
@@ -40,7 +40,7 @@ def _check_quorum(parts: Federation) -> None:
     """Refuse a robust rule whose rounds may have too few reports for it."""
     recipe = parts.recipe
     aggregation = getattr(recipe.method, "aggregation", None)
-    if isinstance(aggregation, ROBUST) and recipe.rounds.quorum < FEWEST:
+    if isinstance(aggregation, RobustSpec) and recipe.rounds.quorum < FEWEST:
         raise InvalidInput(
             f"{recipe.name} is open to everybody, and a round may count with {recipe.rounds.quorum} of its reports "
             f"(rounds.quorum): with fewer than {FEWEST} the rule {aggregation.kind} cannot tell a hostile report from "

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, cast
 
+from starlette.responses import JSONResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from sordino.client.frames import Request, Response, What
@@ -480,6 +481,14 @@ async def refuse(socket: WebSocket, turned: Turned) -> None:
         await socket.close(CLOSING.get(turned.code, 4400))
 
 
+async def deny(socket: WebSocket, status: int, why: str) -> None:
+    """Answer with a plain HTTP response in the place of a connection."""
+    response = JSONResponse({"error": why}, status)
+    del response.headers["content-length"]  # the server counts the body itself
+    del response.headers["content-type"]  # and calls it text
+    await socket.send_denial_response(response)
+
+
 def _object(text: str, longest: int) -> dict[str, Any]:
     """A control message; anything else is refused."""
     if len(text) > longest:
@@ -517,4 +526,4 @@ def _hello(text: object, longest: int) -> dict[str, str]:
     return fields
 
 
-__all__ = ["CLOSING", "SUBPROTOCOL", "Connection", "Credit", "refuse"]
+__all__ = ["CLOSING", "SUBPROTOCOL", "Connection", "Credit", "deny", "refuse"]

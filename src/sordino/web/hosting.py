@@ -30,7 +30,7 @@ from sordino.learning import datasets
 from sordino.learning.examples import Examples
 from sordino.messages import ANSWER_BYTES, Plan
 from sordino.methods.interface import State as ModelState
-from sordino.recipe import Recipe
+from sordino.recipe import EVERYTHING, Recipe
 from sordino.report.folder import RunFolder
 from sordino.report.records import Round
 from sordino.report.statement import to_json, to_text
@@ -254,7 +254,7 @@ class Hosted(Observer):
         if not has_run(self.run_folder):
             return
         found = RunFolder.open(self.run_folder)
-        if Recipe.from_toml(found.recipe).fingerprint != self.recipe.fingerprint:
+        if Recipe.from_toml(found.recipe, EVERYTHING).fingerprint != self.recipe.fingerprint:
             raise InvalidInput(
                 f"{self.folder} holds a federation with another recipe of this name: give another --folder, or leave "
                 "the changes out"

@@ -16,9 +16,9 @@ import numpy as np
 
 from sordino.errors import InvalidInput
 from sordino.learning.private_sgd import PrivateTraining
+from sordino.methods.robust import Agreement, Median, NormFilter, TrimmedMean
 from sordino.methods.upload import Float64s
 from sordino.recipe import Recipe
-from sordino.recipe.grammar import Agreement, Median, NormFilter, TrimmedMean
 from sordino.runs.federation import Federation
 from sordino.runs.preflight import PrivateSilo
 

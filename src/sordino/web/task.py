@@ -87,7 +87,7 @@ def _obstacles(recipe: Recipe) -> Iterator[tuple[str, str]]:
         yield f"method.coarsening = {method.coarsening}", "pages send what they trained, and coarsen no sums"
     if method.name == "silo-dp" and not method.announced_size:
         yield "method.announced_size = 0", "a page would tell its own number of records: state a public one"
-    if ":" in recipe.model.name:
+    if models.is_own(recipe.model.name):
         yield f'model.name = "{recipe.model.name}"', f"pages know {', '.join(models.names())}"
     if recipe.training.augmentation is not None:
         yield "training.augmentation", "pages train on records as they are"

@@ -203,7 +203,7 @@ export class Protection {
   private effectWords(stop: Stop): string {
     if (stop.noise !== null) {
       const usual = this.stops[this.stops.length - 1]?.accuracy ?? null;
-      return noiseEffect(usual, stop.alone, stop.accuracy);
+      return noiseEffect(usual, stop.alone, stop.accuracy, this.task.clients);
     }
     if (stop.accuracy === null) {
       return "This federation does not know that yet. As a rule: the more noise, and the fewer rounds you take part in, the less the model learns from you.";

@@ -29,10 +29,10 @@ describe("the choice of noise", () => {
   });
 
   it("is measured for one who makes it alone and for all", () => {
-    expect(noiseEffect(0.912, 0.905, 0.432)).toMatch(/you alone .* 90\.5 %.* instead of 91\.2 %.* everybody .* 43\.2 %/);
-    expect(noiseEffect(0.912, null, 0.432)).not.toMatch(/alone/);
-    expect(noiseEffect(0.912, 0.912, 0.912)).not.toMatch(/alone|instead/);
-    expect(noiseEffect(null, null, null)).toMatch(/not measured/);
+    expect(noiseEffect(0.912, 0.905, 0.432, 5)).toMatch(/you alone of five .* 90\.5 %.* instead of 91\.2 %.* everybody .* 43\.2 %/);
+    expect(noiseEffect(0.912, null, 0.432, 5)).not.toMatch(/alone/);
+    expect(noiseEffect(0.912, 0.912, 0.912, 5)).not.toMatch(/alone|instead/);
+    expect(noiseEffect(null, null, null, 5)).toMatch(/not measured.*everybody's model/);
   });
 });
 

@@ -45,11 +45,12 @@ export function publicChoice(classes: number): string {
   return "The server sees in which round your page stops. Choose by what you want, not by what your examples are.";
 }
 
-/** What a class of noise does to the model: if one participant takes it, and if all do; `usual` is the federation's own. */
-export function noiseEffect(usual: number | null, alone: number | null, all: number | null): string {
-  if (usual === null || all === null) return "This federation has not measured that. As a rule: the more noise, the less the model learns.";
+/** What a class of noise does to the model of `participants`, measured with all of them present: if one takes it, and if
+ * all do; `usual` is the federation's own. */
+export function noiseEffect(usual: number | null, alone: number | null, all: number | null, participants: number): string {
+  if (usual === null || all === null) return "This federation has not measured that. As a rule: the more noise you add, the less everybody's model learns, and the fewer take part, the more your noise counts.";
   if (all === usual) return `If everybody takes this class, the model gets ${percent(all)} of unseen examples right (measured in a rehearsal).`;
-  const own = alone === null ? "" : `If you alone take this class, the model gets ${percent(alone)} of unseen examples right, instead of ${percent(usual)}. `;
+  const own = alone === null ? "" : `If you alone of ${spelled(participants)} take this class, the model gets ${percent(alone)} of unseen examples right, instead of ${percent(usual)}; if fewer take part, your noise counts more. `;
   return `${own}If everybody takes it, ${percent(all)} (measured in rehearsals).`;
 }
 

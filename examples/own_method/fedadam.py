@@ -1,0 +1,56 @@
+"""A method of one's own: FedAdam (Reddi et al., "Adaptive federated optimization", ICLR 2021, Algorithm 2).
+
+    each round t:   x <- the mean of the clients' updates
+                    m <- beta1 m + (1 - beta1) x;   v <- beta2 v + (1 - beta2) x^2
+                    w <- w + server_lr m / (sqrt(v) + tau)
+
+m and v are the server's state. They are stored with the model, so that a run that was killed goes on as it would have.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from pydantic import Field
+
+from sordino.messages import Plan
+from sordino.methods import fedavg
+from sordino.methods.interface import State
+from sordino.methods.setting import Built, Setting
+from sordino.methods.tables import fedavg as tables
+from sordino.methods.upload import Tally
+from sordino.parts.tables import Positive, Share, tag
+
+MOMENTS = ("first_moment", "second_moment")
+
+
+class FedAdam(fedavg.FedAvg):
+    """Federated averaging whose server steps by Adam; everything else is `fedavg`'s."""
+
+    class Spec(tables.FedAvg):
+        """Federated averaging with Adam at the server."""
+
+        name: str = tag("fedadam", "federated averaging with Adam at the server")
+        beta1: Share = Field(default=0.9, description="decay of the mean update")
+        beta2: Share = Field(default=0.99, description="decay of the mean squared update")
+        tau: Positive = Field(default=1e-3, description="added to the root")
+
+        def build(self, setting: Setting) -> Built:
+            return fedavg.build(setting, FedAdam)
+
+    def init(self) -> State:
+        state = super().init()
+        return State(0, state.parameters, dict.fromkeys(MOMENTS, np.zeros_like(state.parameters)))
+
+    def plan(self, state: State, federation: str) -> Plan:
+        return super().plan(State(state.round, state.parameters), federation)
+
+    def update(self, state: State, plan: Plan, tally: Tally) -> State:
+        given, x = self.spec, tally.mean()
+        m, v = (state.arrays[name].astype(np.float64) for name in MOMENTS)
+        m = given.beta1 * m + (1 - given.beta1) * x
+        v = given.beta2 * v + (1 - given.beta2) * x**2
+        step = given.server_lr * m / (np.sqrt(v) + given.tau)
+        return state.after(state.parameters + step, dict(zip(MOMENTS, (m, v), strict=True)))
+
+    def view(self, state: State) -> fedavg.View:
+        return super().view(State(state.round, state.parameters))

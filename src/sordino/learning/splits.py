@@ -1,0 +1,168 @@
+"""The tables of splits: who holds which examples. The rules themselves are in `partition`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from annotated_types import Ge, Le, MinLen
+from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field
+
+from sordino.learning import partition
+from sordino.learning.partition import BETA_RANGE, MAX_CLIENTS
+from sordino.parts.slot import Slot
+from sordino.parts.tables import Count, Found, Natural, SomeTexts, Spec, as_tuple, reads, tag
+
+if TYPE_CHECKING:
+    from sordino.learning.examples import Dataset
+
+Clients = Annotated[int, Ge(1), Le(MAX_CLIENTS), Field(description="number of clients")]
+AtLeast = Annotated[Natural, Field(description="fewest examples a client may hold (0 allows clients without any)")]
+
+
+class SplitSpec(Spec):
+    """A way to divide a data set among clients."""
+
+    @property
+    @abstractmethod
+    def number(self) -> int:
+        """How many clients it makes."""
+
+    @abstractmethod
+    def parts(self, dataset: Dataset, seed: int) -> list[NDArray[np.int64]]:
+        """The training examples of each client, by their places in the data set."""
+
+    @reads("data.source", "data.train_limit", "split")
+    def enough_examples(self, recipe: Any) -> Found:
+        """A data set of known size has examples for everybody."""
+        examples = recipe.data.examples
+        if examples is not None:
+            yield from self.too_few(examples, recipe.data.known_classes)
+
+    def too_few(self, examples: int, classes: int) -> Found:
+        """What is wrong where there are so many examples of so many classes."""
+        yield from ()
+
+
+class _Dealt(SplitSpec):
+    """Examples dealt to a number of clients."""
+
+    if TYPE_CHECKING:  # in the order in which each of them has its keys
+        clients: int
+        at_least: int
+
+    @property
+    def number(self) -> int:
+        return self.clients
+
+    def too_few(self, examples: int, classes: int) -> Found:
+        if self.clients * self.at_least > examples:
+            yield (
+                ".clients",
+                f"{self.clients:,} clients with at least {self.at_least} examples each need more than the "
+                f"{examples:,} there are: take fewer, or split.at_least = 0 where clients may be empty",
+            )
+
+
+class IidSplit(_Dealt):
+    """All examples dealt at random, as evenly as possible."""
+
+    kind: str = tag("iid", "dealt at random, as evenly as possible")
+    clients: Clients
+    at_least: AtLeast = 1
+
+    def parts(self, dataset: Dataset, seed: int) -> list[NDArray[np.int64]]:
+        return partition.iid(len(dataset.train), self.clients, seed, at_least=self.at_least)
+
+
+class SizesSplit(SplitSpec):
+    """As many examples for each client as its size says, chosen at random."""
+
+    kind: str = tag("sizes", "as many for each client as its size says")
+    sizes: Annotated[tuple[Natural, ...], BeforeValidator(as_tuple), MinLen(1)] = Field(
+        description="number of examples of each client"
+    )
+    at_least: AtLeast = 1
+
+    @property
+    def number(self) -> int:
+        return len(self.sizes)
+
+    def parts(self, dataset: Dataset, seed: int) -> list[NDArray[np.int64]]:
+        return partition.by_sizes(len(dataset.train), self.sizes, seed, at_least=self.at_least)
+
+    def too_few(self, examples: int, classes: int) -> Found:
+        if sum(self.sizes) > examples:
+            yield ".sizes", f"add up to {sum(self.sizes):,}; allowed: at most {examples:,}, all there are"
+
+    @reads(".sizes", ".at_least")
+    def every_size_is_at_least_that(self, recipe: Any) -> Found:
+        """No size is below the least that is allowed."""
+        if (least := min(self.sizes)) < self.at_least:
+            place = self.sizes.index(least)
+            yield (
+                f".sizes[{place}]",
+                f"got {least}; allowed: at least split.at_least = {self.at_least}, which may be 0",
+            )
+
+
+class DirichletSplit(_Dealt):
+    """Label skew: clients' shares of every class are Dirichlet(beta, ..., beta)."""
+
+    kind: str = tag("dirichlet", "label skew: Dirichlet shares of every class")
+    clients: Clients
+    beta: Annotated[float, Ge(BETA_RANGE[0]), Le(BETA_RANGE[1])] = Field(
+        description="small: a class is with few clients; large: nearly the same mixture everywhere"
+    )
+    at_least: AtLeast = 1
+
+    def parts(self, dataset: Dataset, seed: int) -> list[NDArray[np.int64]]:
+        return partition.dirichlet(dataset.train.y, self.clients, self.beta, seed, at_least=self.at_least)
+
+
+class ShardsSplit(SplitSpec):
+    """Shards of one label each, so many to every client."""
+
+    kind: str = tag("shards", "shards of one label each, so many to every client")
+    clients: Clients
+    labels_per_client: Count = Field(description="shards dealt to each client, so its labels at most")
+
+    @property
+    def number(self) -> int:
+        return self.clients
+
+    def parts(self, dataset: Dataset, seed: int) -> list[NDArray[np.int64]]:
+        return partition.shards(dataset.train.y, self.clients, self.labels_per_client, seed)
+
+    def too_few(self, examples: int, classes: int) -> Found:
+        shards = self.clients * self.labels_per_client
+        if not classes <= shards <= examples:
+            yield (
+                ".labels_per_client",
+                f"{self.clients:,} clients with {self.labels_per_client} labels each make {shards:,} shards; allowed: "
+                f"{classes} (one per class) to {examples:,} (one per example)",
+            )
+
+
+class FilesSplit(SplitSpec):
+    """Who holds what as written down: one file of indices per client."""
+
+    kind: str = tag("files", "as written down, one file per client")
+    files: SomeTexts = Field(
+        description="one file per client: rows of the source, from 0, as a .npy array or as text with one a line"
+    )
+    at_least: AtLeast = 1
+
+    @property
+    def number(self) -> int:
+        return len(self.files)
+
+    def parts(self, dataset: Dataset, seed: int) -> list[NDArray[np.int64]]:
+        return partition.from_files(self.files, len(dataset.train), held_out=dataset.held_out, at_least=self.at_least)
+
+
+AnySplit = Annotated[SplitSpec, Slot("split")]
+
+__all__ = ["AnySplit", "DirichletSplit", "FilesSplit", "IidSplit", "ShardsSplit", "SizesSplit", "SplitSpec"]

@@ -1,0 +1,116 @@
+"""The tables of what randomises whole records, once (LDPFL): their bits one by one, or features and label together."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Annotated, Any, ClassVar
+
+from annotated_types import Gt, Le
+from pydantic import Field
+
+from sordino.errors import InvalidInput
+from sordino.mechanisms.bits import BitRandomizer, checked_epsilon
+from sordino.mechanisms.domain import BitString
+from sordino.mechanisms.integers import exp_bounds, probability_threshold
+from sordino.mechanisms.spec import RandomizerSpec
+from sordino.parts.tables import Found, reads, tag
+
+_LARGEST = Fraction(23)  #: of a bit's epsilon: beyond it, q is below what 32 random bits can tell from 0
+
+Alpha = Annotated[float, Gt(1), Le(1000), Field(description="the paper's privacy budget coefficient")]
+
+
+class RecordMechanismSpec(RandomizerSpec):
+    """What all randomisers of records share."""
+
+    joint: ClassVar[bool] = False  #: whether features and label are randomised as one vector
+
+    def randomizer(self, epsilon: float | None, domain: BitString) -> BitRandomizer | None:
+        """What randomises a record's bits; None for nothing."""
+        raise NotImplementedError(f"{self.label} randomises no single bits")
+
+
+class PlainRecords(RecordMechanismSpec):
+    """The records as they are: no noise, no protection."""
+
+    noise: ClassVar[str] = ""
+    name: str = tag("none", "values leave as they are: no protection")
+
+    @property
+    def takes_epsilon(self) -> bool:
+        return False
+
+    def randomizer(self, epsilon: float | None, domain: BitString) -> None:
+        return None
+
+
+class Theorem2(RecordMechanismSpec):
+    """The randomiser of LDPFL: bits at even positions are mostly kept, those at odd ones scrambled."""
+
+    name: str = tag("theorem-2", "LDPFL's: epsilon is claimed per record; proven is tens of thousands")
+    alpha: Alpha = 10.0
+
+    def randomizer(self, epsilon: float | None, domain: BitString) -> BitRandomizer:
+        return BitRandomizer.theorem2(self.needed(epsilon), domain, a=self.alpha)
+
+
+class Theorem1(RecordMechanismSpec):
+    """The first randomiser of LDPFL: nearly the claimed epsilon, and nearly no signal."""
+
+    name: str = tag("theorem-1", "LDPFL's first: nearly no signal is left")
+    alpha: Alpha = 10.0
+
+    def randomizer(self, epsilon: float | None, domain: BitString) -> BitRandomizer:
+        return BitRandomizer.theorem1(self.needed(epsilon), domain, a=self.alpha)
+
+
+class Rappor(RecordMechanismSpec):
+    """Randomised response on every bit (RAPPOR, Eq. 11 of LDPFL)."""
+
+    name: str = tag("rappor", "randomised response on each bit, epsilon per record")
+
+    def randomizer(self, epsilon: float | None, domain: BitString) -> BitRandomizer:
+        return BitRandomizer.rappor(self.needed(epsilon), domain)
+
+
+class Optimised(RecordMechanismSpec):
+    """Optimised unary encoding, on strings of which any two bits may differ."""
+
+    name: str = tag("optimised", "ones kept with 1/2, at epsilon per record")
+
+    def randomizer(self, epsilon: float | None, domain: BitString) -> BitRandomizer:
+        return optimised(self.needed(epsilon), domain)
+
+
+class RecordPrivUnit(RecordMechanismSpec):
+    """PrivUnitG of a record's features and label together: epsilon is per record; claimed, for simulations."""
+
+    joint: ClassVar[bool] = True
+    name: str = tag(
+        "record-privunit", "features and label as one direction: epsilon per record, claimed: for simulations"
+    )
+
+    @reads("method.name", ".", "model.name", "training.augmentation")
+    def learnt_by_one_dense_layer(self, recipe: Any) -> Found:
+        """The directions of records are what a single dense layer learns from."""
+        if recipe.model.name != "logistic":
+            yield "model.name", f"got {recipe.model.name}; {self.label} is learnt by one dense layer: take logistic"
+
+
+def optimised(epsilon: float, domain: BitString) -> BitRandomizer:
+    """Optimised unary encoding where any bits may differ: p = 1/2, q = 1/(1 + e^e0), e0 = 2 eps/(r l).
+
+    It is Theorem 1's randomiser at alpha = 1.
+    """
+    each = min(2 * checked_epsilon(epsilon) / domain.length, _LARGEST)
+    odds = Fraction(exp_bounds(each, 256)[0], 1 << 256)
+    p, q = Fraction(1, 2), 1 / (1 + odds)
+    ones, zeros = probability_threshold(p, towards=q), probability_threshold(q, towards=p)
+    if ones <= zeros:
+        raise InvalidInput("p and q are equal to 32 bits, so the output would say nothing: raise epsilon")
+    return BitRandomizer([ones], [zeros], domain, name="optimised")
+
+
+__all__ = [
+    "Optimised", "PlainRecords", "Rappor", "RecordMechanismSpec", "RecordPrivUnit", "Theorem1", "Theorem2", "optimised",
+]  # fmt: skip

@@ -1,0 +1,1 @@
+"""Parts that anyone can bring: tables of recipes, the registry that finds a part, and slots that take one."""

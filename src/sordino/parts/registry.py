@@ -1,0 +1,258 @@
+"""Where every part is found: shipped ones by name, those of installed packages by entry points, others by address.
+
+A package offers its parts under the entry point group `sordino.parts`, as `mechanism.mine = "package.module:Class"`.
+An address `package.module:Class` names a table (`Spec`), or a class that holds its table as `Spec`. Nothing is imported
+before a recipe names it, and of text that came from elsewhere only what `own_code` allows.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from sordino.errors import InvalidInput, SordinoError
+from sordino.parts.tables import Spec
+
+GROUP = "sordino.parts"
+ADDRESS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+_MECHANISMS, _LEARNING = "sordino.mechanisms", "sordino.learning"
+_METHODS, _CHANNELS = "sordino.methods", "sordino.channels"
+
+#: the shipped parts of every kind by the name that recipes use, in the order in which they are listed
+SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "mechanism": {
+            "none": f"{_MECHANISMS}.plain:NoPrivacy",
+            "clip-only": f"{_MECHANISMS}.plain:ClipOnly",
+            "two-point": f"{_MECHANISMS}.two_point:TwoPoint",
+            "laplace": f"{_MECHANISMS}.laplace:Laplace",
+            "gaussian": f"{_MECHANISMS}.gaussian:Gaussian",
+            "sign": f"{_MECHANISMS}.sign:RandomizedSign",
+            "exponential": f"{_MECHANISMS}.exponential:Exponential",
+            "piecewise": f"{_MECHANISMS}.piecewise:Piecewise",
+            "privunit": f"{_MECHANISMS}.privunit:PrivUnitG",
+        },
+        "record mechanism": {
+            "theorem-2": f"{_MECHANISMS}.record_tables:Theorem2",
+            "theorem-1": f"{_MECHANISMS}.record_tables:Theorem1",
+            "rappor": f"{_MECHANISMS}.record_tables:Rappor",
+            "optimised": f"{_MECHANISMS}.record_tables:Optimised",
+            "record-privunit": f"{_MECHANISMS}.record_tables:RecordPrivUnit",
+            "none": f"{_MECHANISMS}.record_tables:PlainRecords",
+        },
+        "method": {
+            "fedavg": f"{_METHODS}.tables.fedavg:FedAvg",
+            "silo-dp": f"{_METHODS}.tables.silo_dp:SiloDp",
+            "ldp-fed": f"{_METHODS}.tables.ldp_fed:LdpFed",
+            "ldp-fl": f"{_METHODS}.tables.ldp_fl:LdpFl",
+            "central-dp": f"{_METHODS}.tables.central_dp:CentralDp",
+            "local-only": f"{_METHODS}.tables.local_only:LocalOnly",
+            "hybrid-one": f"{_METHODS}.tables.hybrid_one:HybridOne",
+            "personalized": f"{_METHODS}.tables.personalized:Personalized",
+            "webfed": f"{_METHODS}.tables.webfed:WebFed",
+            "ldpfl": f"{_METHODS}.tables.ldpfl:Ldpfl",
+        },
+        "selection": {
+            "all": f"{_METHODS}.selection:SelectAll",
+            "count": f"{_METHODS}.selection:SelectCount",
+            "fraction": f"{_METHODS}.selection:SelectFraction",
+            "probability": f"{_METHODS}.selection:SelectProbability",
+        },
+        "scope": {
+            "proportional": f"{_METHODS}.tables.scopes:ScopeProportional",
+            "layers": f"{_METHODS}.tables.scopes:ScopeLayers",
+            "all": f"{_METHODS}.tables.scopes:ScopeAll",
+        },
+        "range": {
+            "fixed": f"{_MECHANISMS}.spec:FixedRange",
+            "adaptive": f"{_METHODS}.tables.ldp_fl:AdaptiveRange",
+        },
+        "channel": {
+            "direct": f"{_CHANNELS}.direct:Direct",
+            "relay": f"{_CHANNELS}.relay:Relay",
+            "shuffled": f"{_CHANNELS}.shuffle:ShuffledChannel",
+            "shuffler": f"{_CHANNELS}.shuffle:ShufflerChannel",
+            "summed": f"{_CHANNELS}.summed:Summed",
+        },
+        "aggregation": {
+            "mean": f"{_METHODS}.aggregation:Mean",
+            "samples": f"{_METHODS}.aggregation:BySamples",
+            "noisy-samples": f"{_METHODS}.aggregation:NoisySamples",
+            "budget": f"{_METHODS}.aggregation:ByBudget",
+            "inverse-variance": f"{_METHODS}.aggregation:InverseVariance",
+            "inverse-deviation": f"{_METHODS}.aggregation:InverseDeviation",
+            "selection": f"{_METHODS}.aggregation:SelectionByBudget",
+            "sign": f"{_METHODS}.aggregation:SignAggregation",
+            "trimmed-mean": f"{_METHODS}.robust:TrimmedMean",
+            "median": f"{_METHODS}.robust:Median",
+            "norm-filter": f"{_METHODS}.robust:NormFilter",
+            "agreement": f"{_METHODS}.robust:Agreement",
+        },
+        "extractor": {
+            "trained": f"{_METHODS}.tables.ldpfl:TrainedExtractor",
+            "random": f"{_METHODS}.tables.ldpfl:RandomExtractor",
+            "oriented": f"{_METHODS}.tables.ldpfl:OrientedExtractor",
+        },
+        "split": {
+            "iid": f"{_LEARNING}.splits:IidSplit",
+            "sizes": f"{_LEARNING}.splits:SizesSplit",
+            "dirichlet": f"{_LEARNING}.splits:DirichletSplit",
+            "shards": f"{_LEARNING}.splits:ShardsSplit",
+            "files": f"{_LEARNING}.splits:FilesSplit",
+        },
+        "optimizer": {
+            "sgd": f"{_LEARNING}.training_tables:Sgd",
+            "adam": f"{_LEARNING}.training_tables:Adam",
+            "rmsprop": f"{_LEARNING}.training_tables:RmsProp",
+        },
+    }
+)
+
+
+class Everything(Container[str]):
+    """Contains every address: a person's own files may name any code on the machine."""
+
+    def __contains__(self, address: object) -> bool:
+        return True
+
+
+EVERYTHING = Everything()
+_allowed: ContextVar[Container[str]] = ContextVar("own code that recipes may name", default=EVERYTHING)
+
+
+class Asked(Container[str]):
+    """Contains every address, and keeps those that were asked for."""
+
+    def __init__(self) -> None:
+        self.addresses: dict[str, None] = {}
+
+    def __contains__(self, address: object) -> bool:
+        self.addresses[str(address)] = None
+        return True
+
+
+class CodeNotAllowed(SordinoError):
+    """A recipe from elsewhere names code that the owner of this machine has not listed."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        super().__init__(f"the recipe names {address}, which is no part of Sordino and is not listed as allowed")
+
+
+@contextmanager
+def own_code(allowed: Container[str]) -> Iterator[None]:
+    """Within it, recipes may name these addresses and no other code than Sordino's."""
+    token = _allowed.set(allowed)
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
+
+
+def check_allowed(address: str) -> None:
+    """Refuse an address of code that recipes may not name here."""
+    if address not in _allowed.get():
+        raise CodeNotAllowed(address)
+
+
+def own_address(part: str, name: str) -> str | None:
+    """The address of somebody's own part, which is named by it or offered by an installed package; None for others."""
+    return name if ADDRESS.fullmatch(name) else _installed().get(part, {}).get(name)
+
+
+def allowed_model(name: str) -> str:
+    """The name of a model; one's own only where it may be named."""
+    if address := own_address("model", name):
+        check_allowed(address)
+    return name
+
+
+@cache
+def _installed() -> dict[str, dict[str, str]]:
+    """The parts that installed packages offer, by kind and name."""
+    found: dict[str, dict[str, str]] = {}
+    for entry in sorted(entry_points(group=GROUP)):
+        part, _, name = entry.name.partition(".")
+        found.setdefault(part.replace("-", " "), {})[name] = entry.value
+    return found
+
+
+def find(part: str, name: str) -> type[Spec] | None:
+    """The table of a part by its name or address; None for a name that is not known."""
+    address = SHIPPED[part].get(name)
+    if address is None:
+        address = own_address(part, name)
+        if address is None:
+            return None
+        check_allowed(address)
+    return _table(address)
+
+
+@cache
+def _table(address: str) -> type[Spec]:
+    made = load(address)
+    table = made if isinstance(made, type) and issubclass(made, Spec) else getattr(made, "Spec", None)
+    if not (isinstance(table, type) and issubclass(table, Spec)):
+        raise InvalidInput(
+            f"{address} is no part: it must be a table (sordino.parts.tables.Spec) or a class that holds one as Spec"
+        )
+    return table
+
+
+def load(address: str) -> Any:
+    """What an address names."""
+    module_name, _, name = address.partition(":")
+    try:
+        return getattr(_module(module_name), name)
+    except ModuleNotFoundError as error:
+        raise InvalidInput(
+            f"{address} could not be imported as 'package.module:Class': {error}. Install that module, go to the "
+            "folder that holds it, or add its folder to PYTHONPATH"
+        ) from error
+    except Exception as error:
+        raise InvalidInput(f"{address} could not be imported as 'package.module:Class': {error}") from error
+
+
+def _module(name: str) -> Any:
+    """The module of that name: an installed one, or else one in the current folder.
+
+    Python searches the folder it is started in only when it runs a module or a file from there, so that a program
+    installed as a script would not find the file beside the recipe. The folder stays the last place that is searched:
+    no file in it takes the place of a library, and workers, which search where this process does, find it too.
+    """
+    here = str(Path.cwd())
+    if not sys.flags.safe_path and here not in sys.path and "" not in sys.path:
+        sys.path.append(here)
+    return importlib.import_module(name)
+
+
+def tables(part: str) -> dict[str, type[Spec]]:
+    """The tables of all known parts of a kind that may be used here."""
+    found = {name: _table(address) for name, address in SHIPPED[part].items()}
+    for name, address in _installed().get(part, {}).items():
+        if name not in found and address in _allowed.get():
+            found[name] = _table(address)
+    return found
+
+
+def make(part: str, name: str, **keys: Any) -> Any:
+    """The table of a known part with these keys."""
+    found = find(part, name)
+    assert found is not None
+    return found(**keys)
+
+
+__all__ = [
+    "ADDRESS", "EVERYTHING", "GROUP", "SHIPPED", "Asked", "CodeNotAllowed", "allowed_model", "check_allowed", "find",
+    "load", "make", "own_address", "own_code", "tables",
+]  # fmt: skip
