@@ -13,7 +13,8 @@ from sordino.errors import InvalidInput
 from sordino.parts import registry
 from sordino.parts.tables import Spec, refusal
 from sordino.parts.toml import shown
-from sordino.parts.words import listed, nearest
+from sordino.parts.words import nearest
+from sordino.report.words import listed
 
 
 def _any(spec: type[Spec]) -> bool:
@@ -65,7 +66,7 @@ class Slot:
             raise refusal(f"got {shown(value)}; allowed: a table with one of these forms: {', '.join(self.tables())}")
         name = value.get(self.key, self.unsaid)
         if name is None:
-            raise self._refused(value, f"missing; allowed: {listed(list(self.tables()))}")
+            raise self._refused(value, f"missing; allowed: {listed(list(self.tables()), 'or')}")
         spec = self._found(value, name)
         if spec is None:
             raise self._unknown(value, name)
@@ -79,7 +80,7 @@ class Slot:
 
     def _unknown(self, value: Any, name: Any) -> ValidationError:
         known = list(self.tables())
-        return self._refused(value, f"got {shown(name)}; {nearest(name, known)}allowed: {listed(known)}")
+        return self._refused(value, f"got {shown(name)}; {nearest(name, known)}allowed: {listed(known, 'or')}")
 
     def _refused(self, value: Any, text: str) -> ValidationError:
         """The error at the key that tells the form."""

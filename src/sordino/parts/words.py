@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sordino.parts.toml import key
@@ -31,15 +31,10 @@ def dotted(path: Location) -> str:
     return text.removeprefix(".")
 
 
-def listed(names: Sequence[str]) -> str:
-    """`a, b or c`."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
-
-
 def nearest(given: object, names: Iterable[str]) -> str:
     """`did you mean 'x'? ` where a name is close to the one given, else nothing."""
     near = difflib.get_close_matches(str(given).lower(), list(names), n=1)
     return f"did you mean {near[0]!r}? " if near else ""
 
 
-__all__ = ["Location", "Problem", "dotted", "listed", "nearest"]
+__all__ = ["Location", "Problem", "dotted", "nearest"]

@@ -12,9 +12,10 @@ from pydantic import BaseModel, ValidationError
 from sordino.errors import InvalidInput
 from sordino.parts.tables import tag_of
 from sordino.parts.toml import shown
-from sordino.parts.words import Location, Problem, dotted, listed, nearest
+from sordino.parts.words import Location, Problem, dotted, nearest
 from sordino.recipe import tree
 from sordino.recipe.tree import Spot, allowed, locate, tags_of
+from sordino.report.words import listed
 
 
 class RecipeInvalid(InvalidInput):
@@ -77,7 +78,7 @@ def _superfluous_key(name: str, spot: Spot, root: type[BaseModel]) -> str:
     tag = tag_of(spot.owner)
     others = [form for form, model in tags_of(spot.siblings).items() if name in model.model_fields]
     if tag and others:
-        return f"belongs to {listed(others)}, not to {tag[1]}: leave it out, or change {tag[0]}"
+        return f"belongs to {listed(others, 'or')}, not to {tag[1]}: leave it out, or change {tag[0]}"
     return unknown_key(spot.path, list(spot.owner.model_fields), root)
 
 

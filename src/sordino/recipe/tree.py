@@ -16,7 +16,8 @@ from sordino.errors import InvalidInput
 from sordino.parts.slot import Slot
 from sordino.parts.tables import Says, tag_of
 from sordino.parts.toml import inline
-from sordino.parts.words import Location, dotted, listed
+from sordino.parts.words import Location, dotted
+from sordino.report.words import listed
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def allowed(node: Node) -> str:
         return _either(node)
     annotation, origin = node.annotation, get_origin(node.annotation)
     if origin is Literal:
-        return listed([inline(value) if not isinstance(value, str) else value for value in get_args(annotation)])
+        return listed([inline(value) if not isinstance(value, str) else value for value in get_args(annotation)], "or")
     if origin is tuple:
         return f"a list of {_plural(allowed(Node.of(get_args(annotation)[0])))}"
     if origin is dict:
@@ -188,7 +189,7 @@ def literals(node: Node) -> list[str]:
 def _either(node: Node) -> str:
     if tags := tags_of(node.models):
         return f"a table with one of these forms: {', '.join(tags)}"
-    return listed([allowed(form) for form in node.forms])
+    return listed([allowed(form) for form in node.forms], "or")
 
 
 def _number(kind: type, metadata: tuple[Any, ...]) -> str:
@@ -238,9 +239,8 @@ def _keys_below(path: Location, models: tuple[type[BaseModel], ...], default: An
         tag_key = first[0]
         chosen = getattr(default, tag_key, None)
         texts = [f"{tag} ({model.model_fields[tag_key].description})" for tag, model in tags.items()]
-        yield Key(
-            dotted((*path, tag_key)), (), listed(list(tags)), inline(chosen) if chosen else "required", "; ".join(texts)
-        )
+        default = inline(chosen) if chosen else "required"
+        yield Key(dotted((*path, tag_key)), (), listed(list(tags), "or"), default, "; ".join(texts))
     for model in models:
         tag = tag_of(model)
         for name, field in model.model_fields.items():

@@ -89,7 +89,7 @@ def deltas(values: Iterable[float]) -> str:
 
 
 def listed(words: Sequence[str], last: str = "and") -> str:
-    """`a`, `a and b`, `a, b and c`."""
+    """`a`, `a and b`, `a, b and c`, or with another word than `and`."""
     *head, tail = words
     return f"{', '.join(head)} {last} {tail}" if head else tail
 

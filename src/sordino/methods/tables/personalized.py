@@ -13,7 +13,7 @@ from sordino.methods.selection import SelectAll
 from sordino.methods.tables.spec import AGGREGATION, MethodSpec, direct
 from sordino.parts.slot import Slot
 from sordino.parts.tables import Found, Natural, Probability, reads, tag
-from sordino.parts.words import listed
+from sordino.report.words import listed
 
 
 class Personalized(MethodSpec):
@@ -59,7 +59,7 @@ class Personalized(MethodSpec):
         if not fits:
             fitting = ("sign", "none") if signs else ("gaussian", "clip-only", "none")
             found = f"got {self.sends} with the mechanism {mechanism.label}"
-            yield ".sends", f"{found}; allowed: {listed(fitting)}"
+            yield ".sends", f"{found}; allowed: {listed(fitting, 'or')}"
         if isinstance(self.aggregation, InverseVariance) and mechanism.noise == "votes":
             yield (
                 "method.aggregation.kind",
