@@ -1,14 +1,15 @@
 """What one hostile client does to a shipped recipe, with and without its defence: the table of `docs/malicious.md`.
 
-    python -m benchmarks.attacks                          all recipes and attacks (half an hour); writes the table
-    python -m benchmarks.attacks --only webfed-digits     one recipe
+    python -m benchmarks.attacks                          all cases and attacks (an hour); writes the table
+    python -m benchmarks.attacks --only webfed-digits     one case
+    python -m benchmarks.attacks --attack adaptive        one attack; the other rows keep their figures
     python -m benchmarks.attacks --validation --only webfed-digits --set method.norm=4
                                                           how settings are chosen: on examples that clients set aside
                                                           (data.validation = 0.2, seeds 11 to 16); writes nothing
 
-The last client of each federation is hostile in every round. It knows the recipe, the model, its own examples and the
-rule; it does not know what the others send in the same round. The accuracy is on the test set after the last round.
-Results go to benchmarks/results/attacks.json, one recipe at a time.
+The last client of each federation is hostile in every round. It knows the recipe, the model, its own examples, the rule
+and all earlier plans; it does not know what the others send in the same round. The accuracy is on the test set after
+the last round. Results go to benchmarks/results/attacks.json, one case and attack at a time.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import copy
 import json
 import os
 import statistics
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,10 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.simulation import insert
-from sordino.learning import models
+from sordino.learning import datasets, models
 from sordino.learning.cohort import ClientData
 from sordino.learning.evaluation import score
+from sordino.learning.examples import Dataset, Examples
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.mechanisms import Mechanism
 from sordino.mechanisms.output import BitOutput, IntegerOutput
@@ -49,6 +51,8 @@ RESULTS = Path(__file__).parent / "results" / "attacks.json"
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "malicious.md"
 Float64s = NDArray[np.float64]
 
+FADING = 0.8  #: what a change of the round before counts in the past that the adaptive attack follows
+FOLLOWING = 0.7  #: the part of its length along that past; of 0, 0.2, 0.5, 0.7 and 0.8 the one that cost most
 UNDEFENDED: dict[str, Any] = {"method.norm": None, "method.aggregation": {"kind": "mean"}}
 
 
@@ -144,6 +148,8 @@ class Hostile:
     """The last client of a party, and what it can say."""
 
     party: Party
+    _model: Float64s | None = field(default=None, init=False)  #: of the plan before
+    _changes: Float64s | float = field(default=0.0, init=False)  #: of the model over all plans so far, faded
 
     @property
     def client(self) -> int:
@@ -156,6 +162,7 @@ class Hostile:
         if isinstance(self.party.method.training, PrivateTraining):
             return self.party
         plain: dict[str, Any] = {"method.mechanism": {"name": "none"}, "method.range": None, "clients": {}}
+        plain["method.aggregation"] = {"kind": "mean"}  # others go by the noise, and there is none
         return Party(wire(recipe.with_(plain)))
 
     def progress(self, plan: Plan) -> Float64s:
@@ -228,6 +235,25 @@ class Hostile:
         far = self.length or PLAIN_LIMIT
         return self.say(self.party.start(plan) + far * towards / np.linalg.norm(towards))
 
+    def adaptive(self, plan: Plan) -> bytes | None:
+        """As long as an honest report: partly along the model's past changes, the rest against what is learnt.
+
+        A rule that compares directions with those of the others sees a report that agrees with them.
+        """
+        model = plan.arrays["parameters"].astype(np.float64)
+        if self._model is not None:
+            self._changes = FADING * self._changes + model - self._model
+        self._model = model
+        start, learnt = self.party.start(plan), self.progress(plan)
+        length = self.length or float(
+            np.linalg.norm(self.party.estimate(self.client, self.honest(plan) or b"") - start)
+        )
+        past = self._changes if np.any(self._changes) else learnt
+        along = past / np.linalg.norm(past)
+        against = along * (learnt @ along) - learnt
+        against /= max(float(np.linalg.norm(against)), 1e-12)
+        return self.say(start + length * (FOLLOWING * along + np.sqrt(1 - FOLLOWING**2) * against))
+
     def reversed(self, plan: Plan) -> bytes | None:
         """Its own honest report the other way round: what wrong labels come to."""
         start = self.party.start(plan)
@@ -243,13 +269,51 @@ ATTACKS: dict[str, Callable[[Hostile, Plan], bytes | None]] = {
     "directed, in the last round only": Hostile.late,
     "one class": Hostile.one_class,
     "its report reversed": Hostile.reversed,
+    "adaptive": Hostile.adaptive,
 }
+FEW = ("nobody is hostile", "it stays away", "directed", "adaptive")
 
-RECIPES = {  #: what is attacked, and over how many seeds
-    "webfed-digits": ("silo-dp, 1 of 5", 10),
-    "webfed-digits-laplace": ("webfed, Laplace, 1 of 5", 3),
-    "two-point-digits": ("fedavg, two-point, 1 of 20", 5),
-}
+
+def repeated_digits(copies: int) -> Dataset:
+    """The digits with every training example so many times: for more participants with as many examples each."""
+    digits = datasets.load("digits")
+    x, y = (np.concatenate([each] * copies) for each in (digits.train.x, digits.train.y))
+    return replace(digits, train=Examples(x, y))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A recipe that is attacked, over how many seeds and in which ways."""
+
+    recipe: str
+    method: str
+    seeds: int
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    attacks: Sequence[str] = tuple(ATTACKS)
+
+
+def _crowd(clients: int) -> dict[str, Any]:
+    repeated = {"source": "benchmarks.attacks:repeated_digits", "arguments": {"copies": clients // 5}}
+    return {"data": repeated, "split.clients": clients}
+
+
+CASES = {
+    "webfed-digits": Case("webfed-digits", "silo-dp, 1 of 5", 10),
+    "webfed-digits, 10 pages": Case("webfed-digits", "silo-dp, 1 of 10", 5, _crowd(10), FEW),
+    "webfed-digits, 20 pages": Case("webfed-digits", "silo-dp, 1 of 20", 5, _crowd(20), FEW),
+    "webfed-digits-laplace": Case("webfed-digits-laplace", "webfed, Laplace, 1 of 5", 3),
+    "two-point-digits": Case("two-point-digits", "fedavg, two-point, 1 of 20", 5),
+    "two-point-digits, 5 clients": Case(
+        "two-point-digits", "fedavg, two-point, 1 of 5", 5, {"split.clients": 5}, FEW
+    ),
+    "ldp-fl-digits, 5 clients": Case(
+        "ldp-fl-digits",
+        "ldp-fl, adaptive range, 1 of 5",
+        3,
+        {"split.clients": 5, "method.channel": {"kind": "direct"}},
+        FEW,
+    ),
+}  # fmt: skip
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------
@@ -261,28 +325,23 @@ def accuracy(recipe: Recipe, attack: str) -> float:
     return hostile.party.accuracy(lambda plan: ATTACKS[attack](hostile, plan))
 
 
-def _recipes(name: str, changes: dict[str, Any], seeds: Sequence[int]) -> Iterator[Recipe]:
-    for seed in seeds:
-        yield Recipe.load(name).with_({**changes, "seed": seed})
-
-
-def defences(name: str) -> dict[str, dict[str, Any]]:
+def defences(case: Case) -> dict[str, dict[str, Any]]:
     """Without and with what the recipe says; one alone where it says nothing."""
-    given: Any = Recipe.load(name).method
+    given: Any = Recipe.load(case.recipe).method
     if given.aggregation.kind == "mean" and getattr(given, "norm", None) is None:
         return {"with": {}}
     without = {key: value for key, value in UNDEFENDED.items() if hasattr(given, key.removeprefix("method."))}
     return {"without": without, "with": {}}
 
 
-def measure(name: str, seeds: Sequence[int]) -> dict[str, dict[str, list[float]]]:
-    """Accuracies by attack and defence, one for each seed."""
-    found: dict[str, dict[str, list[float]]] = {}
-    for attack in ATTACKS:
-        for defence, changes in defences(name).items():
-            own = [round(accuracy(recipe, attack), 4) for recipe in _recipes(name, changes, seeds)]
-            found.setdefault(attack, {})[defence] = own
-            print(f"{name}, {attack}, {defence}: {100 * statistics.mean(own):.1f} %", flush=True)
+def measure(name: str, attack: str) -> dict[str, list[float]]:
+    """Accuracies by defence, one for each seed."""
+    case, found = CASES[name], {}
+    for defence, changes in defences(case).items():
+        recipe = Recipe.load(case.recipe).with_({**case.changes, **changes})
+        own = [round(accuracy(recipe.with_({"seed": seed}), attack), 4) for seed in range(1, case.seeds + 1)]
+        found[defence] = own
+        print(f"{name}, {attack}, {defence}: {100 * statistics.mean(own):.1f} %", flush=True)
     return found
 
 
@@ -296,36 +355,51 @@ def rows(found: dict[str, dict[str, dict[str, list[float]]]]) -> list[list[str]]
     table = [head]
     for name, attacks in found.items():
         for number, (attack, own) in enumerate(attacks.items()):
-            first = [f"`{name}`, {len(own['with'])} seeds", RECIPES[name][0]] if number == 0 else ["", ""]
+            recipe, _, more = name.partition(",")
+            first = [f"`{recipe}`{',' * bool(more)}{more}, {len(own['with'])} seeds", CASES[name].method]
             only = "without" not in own
             without = cell(own, "with" if only else "without")
-            table.append([*first, attack, without, "none is needed" if only else cell(own, "with")])
+            cells = [attack, without, "it has none" if only else cell(own, "with")]
+            table.append([*(first if number == 0 else ["", ""]), *cells])
     return table
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="one recipe")
+    parser.add_argument("--only", default="", help="one case")
+    parser.add_argument("--attack", default="", help="one attack")
     parser.add_argument("--validation", action="store_true", help="score on examples set aside, and write nothing")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="with --validation")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    names = [name for name in RECIPES if options.only in ("", name)]
+    wanted = {
+        name: [attack for attack in case.attacks if options.attack in ("", attack)]
+        for name, case in CASES.items()
+        if options.only in ("", name)
+    }
     if options.validation:
-        for name in names:
-            for attack in ATTACKS:
-                chosen = [
-                    accuracy(Recipe.load(name, [*options.set, "data.validation=0.2", f"seed={seed}"]), attack)
-                    for seed in range(11, 17)
-                ]
+        for name, attacks in wanted.items():
+            aside = Recipe.load(CASES[name].recipe, [*options.set, "data.validation=0.2"]).with_(CASES[name].changes)
+            for attack in attacks:
+                chosen = [accuracy(aside.with_({"seed": seed}), attack) for seed in range(11, 17)]
                 print(f"{name}, {attack}: {100 * statistics.mean(chosen):.1f} %", flush=True)
         return
     found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for name in names:
-        found[name] = measure(name, range(1, RECIPES[name][1] + 1))
-        RESULTS.write_text(json.dumps({each: found[each] for each in RECIPES if each in found}, indent=1) + "\n")
-    if set(found) == set(RECIPES):
-        insert(PAGE, {"attacks": rows({name: found[name] for name in RECIPES})})
+    for name, attacks in wanted.items():
+        for attack in attacks:
+            found.setdefault(name, {})[attack] = measure(name, attack)
+            RESULTS.write_text(json.dumps(_in_order(found), indent=1) + "\n")
+    if all(attack in found.get(name, {}) for name, case in CASES.items() for attack in case.attacks):
+        insert(PAGE, {"attacks": rows(_in_order(found))})
+
+
+def _in_order(found: dict[str, dict[str, dict[str, list[float]]]]) -> dict[str, dict[str, dict[str, list[float]]]]:
+    """Cases and attacks as they are listed above."""
+    return {
+        name: {attack: found[name][attack] for attack in case.attacks if attack in found[name]}
+        for name, case in CASES.items()
+        if name in found
+    }
 
 
 if __name__ == "__main__":
