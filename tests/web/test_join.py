@@ -386,10 +386,10 @@ def test_serve_refuses_what_pages_cannot_run_and_half_a_certificate(tmp_path):
 
 
 def test_serve_says_how_long_an_honest_report_is_beside_the_norm(tmp_path, capsys):
-    found = Hosted(Recipe.load("webfed-digits", ["method.norm=50"]), tmp_path / "served")
+    found = Hosted(Recipe.load("webfed-digits", ["method.norm=10"]), tmp_path / "served")
     _announce(Hall({found.name: found}, Limits()), Place("127.0.0.1", 8000), 8000)
     found.stop()
-    assert "an honest report has an L2 norm of about 5.39, and method.norm = 50" in capsys.readouterr().out
+    assert "an honest report has an L2 norm of about 5.39, and method.norm = 10" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
