@@ -404,7 +404,8 @@ def test_serve_says_how_long_an_honest_report_is_beside_the_norm(tmp_path, capsy
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_serve_refuses_options_that_would_do_nothing(options, remedy, tmp_path):
-    result = CliRunner().invoke(app, ["serve", "webfed-digits", *options, "--folder", str(tmp_path / "served")])
+    unfit = "ldp-fl-digits"  # refused for its channel, if its options were not looked at first
+    result = CliRunner().invoke(app, ["serve", unfit, *options, "--folder", str(tmp_path / "served")])
     assert result.exit_code == 1
     assert remedy in result.output
     assert not (tmp_path / "served").exists()
