@@ -288,13 +288,14 @@ def _epsilons(build: Callable[[float], Mechanism]) -> tuple[float, float]:
 
 
 def _own_sigma(federation: Federation, spec: Any) -> Tuning:
-    builder: Any = federation.upload.build
+    layout, upload, radius = federation.layout, federation.upload, federation.recipe.method.range.radius
 
     def build(sigma: float) -> Mechanism:
-        mechanism: Mechanism = replace(builder, spec=spec.model_copy(update={"sigma": sigma}))(None)
+        own = spec.model_copy(update={"sigma": sigma})
+        mechanism: Mechanism = own.builder(federation.recipe.method.range, layout.layers, upload.values)(None)
         return mechanism
 
-    between = federation.upload.mechanisms[0].sigma_range(float(builder.range.radius))
+    between = upload.mechanisms[0].sigma_range(float(radius))
     return Tuning(spec.name, "method.mechanism.sigma", build, between, "least")
 
 
