@@ -50,6 +50,7 @@ def test_a_run_with_real_clients_leaves_the_same_folder_as_a_simulation():
         }  # fmt: skip
         simulated = json.loads(sordino("run", place / "recipe.toml", "--out", place / "sim", "--json")[1])
         assert simulated["statement"]["sentences"].pop().startswith("This was a simulation.")
+        assert (simulated["statement"].pop("simulated"), told["statement"].pop("simulated")) == (True, False)
         assert told["statement"] == simulated["statement"]  # the same releases of the same clients
         result = json.loads((place / "run/result.json").read_text())
         assert result["label_counts"] is None and [own["reports"] for own in result["budgets"]] == [2, 2, 2]

@@ -153,6 +153,7 @@ def test_a_server_that_stops_on_a_full_disk_says_so_and_lets_go_of_its_folder(tm
     found = hosted(tmp_path, say=said.append)
     found.roster.admit("0" * 32, "0" * 64, "page", "")
     (tmp_path / "demo" / "participants.jsonl").mkdir()
+    said.clear()
     found.stop()
     assert len(said) == 1 and "participants.jsonl" in said[0]
     (tmp_path / "demo" / "participants.jsonl").rmdir()

@@ -201,7 +201,8 @@ def _relayed(gateway: Path | None, hosted: Mapping[str, Hosted]) -> Iterator[Non
 
 
 def _announce(hall: Hall, place: Place, port: int) -> None:
-    from sordino.runs import preflight
+    from sordino.report.expectations import norm_sentence
+    from sordino.runs.preflight import of_federation
 
     address = place.address(port)
     typer.echo(f"Serving at {address}  (watch: {address}/live; stop: Ctrl-C)")
@@ -209,8 +210,8 @@ def _announce(hall: Hall, place: Place, port: int) -> None:
         typer.echo(
             f"  {name}: {hosted.state}, round {hosted.last_round} of {hosted.recipe.rounds.count}; {hosted.folder}"
         )
-        if length := preflight.of_federation(hosted.parts).norm:
-            typer.echo(f"    {length}")
+        if (fit := of_federation(hosted.parts).norm) is not None:
+            typer.echo(f"    {norm_sentence(fit)}")
         if hosted.invitations is not None:
             for client in hosted.slots:
                 token = hosted.invitations.token(client)

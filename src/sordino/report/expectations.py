@@ -47,7 +47,7 @@ def _of_rounds(ahead: Preflight) -> Iterable[str]:
     yield from _losses(ahead)
     yield from dict.fromkeys(map(_range, ahead.ranges))
     if ahead.norm is not None:
-        yield _norm(ahead.norm)
+        yield norm_sentence(ahead.norm)
     yield _bytes(ahead)
     if ahead.facts.batch_norm is not None:
         yield _batch_norm(ahead.facts.batch_norm)
@@ -251,7 +251,7 @@ def _ball(fit: RangeFit, norm: float) -> str:
     return f"the radius {_short(radius)} holds updates ({size})"
 
 
-def _norm(fit: NormFit) -> str:
+def norm_sentence(fit: NormFit) -> str:
     """How the announced norm fits honest reports."""
     if fit.honest is None:
         return f"reports are shortened to method.norm = {_short(fit.norm)}; how long honest ones are is not known"
@@ -295,4 +295,4 @@ def _times(ratio: float) -> str:
     return f"{ratio:,.0f} times" if ratio >= 10 else f"{ratio:.2g} times"
 
 
-__all__ = ["LEVELS", "OWN_LIMITS", "rehearsal", "sentences", "verdict"]
+__all__ = ["LEVELS", "OWN_LIMITS", "norm_sentence", "rehearsal", "sentences", "verdict"]
