@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from mimetypes import guess_type
@@ -69,6 +69,7 @@ class Hall:
     connections: dict[Connection, None] = field(default_factory=dict)
     stopping: bool = False
     told: dict[str, tuple[int, str, str]] = field(default_factory=dict)  #: of each federation, what all watchers get
+    encoded: dict[Any, tuple[Any, str]] = field(default_factory=dict)  #: version and JSON of what is long
     answers: WeakValueDictionary[Any, Response] = field(default_factory=WeakValueDictionary)  #: large, on their way
     attempts: Attempts = field(init=False)
     watchers: Watchers = field(init=False)
@@ -84,6 +85,12 @@ class Hall:
         if name not in self.federations:
             raise HTTPException(404, f"no federation {name[:100]!r} is here; there are {', '.join(self.federations)}")
         return self.federations[name]
+
+    def encode(self, key: Any, version: Any, make: Callable[[], Any]) -> str:
+        """JSON of something long, made once for each version: whoever asks again and again costs little."""
+        if self.encoded.get(key, (None, ""))[0] != version:
+            self.encoded[key] = version, json.dumps(make(), allow_nan=False)
+        return self.encoded[key][1]
 
     @property
     def largest_message(self) -> int:
@@ -161,15 +168,15 @@ def _add_federations(app: FastAPI, hall: Hall) -> None:
     @app.get("/api/federations/{name}")
     async def federation(name: str, request: Request) -> Response:
         hosted = hall.find(name)
-        content = {
-            **hosted.summary(),
-            "history": hosted.history(),
-            "statement": hosted.statement(),
-            "live": hosted.live() if _for_operator(hall, request) else None,
-            "may_free": _at_this_machine(request),
-            "task": hosted.task.content,
+        live = hosted.live() if _for_operator(hall, request) else None
+        short = {**hosted.summary(), "live": live, "may_free": _at_this_machine(request)}
+        long = {
+            "history": hall.encode((name, "history"), hosted.last_round, hosted.history),
+            "statement": hall.encode((name, "statement"), hosted.state == "finished", hosted.statement),
+            "task": hosted.task.body.decode(),
         }
-        return JSONResponse(content)  # without the copy that FastAPI makes of it: a history may be long
+        parts = (f', "{key}": {value}' for key, value in long.items())
+        return _InPieces(json.dumps(short, allow_nan=False)[:-1] + "".join(parts) + "}", media_type="application/json")
 
     @app.get("/api/federations/{name}/task")
     async def task(name: str) -> Response:

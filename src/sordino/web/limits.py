@@ -18,11 +18,11 @@ class Limits:
     rate: float = 20.0  #: text frames of a connection each second, on average
     burst: float = 60.0  #: and at once
     frames: float = 100.0  #: small frames of a participant each second, pings and pongs too, beside its responses
-    frames_burst: float = 300.0  #: and at once
+    frames_burst: float = 1000.0  #: and at once
     first_frames: float = 16.0  #: small frames of a connection before its hello was accepted
     request: float = 10.0  #: seconds in which an HTTP request arrives, headers and body, and a TLS handshake is done
     requests: float = 10.0  #: HTTP requests of one address each second, and one more for each place that it may take
-    requests_burst: float = 40.0  #: seconds of them at once
+    requests_burst: float = 20.0  #: seconds of them at once
     turn: float = 10.0  #: seconds that a request beyond them waits; where it would be longer, it is refused
     hello: float = 10.0  #: seconds until the first message
     refused: int = 10  #: refused attempts from one address (`network`)
