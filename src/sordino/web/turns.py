@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Hashable
 from typing import Any
 
 from fastapi.responses import JSONResponse
@@ -22,27 +23,27 @@ COST = 10.0  #: turns that such a request takes
 
 
 class Turns:
-    """When the next request of each address (`network`) has its turn; memory is bounded."""
+    """When the next request of each kind and address (`network`) has its turn; memory is bounded."""
 
     def __init__(self, limits: Limits, addresses: int = 10_000) -> None:
         self._rate = limits.requests + limits.places
         self._longest, self._ahead, self._addresses = limits.turn, limits.requests_burst, addresses
-        self._spent: dict[str, float] = {}  # until when the rate is used up; the address that asked last is last
+        self._spent: dict[Hashable, float] = {}  # until when the rate is used up; who asked last is last
 
-    def take(self, address: str, cost: float = 1.0) -> float:
+    def take(self, who: Hashable, cost: float = 1.0) -> float:
         """Seconds until a request has its turn; one for which that is longer than `Limits.turn` takes none."""
         now = time.monotonic()
-        before = max(self._spent.pop(address, 0.0), now - self._ahead)
+        before = max(self._spent.pop(who, 0.0), now - self._ahead)
         after = before + cost / self._rate
         wait = max(0.0, after - now)
-        self._spent[address] = after if wait <= self._longest else before
+        self._spent[who] = after if wait <= self._longest else before
         if len(self._spent) > self._addresses:
             del self._spent[next(iter(self._spent))]
         return wait
 
 
 class InTurn:
-    """Lets requests wait for their turn, upgrades to a WebSocket among them."""
+    """Lets requests wait for their turn; WebSockets have their own, so that participants get in beside a flood."""
 
     def __init__(self, app: Any, turns: Turns, longest: float) -> None:
         self._app, self._turns, self._longest = app, turns, longest
@@ -53,7 +54,8 @@ class InTurn:
             await self._app(scope, receive, send)
             return
         client = scope.get("client")
-        wait = self._turns.take(network(client[0] if client else ""), COST if scope["path"].endswith(COSTLY) else 1.0)
+        who = scope["type"], network(client[0] if client else "")
+        wait = self._turns.take(who, COST if scope["path"].endswith(COSTLY) else 1.0)
         if wait:
             await asyncio.sleep(min(wait, self._longest))
         if wait <= self._longest:
