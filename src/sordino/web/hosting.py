@@ -41,9 +41,8 @@ from sordino.runs.observer import Observer
 from sordino.runs.serving import has_run, serve
 from sordino.runs.stopping import TooFewClients
 from sordino.signing import Author, Envelope, SigningKey, key_file
-from sordino.web.bounds import check_bounds
+from sordino.web.bounds import check_bounds, notice
 from sordino.web.limits import Limits
-from sordino.web.reach import check_reach, notice
 from sordino.web.roster import Invitations, Kind, Member, Receipts, Roster
 from sordino.web.task import Task, check, compile_task
 
@@ -101,7 +100,6 @@ class Hosted(Observer):
         self.parts: Federation = wire(recipe)
         if not by_invitation:
             check_bounds(self.parts)
-            check_reach(self.parts)
             if found := notice(self.parts):
                 say(found)
         make_folder(folder)

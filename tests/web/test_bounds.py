@@ -5,8 +5,8 @@ import pytest
 from sordino.errors import InvalidInput
 from sordino.recipe import Recipe
 from sordino.runs.federation import wire
+from sordino.web.bounds import MANY, WORTH, check_bounds, notice, worth
 from sordino.web.hosting import Hosted
-from sordino.web.reach import ENOUGH, WORTH, check_reach, notice, worth
 
 MEAN = 'method.aggregation={ kind = "mean" }'
 DIRECT = 'method.channel={ kind = "direct" }'
@@ -63,7 +63,7 @@ def test_a_client_that_may_announce_any_number_of_samples_is_worth_as_many():
 )  # fmt: skip
 def test_an_open_federation_whose_single_report_reaches_far_is_refused(name, changes, remedy, tmp_path):
     with pytest.raises(InvalidInput) as caught:
-        check_reach(parts(name, *changes))
+        check_bounds(parts(name, *changes))
     assert remedy in str(caught.value)
     assert "--invite" in str(caught.value)
     with pytest.raises(InvalidInput):
@@ -89,7 +89,7 @@ def test_an_open_federation_whose_single_report_reaches_far_is_refused(name, cha
 )
 def test_what_the_remedies_name_is_accepted(name, changes):
     found = parts(name, *changes)
-    check_reach(found)
+    check_bounds(found)
     assert found.recipe.method.aggregation.kind == "trimmed-mean" or worth(found, found.recipe.rounds.quorum) <= WORTH
 
 
@@ -100,4 +100,4 @@ def test_the_operator_of_few_reports_is_told_what_one_visitor_can_cost(tmp_path)
     told.clear()
     Hosted(Recipe.load("two-point-digits"), tmp_path / "invited", by_invitation=True, say=told.append).stop()
     assert told == []
-    assert notice(parts("two-point-digits", f"rounds.quorum={ENOUGH}")) == ""
+    assert notice(parts("two-point-digits", f"rounds.quorum={MANY}")) == ""
