@@ -14,7 +14,6 @@ from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet, Reply
 from sordino.fleets.simulated import SimulatedFleet
 from sordino.mechanisms import Box, TwoPoint
-from sordino.messages import Answer, Plan
 from sordino.methods.selection import SelectAll, SelectCount, SelectProbability
 from sordino.methods.upload import Sum
 from sordino.privacy.amplification import shuffled_bits
@@ -23,6 +22,7 @@ from sordino.privacy.ledger import Consents, MemoryLedger
 from sordino.report.statement import trust
 from sordino.runs.coordinator import Coordinator, NobodyLeft, Rules
 from sordino.runs.observer import Observer
+from sordino.wire.messages import Answer, Plan
 from tests.engine.federations import VALUES, work
 from tests.engine.test_upload import BUILDERS, draw, upload, vectors
 from tests.engine.tiny import TWO_POINT, left, recipe

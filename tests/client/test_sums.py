@@ -27,7 +27,7 @@ from sordino.methods.interface import State
 from sordino.privacy import guarantee
 from sordino.runs.coordinator import Coordinator
 from sordino.runs.federation import Federation
-from sordino.signing import Envelope
+from sordino.wire.signing import Envelope
 from tests.client import people
 from tests.client.mortals import ROOT, Mortals
 from tests.client.people import COST, NAME

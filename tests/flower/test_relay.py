@@ -22,8 +22,6 @@ from flwr.supercore.task_identity import TaskIdentity
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sordino.client import frames
-from sordino.client.frames import Request, Response, What
 from sordino.client.service import Service, Unreachable
 from sordino.errors import InvalidInput
 from sordino.flower import QUIET, FlowerMissing, bundles, write_app
@@ -31,6 +29,8 @@ from sordino.flower.app import app_name
 from sordino.flower.client_app import SOCKET, app
 from sordino.flower.server_app import RunConfig
 from sordino.recipe import Recipe
+from sordino.wire import requests
+from sordino.wire.requests import Request, Response, What
 from tests.client import people
 from tests.flower.nodes import archive
 
@@ -87,9 +87,9 @@ def echoing(tmp_path: Path) -> Iterator[Path]:
         listening.listen()
 
         def serve() -> None:
-            with suppress(OSError, frames.Closed), listening.accept()[0] as connection:
-                while (body := frames.receive(connection)) != b"hang up":
-                    frames.send(connection, body[::-1])
+            with suppress(OSError, requests.Closed), listening.accept()[0] as connection:
+                while (body := requests.receive(connection)) != b"hang up":
+                    requests.send(connection, body[::-1])
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()

@@ -24,10 +24,10 @@ from sordino.channels.interface import Channel, Exchange
 from sordino.channels.secagg import STEPS, Client, Identity, Refused, Server, Session, SumLost, invitation
 from sordino.channels.spec import ChannelSpec
 from sordino.errors import InvalidInput
-from sordino.messages import Plan
 from sordino.methods.upload import Lost, PerClass, Sum, Tally
 from sordino.parts.tables import Says, tag
 from sordino.privacy.guarantee import SERVER, Guarantee, Infinite, RandomizedBit, Release, summed
+from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
     from sordino.methods.interface import Method, State

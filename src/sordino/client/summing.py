@@ -19,7 +19,7 @@ from pathlib import Path
 
 from sordino.durable import make_folder, write_whole
 from sordino.errors import InvalidInput
-from sordino.messages import Plan
+from sordino.wire.messages import Plan
 
 _LENGTH = struct.Struct("<I")
 

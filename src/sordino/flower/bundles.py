@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sordino.client.frames import LARGEST, Request, Response
 from sordino.errors import InvalidInput
+from sordino.wire.requests import LARGEST, Request, Response
 
 if TYPE_CHECKING:
     from flwr.app import ArrayRecord, Message, RecordDict

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from sordino.errors import InvalidInput
-from sordino.messages import Plan
+from sordino.wire.messages import Plan
 
 MOST_VALUES = 2**24  #: values of a report
 MOST_GROUP = 2**16  #: values in one envelope
