@@ -411,9 +411,9 @@ def test_a_client_knows_whom_a_round_asks_and_takes_part_in_no_other_sum():
     everybody = {c: Client(session, c) for c in [*asked[1:5], other]}
     entries = [c._entry for c in (own._clients[asked[0]], *everybody.values())]
     roster = sorted(entries, key=lambda entry: entry.client)
-    body = len(roster).to_bytes(4, "little") + b"".join(entry.encode() for entry in roster)
+    keys = b"".join(entry.encode() for entry in roster)
     with pytest.raises(Refused, match=f"client {other} sent keys, and is none of those whom this round asks"):
-        own.answer("shares", asked[0], _message("shares", session, 2**32 - 1, body))
+        own.answer("shares", asked[0], _message("shares", session, 2**32 - 1, [entry.client for entry in roster], keys))
 
 
 @pytest.mark.parametrize(

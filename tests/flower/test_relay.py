@@ -30,6 +30,7 @@ from sordino.flower.client_app import SOCKET, app
 from sordino.flower.server_app import RunConfig
 from sordino.recipe import Recipe
 from sordino.wire import requests
+from sordino.wire.codec import join
 from sordino.wire.requests import Request, Response, What
 from tests.client import people
 from tests.flower.nodes import archive
@@ -43,7 +44,7 @@ ROOT = Path(__file__).parent.parent.parent
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=40), max_size=bundles.MOST))
 def test_frames_come_out_of_a_bundle_as_they_went_in(bodies):
-    assert bundles.unpack(bundles.pack(bodies)) == bodies
+    assert bundles.unpack(join(*bodies)) == bodies
 
 
 @settings(deadline=None)
@@ -53,12 +54,12 @@ def test_bytes_from_anywhere_are_frames_or_refused(raw):
         bodies = bundles.unpack(raw)
     except InvalidInput:
         return
-    assert bundles.pack(bodies) == raw
+    assert join(*bodies) == raw
 
 
 def test_a_bundle_has_a_largest_number_of_frames():
     with pytest.raises(InvalidInput, match="at most 16"):
-        bundles.unpack(bundles.pack([b""] * 17))
+        bundles.unpack(join(*[b""] * 17))
 
 
 # --- the relay
@@ -139,9 +140,9 @@ def test_what_is_no_bundle_is_refused_and_reaches_no_client(content, echoing):
 
 
 def test_a_response_that_is_none_is_refused():
-    assert bundles.responses(bundles.pack([Response(True, b"x").encode()])) == [Response(True, b"x")]
+    assert bundles.responses(join(Response(True, b"x").encode())) == [Response(True, b"x")]
     with pytest.raises(InvalidInput):
-        bundles.responses(bundles.pack([b"SAno"]))
+        bundles.responses(join(b"SAno"))
 
 
 def test_a_socket_can_be_opened_to_the_group_of_the_nodes_account_and_the_folder_stays_closed(tmp_path):

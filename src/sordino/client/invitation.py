@@ -195,9 +195,10 @@ class Invitation:
         """The terms that `stored` wrote; those of early versions name no coordinator, no places and no signature."""
         later = {"coordinator": "", "rotations": [], "places": [], "signature": ""}
         try:
-            return _read(canonical({**later, **json.loads(text)}))
+            given = canonical({**later, **json.loads(text)})
         except (ValueError, TypeError, RecursionError) as error:
             raise InvalidInput(f"an agreement is damaged ({type(error).__name__})") from None
+        return _read(given)
 
 
 def _read(text: Buffer) -> Invitation:

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from sordino.errors import InvalidInput
+from sordino.wire.codec import canonical
 from sordino.wire.messages import Plan
 
 MOST_VALUES = 2**24  #: values of a report
@@ -79,7 +80,7 @@ class Terms:
 
     def to_json(self) -> str:
         """One line, the same for equal terms."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return canonical(asdict(self)).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Terms:
