@@ -39,13 +39,13 @@ from sordino.learning.examples import Dataset, Examples
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.mechanisms import Mechanism
 from sordino.mechanisms.output import BitOutput, IntegerOutput
-from sordino.messages import Plan
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import Bench, Cohort
 from sordino.methods.upload import PLAIN_LIMIT
 from sordino.randomness import Keystream
 from sordino.recipe import Recipe
 from sordino.runs.federation import Federation, wire
+from sordino.wire.messages import Plan
 
 RESULTS = Path(__file__).parent / "results" / "attacks.json"
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "malicious.md"

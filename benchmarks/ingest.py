@@ -29,9 +29,9 @@ from rich.console import Console
 from benchmarks.memory import own_peak
 from benchmarks.simulation import PAGE, Rows, insert, show
 from sordino.mechanisms import Box, TwoPoint
-from sordino.messages import ANSWER_BYTES, Answer, Kind
 from sordino.methods.upload import ROWS, Upload
 from sordino.runs.coordinator import BATCH_BYTES
+from sordino.wire.messages import ANSWER_BYTES, Answer, Kind
 
 RESULTS = Path(__file__).parent / "results" / "ingest.json"
 VALUES = 10**6

@@ -35,8 +35,8 @@ import torch
 from sordino.learning import models
 from sordino.recipe import Recipe
 from sordino.runs.federation import wire
-from sordino.signing import SigningKey
 from sordino.web.task import compile_task, layers_of
+from sordino.wire.signing import SigningKey
 
 ROOT = Path(__file__).parent.parent
 BATCH = 32

@@ -130,10 +130,13 @@ class Page:
 
 def _answer(request: bytes, body: bytes) -> bytes:
     """The response to a plan, without reading it: its envelope says which round it is, and its digest."""
-    import struct
+    from sordino.wire.messages import Answer, Kind
+    from sordino.wire.requests import Request, Response
+    from sordino.wire.signing import Envelope
 
-    round, digest = struct.unpack_from("<I16s", request, 5 + request[4] + 4)
-    return struct.pack("<2sBBHH", b"SA", 1, 1, 0, 0) + struct.pack("<2sBBI16s", b"SR", 1, 1, round, digest) + body
+    envelope = Envelope.decode(Request.decode(request).payload)
+    answer = Answer(Kind.REPORT, envelope.round, envelope.plan, body).encode()
+    return Response(True, answer).encode()
 
 
 async def everybody(pages: list[Page], body: bytes, limit: float) -> float:
@@ -183,8 +186,8 @@ def choices(name: str, seeds: int) -> dict[str, Any]:
     from sordino.recipe import Recipe
     from sordino.runs.federation import wire
     from sordino.runs.simulation import run
-    from sordino.signing import SigningKey
     from sordino.web.task import SHARES, compile_task
+    from sordino.wire.signing import SigningKey
 
     recipe = Recipe.load(name)
     told = compile_task(wire(recipe), name, SigningKey.new().author).content["choices"]

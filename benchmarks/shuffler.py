@@ -37,12 +37,12 @@ from benchmarks import secagg
 from benchmarks.simulation import Rows, insert, show
 from sordino.channels.secagg import Session
 from sordino.channels.summed import Rule
-from sordino.messages import Plan
 from sordino.shuffler import Terms, keys, open_batch, seal
 from sordino.shuffler.envelopes import Body, _bodies, batch_head, envelope_bytes
 from sordino.shuffler.opening import opened
 from sordino.shuffler.remote import Remote
 from sordino.shuffler.store import Store
+from sordino.wire.messages import Plan
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).parent / "results" / "shuffler.json"

@@ -39,7 +39,6 @@ import numpy as np
 
 from sordino.client.core import Client
 from sordino.client.settings import Settings
-from sordino.messages import Plan
 from sordino.privacy.history import ranges
 from sordino.privacy.ledger import Ledger, Released
 from sordino.recipe import Recipe
@@ -47,7 +46,8 @@ from sordino.report.folder import RunFolder
 from sordino.runs.federation import Federation, wire
 from sordino.shuffler import keys
 from sordino.shuffler.store import Store
-from sordino.signing import SigningKey, key_file
+from sordino.wire.messages import Plan
+from sordino.wire.signing import SigningKey, key_file
 
 CLIENTS = 3
 ROUNDS = 20

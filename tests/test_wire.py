@@ -10,14 +10,14 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sordino.channels import secagg, summed
-from sordino.client.frames import Request, Response, What
 from sordino.client.invitation import Invitation
-from sordino.client.receipt import Seal
 from sordino.errors import SordinoError
-from sordino.messages import Answer, Kind, Plan
 from sordino.shuffler.envelopes import Body, open_batch, seal
 from sordino.shuffler.terms import Terms
-from sordino.signing import Author, Envelope
+from sordino.wire.messages import Answer, Kind, Plan
+from sordino.wire.receipt import Seal
+from sordino.wire.requests import Request, Response, What
+from sordino.wire.signing import Author, Envelope
 from tests.golden import wire
 
 GOLDEN = wire.kept()

@@ -17,17 +17,18 @@ from hypothesis import strategies as st
 
 from sordino.channels import secagg, summed
 from sordino.channels.direct import Direct
-from sordino.client.frames import Request, Response
 from sordino.client.invitation import Invitation
-from sordino.client.receipt import Seal
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.interface import Fleet, Reply
 from sordino.mechanisms import Box, TwoPoint
-from sordino.messages import Answer, Plan, answer_to
 from sordino.runs.coordinator import Coordinator
 from sordino.shuffler.envelopes import Body, open_batch
 from sordino.shuffler.remote import Announcement, Rejected, Remote, Unreachable
 from sordino.shuffler.terms import Terms
+from sordino.wire.codec import VERSION
+from sordino.wire.messages import Answer, Plan, answer_to
+from sordino.wire.receipt import Seal
+from sordino.wire.requests import Request, Response
 from tests.engine.federations import VALUES, work
 from tests.engine.test_upload import BUILDERS, D, draw, upload, vectors
 from tests.golden import wire
@@ -107,7 +108,7 @@ def test_any_json_in_the_place_of_the_right_one_is_read_or_refused(name, data):
     for key in data.draw(st.sets(st.sampled_from(sorted(fields)), max_size=3)):
         fields[key] = data.draw(json_values)
     changed = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
-    head = struct.pack("<2sBxI", b"SP", 1, len(changed)) if name == "plan" else whole[:start]
+    head = struct.pack("<2sBxI", b"SP", VERSION, len(changed)) if name == "plan" else whole[:start]
     try:
         PARSERS[name](head + changed + whole[start + len(text) :])
     except SordinoError as refused:
@@ -117,15 +118,15 @@ def test_any_json_in_the_place_of_the_right_one_is_read_or_refused(name, data):
 DEEP = b"[" * 200_000
 HOSTILE = {
     "plan": [
-        struct.pack("<2sBxI", b"SP", 1, 2**32 - 1) + b"{}",
-        struct.pack("<2sBxI", b"SP", 1, len(DEEP)) + DEEP,
+        struct.pack("<2sBxI", b"SP", VERSION, 2**32 - 1) + b"{}",
+        struct.pack("<2sBxI", b"SP", VERSION, len(DEEP)) + DEEP,
         *(
-            struct.pack("<2sBxI", b"SP", 1, len(text)) + text
+            struct.pack("<2sBxI", b"SP", VERSION, len(text)) + text
             for shape in ("[0,4294967295,4294967295]", "[4294967295,4294967295]", str([1] * 70).replace(" ", ""))
             for text in [b'{"arrays":{"a":%s},"federation":"f","round":1,"settings":{}}' % shape.encode()]
         ),
         *(
-            struct.pack("<2sBxI", b"SP", 1, len(text)) + text
+            struct.pack("<2sBxI", b"SP", VERSION, len(text)) + text
             for text in (
                 b'{"arrays":{},"federation":"f","round":-1,"settings":{}}',
                 b'{"arrays":{},"federation":"f","round":1,"settings":{"a":NaN}}',
@@ -135,18 +136,18 @@ HOSTILE = {
             )
         ),
     ],
-    "invitation": [b"SI\x01\x00" + DEEP],
+    "invitation": [b"SI\x02\x00" + DEEP],
     "sum-session": [DEEP, b'{"values":' + b"9" * 5000 + b"}"],
-    "sum-keys-to-0": [GOLDEN["sum-keys-to-0"][:24] + DEEP],
+    "sum-keys-to-0": [GOLDEN["sum-keys-to-0"][:28] + DEEP],
     "sum-invitation": [struct.pack("<I", 2**32 - 1) + b"x", b""],
     "terms": [DEEP],
     "announcement": [DEEP, GOLDEN["announcement"].replace(b'"at_least": 3', b'"at_least": 1e999')],
-    "envelopes-body-0": [struct.pack("<2sBxHxxI32s", b"SE", 1, 0, 2**32 - 1, bytes(32)) + b"x" * 100],
+    "envelopes-body-0": [struct.pack("<2sBxH32sI", b"SE", VERSION, 0, bytes(32), 2**32 - 1) + b"x" * 100],
     "envelopes-batch": [
-        struct.pack("<2sBxHHII32s", b"SB", 1, 0, 49, 3, 2**32 - 1, wire.terms().digest) + b"x" * 100,
+        struct.pack("<2sBxHHII32s", b"SB", VERSION, 0, 49, 3, 2**32 - 1, wire.terms().digest) + b"x" * 100,
     ],
-    "request-step": [b"SQ\x01\x03\xff"],
-    "response-fine": [b"SA\x01\x01\xff\xff\xff\xff"],
+    "request-step": [b"SQ\x02\x03\xff\xff\xff\xff"],
+    "response-fine": [b"SA\x02\x01\xff\xff\xff\xff"],
 }
 
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from sordino.messages import Plan
 from sordino.methods import fedavg
 from sordino.methods.interface import State
 from sordino.methods.setting import Built, Setting
 from sordino.methods.tables import fedavg as tables
 from sordino.methods.upload import Tally
 from sordino.parts.tables import Positive, Share, tag
+from sordino.wire.messages import Plan
 
 MOMENTS = ("first_moment", "second_moment")
 

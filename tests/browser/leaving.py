@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from sordino.client.frames import Request, Response, What
-from sordino.messages import DIGEST_BYTES, Answer, Kind
-from sordino.signing import Envelope
+from sordino.wire.messages import DIGEST_BYTES, Answer, Kind
+from sordino.wire.requests import Request, Response, What
+from sordino.wire.signing import Envelope
 
 _HEX = {"id": 32, "proof": 64, "task": 64}
 _BARE = {"ping", "pause", "resume", "leave"}

@@ -13,14 +13,14 @@ import pytest
 
 from sordino import Recipe
 from sordino.client.core import Client
-from sordino.client.frames import Request, What
 from sordino.client.invitation import Invitation
 from sordino.client.settings import Settings
 from sordino.learning import datasets
-from sordino.messages import Answer, Plan
 from sordino.privacy.history import ranges
 from sordino.randomness import KEY_BYTES, Keystream
 from sordino.runs.federation import wire
+from sordino.wire.messages import Answer, Plan
+from sordino.wire.requests import Request, What
 from tests.browser.leaving import check_frames, check_requests
 from tests.browser.stage import Browser, play, served
 from tests.client import people

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from sordino.client.frames import Request, Response, What
-from sordino.messages import Plan, answer_to
+from sordino.wire.messages import Plan, answer_to
+from sordino.wire.requests import Request, Response, What
 from tests.browser.leaving import check_frames, check_requests
 from tests.client.people import signed
 

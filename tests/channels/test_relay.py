@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from sordino.channels.relay import Relay
 from sordino.errors import InvalidInput
-from sordino.messages import Plan
 from sordino.recipe import Recipe
 from sordino.runs.simulation import run
+from sordino.wire.messages import Plan
 from tests.engine.tiny import TINY
 
 

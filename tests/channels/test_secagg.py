@@ -3,7 +3,6 @@
 import itertools
 import json
 import re
-import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from sordino.channels import secagg, shamir
 from sordino.channels.secagg import STEPS, Client, Ed25519Identity, Refused, Server, Session, SumLost, invitation
 from sordino.channels.summed import Rule
 from sordino.errors import InvalidInput
+from sordino.wire.codec import LENGTH_BYTES
 
 LAST = len(STEPS)
 
@@ -306,13 +306,16 @@ def test_a_client_unmasks_once_and_refuses_every_further_request():
             held.clients[client].answer(step, held.requests[client])
 
 
+HEAD = secagg._SUM.size + LENGTH_BYTES  #: where a message goes on that lists no clients
+
+
 def told(held: Round, step: str, client: int, sent: dict[int, list[bytes]], receivers) -> bytes:
     """The request that the server would make of these messages."""
-    return secagg._message(step, held.session, client, Server._forwarded(sent, receivers)[client])
+    return secagg._message(step, held.session, client, sent, Server._forwarded(sent, receivers)[client])
 
 
 def parts(message: bytes, length: int, end: int = 0) -> list[bytes]:
-    return [message[i : i + length] for i in range(secagg._HEAD.size, len(message) - end, length)]
+    return [message[i : i + length] for i in range(HEAD, len(message) - end, length)]
 
 
 def test_a_server_that_tells_clients_of_different_survivors_gets_no_shares():
@@ -434,7 +437,8 @@ def test_a_seal_from_another_session_is_refused_even_under_a_new_head():
     last.to("masked"), held.to("masked")
     client = next(iter(held.vectors))
     old = last.server.requests("masked")[client]
-    replayed = secagg._message("masked", held.session, client, old[secagg._HEAD.size :])
+    listed, rest = secagg._read(old, "masked", last.session, client)
+    replayed = secagg._message("masked", held.session, client, listed, rest)
     with pytest.raises(Refused, match="forged"):
         held.clients[client].answer("masked", replayed, held.vectors[client])
 
@@ -471,7 +475,7 @@ def test_a_client_that_takes_anothers_keys_is_refused():
     held.server.receive("keys", one, held.clients[one].answer("keys", requests[one]))
     copied = replace(held.clients[one]._entry, client=two).encode()
     with pytest.raises(Refused, match="not its own"):
-        held.server.receive("keys", two, secagg._message("keys", held.session, two, copied))
+        held.server.receive("keys", two, secagg._message("keys", held.session, two, (), copied))
 
 
 # --- what clients say of a sum that was revealed before
@@ -577,7 +581,7 @@ def test_a_false_share_of_a_key_is_noticed():
     liar, dropped = list(held.vectors)[:2]
 
     def forge(client, answer):
-        return answer[: secagg._HEAD.size] + bytes(33) * 9 if client == liar else answer
+        return answer[:HEAD] + bytes(33) * 9 if client == liar else answer
 
     held.to("unmask", {"masked": {dropped}})
     held.step("unmask", {dropped}, forge=forge)
@@ -608,8 +612,10 @@ def between(held: Round, client: int) -> dict[int, Client]:
 
 
 def roster(held: Round, entries) -> bytes:
+    """The request for shares that the server would make of these keys."""
     ordered = sorted(entries, key=lambda entry: entry.client)
-    return struct.pack("<I", len(ordered)) + b"".join(entry.encode() for entry in ordered)
+    keys = b"".join(entry.encode() for entry in ordered)
+    return secagg._message("shares", held.session, secagg._EVERYBODY, [entry.client for entry in ordered], keys)
 
 
 def test_without_identities_a_server_that_puts_in_its_own_keys_goes_unnoticed():
@@ -619,7 +625,7 @@ def test_without_identities_a_server_that_puts_in_its_own_keys_goes_unnoticed():
     client = next(iter(held.vectors))
     false = [own._entry for own in between(held, client).values()]
     body = roster(held, [*false, held.clients[client]._entry])
-    held.clients[client].answer("shares", secagg._message("shares", held.session, secagg._EVERYBODY, body))
+    held.clients[client].answer("shares", body)
 
 
 def test_with_identities_it_is_refused():
@@ -629,7 +635,7 @@ def test_with_identities_it_is_refused():
     false = [own._entry for own in between(held, client).values()]
     body = roster(held, [*false, held.clients[client]._entry])
     with pytest.raises(Refused, match="not signed by it"):
-        held.clients[client].answer("shares", secagg._message("shares", held.session, secagg._EVERYBODY, body))
+        held.clients[client].answer("shares", body)
 
 
 def test_signed_keys_serve_one_session_only():
@@ -641,7 +647,7 @@ def test_signed_keys_serve_one_session_only():
     old = [last.clients[c]._entry for c in names if c != client]
     body = roster(held, [*old, held.clients[client]._entry])
     with pytest.raises(Refused, match="not signed by it"):
-        held.clients[client].answer("shares", secagg._message("shares", held.session, secagg._EVERYBODY, body))
+        held.clients[client].answer("shares", body)
 
 
 def test_with_identities_sums_are_as_exact():
@@ -662,7 +668,7 @@ def test_a_roster_that_is_wrong_about_the_client_itself_is_refused(lie):
         entries[other] = replace(entries[third], client=other)
     body = roster(held, entries.values())
     with pytest.raises(Refused, match="not to be trusted"):
-        held.clients[client].answer("shares", secagg._message("shares", held.session, secagg._EVERYBODY, body))
+        held.clients[client].answer("shares", body)
 
 
 # --- sessions ---------------------------------------------------------------------------------------------------------

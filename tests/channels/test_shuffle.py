@@ -19,7 +19,7 @@ from sordino.channels.shuffle import (
     mixed_parameters,
 )
 from sordino.errors import InvalidInput
-from sordino.messages import Plan
+from sordino.wire.messages import Plan
 
 
 def rng(seed: int = 1) -> np.random.Generator:

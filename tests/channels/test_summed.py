@@ -14,7 +14,6 @@ from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet, Reply
 from sordino.fleets.simulated import SimulatedFleet
 from sordino.mechanisms import Box, TwoPoint
-from sordino.messages import Answer, Plan
 from sordino.methods.selection import SelectAll, SelectCount, SelectProbability
 from sordino.methods.upload import Sum
 from sordino.privacy.amplification import shuffled_bits
@@ -23,6 +22,7 @@ from sordino.privacy.ledger import Consents, MemoryLedger
 from sordino.report.statement import trust
 from sordino.runs.coordinator import Coordinator, NobodyLeft, Rules
 from sordino.runs.observer import Observer
+from sordino.wire.messages import Answer, Plan
 from tests.engine.federations import VALUES, work
 from tests.engine.test_upload import BUILDERS, draw, upload, vectors
 from tests.engine.tiny import TWO_POINT, left, recipe
@@ -411,9 +411,9 @@ def test_a_client_knows_whom_a_round_asks_and_takes_part_in_no_other_sum():
     everybody = {c: Client(session, c) for c in [*asked[1:5], other]}
     entries = [c._entry for c in (own._clients[asked[0]], *everybody.values())]
     roster = sorted(entries, key=lambda entry: entry.client)
-    body = len(roster).to_bytes(4, "little") + b"".join(entry.encode() for entry in roster)
+    keys = b"".join(entry.encode() for entry in roster)
     with pytest.raises(Refused, match=f"client {other} sent keys, and is none of those whom this round asks"):
-        own.answer("shares", asked[0], _message("shares", session, 2**32 - 1, body))
+        own.answer("shares", asked[0], _message("shares", session, 2**32 - 1, [entry.client for entry in roster], keys))
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from sordino.messages import Plan
 from sordino.recipe import Recipe
-from sordino.signing import Author, Envelope, SigningKey, bits
+from sordino.wire.messages import Plan
+from sordino.wire.signing import Author, Envelope, SigningKey, bits
 from tests.client.people import KEY, signed
 
 _STRANGER = Ed25519PrivateKey.from_private_bytes(bytes(reversed(range(32))))

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from sordino.client.core import Client
-from sordino.client.frames import Request, Response
 from sordino.client.service import Service
 from sordino.learning import datasets
 from sordino.learning.stacked import LOOP, Execution
+from sordino.wire.requests import Request, Response
 from tests.client.people import read_once, seeded
 
 

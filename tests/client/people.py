@@ -15,14 +15,14 @@ from sordino.fleets.interface import Fleet, Reply
 from sordino.fleets.signed import SignedFleet
 from sordino.learning import datasets
 from sordino.learning.stacked import LOOP, Execution
-from sordino.messages import Answer, Kind, Plan
 from sordino.methods.interface import State
 from sordino.privacy.history import ranges
 from sordino.randomness import Keystream
 from sordino.recipe import Recipe
 from sordino.runs.coordinator import Coordinator, Rules
 from sordino.runs.federation import Federation, wire
-from sordino.signing import Author, Envelope, SigningKey
+from sordino.wire.messages import Answer, Kind, Plan
+from sordino.wire.signing import Author, Envelope, SigningKey
 from tests.engine import tiny
 
 NAME = "digits-demo"

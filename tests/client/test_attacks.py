@@ -18,8 +18,8 @@ from sordino.learning.examples import Dataset, Examples, Normalisation
 from sordino.learning.stacked import Execution
 from sordino.mechanisms import PrivUnitG
 from sordino.mechanisms.privunit import best_cap
-from sordino.messages import Answer, Kind, Plan
 from sordino.recipe import Recipe
+from sordino.wire.messages import Answer, Kind, Plan
 from tests.client import people
 from tests.client.people import COST, NAME, body, invitation, joined, plans, recipe, settings, signed
 from tests.engine import tiny

@@ -14,7 +14,6 @@ from sordino.client import core
 from sordino.client.core import Client, fresh
 from sordino.client.invitation import Invitation
 from sordino.client.keeping import Prepared
-from sordino.client.receipt import RECEIPT_BYTES, Seal
 from sordino.client.records import Records
 from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import OwnData, Settings
@@ -23,6 +22,7 @@ from sordino.errors import InvalidInput
 from sordino.learning import datasets
 from sordino.privacy.guarantee import Derived
 from sordino.privacy.ledger import Released
+from sordino.wire.receipt import RECEIPT_BYTES, Seal
 from tests.client import people
 from tests.client.people import COST, NAME, body, invitation, joined, plans, recipe, settings, signed
 from tests.power_cut import watched

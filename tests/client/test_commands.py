@@ -76,7 +76,7 @@ def test_what_cannot_be_joined_is_refused_in_a_sentence(folder, tmp_path):
     path = tmp_path / "x.invitation"
     path.write_bytes(b"nonsense")
     done = sordino("join", folder, path, "--yes")
-    assert (done.exit_code, done.stderr) == (1, "Refused: this is not an invitation to a federation\n")
+    assert (done.exit_code, done.stderr) == (1, "Refused: this is not an invitation\n")
     assert sordino("join", folder, tmp_path / "none", "--yes").exit_code == 1
     assert "no client's folder" in sordino("show", tmp_path).stderr
 

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sordino.client import frames
 from sordino.client.core import Client
-from sordino.client.frames import Request, Response, What
 from sordino.client.refusal import Reason
 from sordino.client.service import Service, Unreachable
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Reply
 from sordino.fleets.local_clients import SocketFleet
 from sordino.methods.interface import State
+from sordino.wire import requests
+from sordino.wire.requests import Request, Response, What
 from tests.client import people
 from tests.client.mortals import Mortals
 from tests.client.people import COST, NAME, body, invitation, plans
@@ -104,10 +104,10 @@ def served(place: Path) -> Iterator[tuple[Client, Path]]:
 
 
 def asked(path: Path, request: Request) -> Response:
-    with frames.socket.socket(frames.socket.AF_UNIX) as connection:
+    with requests.socket.socket(requests.socket.AF_UNIX) as connection:
         connection.connect(str(path))
-        frames.send(connection, request.encode())
-        return Response.decode(frames.receive(connection))
+        requests.send(connection, request.encode())
+        return Response.decode(requests.receive(connection))
 
 
 def test_the_socket_is_its_owners_alone_and_says_who_is_there(served):
@@ -135,12 +135,12 @@ def test_an_invitation_that_the_owner_did_not_name_waits_for_the_owner(served):
 def test_frames_that_are_too_long_or_no_requests_end_the_connection_and_nothing_else(served):
     _, path = served
     for raw in (b"\xff\xff\xff\xff", b"\x03\x00\x00\x00abc", b"\x04\x00\x00\x00ab"):
-        with frames.socket.socket(frames.socket.AF_UNIX) as connection:
+        with requests.socket.socket(requests.socket.AF_UNIX) as connection:
             connection.connect(str(path))
             connection.sendall(raw)
             if raw[0] == 4:
                 continue  # cut off by closing
-            assert not Response.decode(frames.receive(connection)).fine
+            assert not Response.decode(requests.receive(connection)).fine
             assert connection.recv(1) == b""
     assert asked(path, Request(What.HELLO)).fine
 
@@ -153,7 +153,7 @@ def test_a_second_service_at_the_same_socket_is_refused_and_a_dead_ones_place_is
         Service(client, client.folder / "client.toml")
     with pytest.raises(InvalidInput, match="longer"):
         Service(client, place / ("x" * 120))
-    left = frames.socket.socket(frames.socket.AF_UNIX)
+    left = requests.socket.socket(requests.socket.AF_UNIX)
     left.bind(str(place / "dead"))
     left.close()
     Service(client, place / "dead")._listening.close()

@@ -14,14 +14,14 @@ from hypothesis import HealthCheck, assume, example, given
 from hypothesis import settings as tried
 from hypothesis import strategies as st
 
-from sordino.client import frames
 from sordino.client.core import Client
-from sordino.client.frames import Request, Response, What
 from sordino.client.invitation import Invitation
 from sordino.client.refusal import Reason, Refused
 from sordino.errors import InvalidInput
-from sordino.messages import Plan
-from sordino.signing import Envelope
+from sordino.wire import requests
+from sordino.wire.messages import Plan
+from sordino.wire.requests import Request, Response, What
+from sordino.wire.signing import Envelope
 from tests.client.people import KEY, NAME, invitation, joined, plans, signed, terms
 
 ROUNDS = 150
@@ -59,7 +59,7 @@ def plan_messages(draw: Any) -> bytes:
     if draw(st.booleans()):
         header["arrays"] = {"parameters": draw(st.lists(st.integers(-(2**66), 2**66), max_size=3))}
     text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
-    return struct.pack("<2sBxI", b"SP", 1, len(text)) + text + draw(st.binary(max_size=64))
+    return struct.pack("<2sBxI", b"SP", 2, len(text)) + text + draw(st.binary(max_size=64))
 
 
 @pytest.fixture(scope="module")
@@ -81,14 +81,14 @@ def well_formed(message: bytes) -> bool:
 
 def nested(depth: int) -> bytes:
     text = b'{"arrays":' + b"[" * depth + b"]" * depth + b"}"
-    return struct.pack("<2sBxI", b"SP", 1, len(text)) + text
+    return struct.pack("<2sBxI", b"SP", 2, len(text)) + text
 
 
 @tried(max_examples=ROUNDS, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(st.binary(max_size=300), damaged(PLAN), plan_messages()), st.sampled_from(STEPS))
 @example(nested(100_000), "report")
 @example(
-    b"SP\x01\x00" + struct.pack("<I", 60) + b'{"arrays":{},"federation":"x","round":1e999,"settings":{}}  ', "report"
+    b"SP\x02\x00" + struct.pack("<I", 60) + b'{"arrays":{},"federation":"x","round":1e999,"settings":{}}  ', "report"
 )
 def test_any_plan_that_its_coordinator_signed_is_answered_in_words(member, message, step):
     assume(not well_formed(message))
@@ -153,8 +153,8 @@ def test_frames_end_with_what_came(raw):
         read = b""
         try:
             while True:
-                read += frames.receive(theirs, largest=40)
-        except (frames.Closed, InvalidInput):
+                read += requests.receive(theirs, largest=40)
+        except (requests.Closed, InvalidInput):
             pass
         assert len(read) <= len(raw)
 
@@ -175,7 +175,7 @@ def test_a_frame_has_one_deadline_however_many_pieces_it_comes_in():
         threading.Thread(target=drip, daemon=True).start()
         began = time.monotonic()
         with pytest.raises(TimeoutError):
-            frames.receive(theirs)
+            requests.receive(theirs)
         assert 0.9 < time.monotonic() - began < 5
         assert theirs.gettimeout() == 1.0
 
@@ -188,8 +188,8 @@ def test_memory_does_not_grow_with_what_is_announced():
         ours.sendall(struct.pack("<I", 2**27) + b"x")
         ours.close()
         tracemalloc.start()
-        with pytest.raises(frames.Closed, match="in the middle"):
-            frames.receive(theirs)
+        with pytest.raises(requests.Closed, match="in the middle"):
+            requests.receive(theirs)
         assert tracemalloc.get_traced_memory()[1] < 2**20
         tracemalloc.stop()
 

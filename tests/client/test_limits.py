@@ -21,10 +21,8 @@ from torch import Tensor, nn
 from sordino.channels.secagg import Server
 from sordino.channels.summed import Members, Rule
 from sordino.channels.summed import _with_plan as encoded_with_plan
-from sordino.client import frames
 from sordino.client.clock import Clock, Overran
 from sordino.client.core import Client
-from sordino.client.frames import Request, Response, What
 from sordino.client.invitation import DEEPEST_KEY, LONGEST_RECIPE
 from sordino.client.limits import Guard
 from sordino.client.membership import Membership
@@ -33,7 +31,6 @@ from sordino.client.service import CONNECTIONS, Connections, Service
 from sordino.client.settings import OwnLimits, Settings
 from sordino.errors import InvalidInput
 from sordino.mechanisms import FixedPoint
-from sordino.messages import Answer, Kind
 from sordino.methods import randomised_records
 from sordino.methods.randomised_records import BitRecords, at_once
 from sordino.parts import registry
@@ -41,6 +38,9 @@ from sordino.parts.toml import deepest_key
 from sordino.randomness import Keystream
 from sordino.recipe import shipped
 from sordino.runs.federation import wire
+from sordino.wire import requests
+from sordino.wire.messages import Answer, Kind
+from sordino.wire.requests import Request, Response, What
 from tests.client import people
 from tests.client.people import COST, KEY, NAME, body, invitation, plans, recipe, settings, signed
 from tests.engine import tiny
@@ -520,11 +520,11 @@ def place() -> Iterator[Path]:
 
 
 def asked(path: Path, request: Request) -> Response:
-    with frames.socket.socket(frames.socket.AF_UNIX) as connection:
+    with requests.socket.socket(requests.socket.AF_UNIX) as connection:
         connection.settimeout(60)
         connection.connect(str(path))
-        frames.send(connection, request.encode())
-        return Response.decode(frames.receive(connection))
+        requests.send(connection, request.encode())
+        return Response.decode(requests.receive(connection))
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -608,8 +608,8 @@ def test_idle_connections_shut_nobody_out(place: Path) -> None:
             for round in (1, 2, 3):
                 assert asked(place / "s", Request(What.STEP, "report", signed(plans()(round)))).fine
             assert idle[0].recv(1) == b"", "the longest idle one made place"
-            frames.send(idle[-2], Request(What.HELLO, "", b"").encode())
-            assert Response.decode(frames.receive(idle[-2])).fine, "a later one is still served"
+            requests.send(idle[-2], Request(What.HELLO, "", b"").encode())
+            assert Response.decode(requests.receive(idle[-2])).fine, "a later one is still served"
         finally:
             service.stop()
             thread.join()
@@ -626,7 +626,7 @@ def test_connections_that_are_being_answered_make_no_place() -> None:
         assert connections.admit(first) and connections.admit(second)
         connections.work(first)
         assert connections.admit(third)
-        with pytest.raises(frames.Closed):
+        with pytest.raises(requests.Closed):
             connections.work(second)
         connections.work(third)
         assert not connections.admit(fourth)

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from sordino.cli import app
-from sordino.client import frames
 from sordino.client.core import Client
-from sordino.client.frames import Request, Response, What
 from sordino.client.invitation import Invitation
 from sordino.client.refusal import Reason, Refused
 from sordino.client.service import Service
 from sordino.errors import InvalidInput
-from sordino.messages import Plan
-from sordino.signing import Author, Envelope, SigningKey, bits, key_file
+from sordino.wire import requests
+from sordino.wire.messages import Plan
+from sordino.wire.requests import Request, Response, What
+from sordino.wire.signing import Author, Envelope, SigningKey, bits, key_file
 from tests.client import people
 from tests.client.forgeries import STRANGER, forged
 from tests.client.people import COST, KEY, NAME, body, invitation, joined, plans, recipe, settings, signed
@@ -71,10 +71,10 @@ def socket() -> Iterator[tuple[Client, Path]]:
 
 
 def asked(path: Path, request: Request) -> Response:
-    with frames.socket.socket(frames.socket.AF_UNIX) as connection:
+    with requests.socket.socket(requests.socket.AF_UNIX) as connection:
         connection.connect(str(path))
-        frames.send(connection, request.encode())
-        return Response.decode(frames.receive(connection))
+        requests.send(connection, request.encode())
+        return Response.decode(requests.receive(connection))
 
 
 def test_whoever_reaches_the_socket_cannot_speak_for_the_coordinator(socket):
@@ -398,7 +398,7 @@ def old(message: bytes) -> bytes:
 
 
 def test_an_old_invitation_says_what_to_do(tmp_path):
-    with people.client(tmp_path / "a") as member, pytest.raises(Refused, match="ask the coordinator for a new one"):
+    with people.client(tmp_path / "a") as member, pytest.raises(Refused, match="ask for"):
         member.offer(old(invitation().encode()))
 
 
@@ -406,7 +406,7 @@ def test_an_invitation_of_the_version_that_nobody_signed_says_what_to_do(tmp_pat
     fields = json.loads(invitation().encode()[4:])
     del fields["places"], fields["signature"]
     unsigned = b"SI\x02\x00" + json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
-    with people.client(tmp_path / "a") as member, pytest.raises(Refused, match="ask the coordinator for a new one"):
+    with people.client(tmp_path / "a") as member, pytest.raises(Refused, match="ask for"):
         member.offer(unsigned)
 
 

@@ -27,7 +27,7 @@ from sordino.methods.interface import State
 from sordino.privacy import guarantee
 from sordino.runs.coordinator import Coordinator
 from sordino.runs.federation import Federation
-from sordino.signing import Envelope
+from sordino.wire.signing import Envelope
 from tests.client import people
 from tests.client.mortals import ROOT, Mortals
 from tests.client.people import COST, NAME
@@ -161,10 +161,11 @@ class InTheMiddle(people.DirectFleet):
     @staticmethod
     def _forged(answer: bytes) -> bytes:
         body = people.body(answer)
-        entry = secagg._Entry.decode(body[secagg._HEAD.size :])
+        keys = bytes(secagg._SUM.unpack(body).rest)
+        entry = secagg._Entry.decode(1, keys)
         own = [X25519PrivateKey.generate().public_key().public_bytes_raw() for _ in range(2)]
         forged = replace(entry, mask=own[0], seal=own[1])
-        return answer[: -len(body)] + body[: secagg._HEAD.size] + forged.encode()
+        return answer[: -len(keys)] + forged.encode()
 
 
 def test_owners_who_list_each_others_keys_sum_with_these_and_with_none_that_a_server_made(tmp_path):
@@ -279,13 +280,14 @@ def without(names: list[int], length: int) -> Any:
 
     def shorter(step: str, messages: dict[int, bytes]) -> bytes:
         envelope = Envelope.decode(messages[0])
-        head, body = envelope.message[: secagg._HEAD.size], envelope.message[secagg._HEAD.size :]
-        count = int.from_bytes(body[:4], "little")
-        listed = np.frombuffer(body[4 : 4 + 4 * count], "<u4").tolist()
-        rest = body[4 + 4 * count :]
+        _, fields, (blob,), rest = secagg._SUM.unpack(envelope.message)
+        listed = np.frombuffer(blob, "<u4").tolist()
         pieces = {n: rest[length * k : length * (k + 1)] for k, n in enumerate(listed[1:])}
         left = [number for number in listed if number not in names]
-        lie = head + secagg._listed(left) + b"".join(pieces[n] for n in left[1:])
+        lie = secagg._SUM.pack(
+            *fields, kind=secagg.STEPS.index(step), blobs=[np.array(left, "<u4").tobytes()],
+            rest=b"".join(bytes(pieces[n]) for n in left[1:]),
+        )  # fmt: skip
         return replace(envelope, message=lie).signed(step, people.KEY.private).encode()
 
     return shorter

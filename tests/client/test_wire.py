@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from sordino.client.frames import Request, Response, What
 from sordino.client.invitation import CommonTerms, Invitation
-from sordino.client.receipt import Seal
+from sordino.wire.receipt import Seal
+from sordino.wire.requests import Request, Response, What
 from tests.client.people import KEY
 
 SIGNED = (  #: by the key 000102..: Ed25519 gives the same every time
@@ -12,12 +12,12 @@ SIGNED = (  #: by the key 000102..: Ed25519 gives the same every time
     "eaccbcadc91c2aabd998d88b333b7970df3f552d96ae0d3f50b86fbb0374ab04"
 )
 INVITATION = (
-    b'SI\x03\x00{"classes":["no","yes"],"client":2,"coordinator":"' + KEY.author.first.hex().encode() + b'",'
+    b'SI\x02\x00{"classes":["no","yes"],"client":2,"coordinator":"' + KEY.author.first.hex().encode() + b'",'
     b'"federation":"demo","mean":[0.5],"places":[2,2],"receipt":"ab12","recipe":"name = \\"x\\"\\n","rotations":[],'
     b'"shape":[1,8,8],"signature":"' + SIGNED.encode() + b'","std":[2.0]}'
 )
 RECEIPT = (
-    "53480100"
+    "53480200"
     "1111111111111111111111111111111111111111111111111111111111111111"
     "4963f933b36fe7809f133b7194f90583132c49567b01df6f0391b21ca16e5d96"
 )
@@ -37,7 +37,7 @@ def test_a_receipt():
 
 
 def test_requests_and_responses():
-    assert Request(What.STEP, "report", b"plan").encode() == b"SQ\x01\x03\x06reportplan"
-    assert Request(What.HELLO).encode() == b"SQ\x01\x01\x00"
-    assert Response(True, b"answer", "", b"head").encode() == b"SA\x01\x01\x00\x00\x04\x00headanswer"
-    assert Response(False, b"", "no", b"").encode() == b"SA\x01\x00\x02\x00\x00\x00no"
+    assert Request(What.STEP, "report", b"plan").encode() == b"SQ\x02\x03\x06\0\0\0reportplan"
+    assert Request(What.HELLO).encode() == b"SQ\x02\x01\0\0\0\0"
+    assert Response(True, b"answer", "", b"head").encode() == b"SA\x02\x01\0\0\0\0\x04\0\0\0headanswer"
+    assert Response(False, b"", "no", b"").encode() == b"SA\x02\x00\x02\0\0\0no\0\0\0\0"

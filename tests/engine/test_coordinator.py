@@ -9,11 +9,11 @@ import pytest
 from sordino.channels.direct import Direct
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet, Reply
-from sordino.messages import Answer, Kind, Plan, answer_to
 from sordino.methods.selection import SelectCount, SelectProbability
 from sordino.privacy.guarantee import Budget
 from sordino.privacy.ledger import Consents, MemoryLedger
 from sordino.runs.coordinator import Coordinator, NobodyLeft, Rules
+from sordino.wire.messages import Answer, Kind, Plan, answer_to
 from tests.engine.federations import VALUES, fleet, work
 
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sordino.errors import InvalidInput
-from sordino.messages import ANSWER_BYTES, VERSION, Answer, Kind, Plan, answer_to
+from sordino.wire.codec import VERSION
+from sordino.wire.messages import ANSWER_BYTES, Answer, Kind, Plan, answer_to
 
 ARRAYS = {"parameters": np.arange(6, dtype=np.float32), "more": np.ones((2, 3), np.float32)}
 
@@ -78,7 +79,7 @@ def test_a_decline_carries_nothing():
 @pytest.mark.parametrize("message", [plan().encode(), answer_to(plan(), b"x")], ids=["plan", "answer"])
 def test_another_version_is_refused_with_the_remedy(message):
     newer = message[:2] + bytes([VERSION + 1]) + message[3:]
-    with pytest.raises(InvalidInput, match=f"version {VERSION + 1}.*update"):
+    with pytest.raises(InvalidInput, match=f"version {VERSION + 1}.*same version"):
         (Plan if message[:2] == b"SP" else Answer).decode(newer)
 
 

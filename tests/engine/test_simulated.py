@@ -14,9 +14,9 @@ from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.simulated import WorkerLost
 from sordino.learning.stacked import Execution
 from sordino.mechanisms import Box, TwoPoint
-from sordino.messages import Plan
 from sordino.methods.interface import Bench
 from sordino.runs.coordinator import Coordinator, Rules
+from sordino.wire.messages import Plan
 from tests.engine.federations import fleet, work
 from tests.engine.tiny import recipe
 

@@ -15,9 +15,9 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from sordino.client.core import Client
-from sordino.client.frames import Request, Response
 from sordino.client.service import Service
 from sordino.flower.client_app import app as relay
+from sordino.wire.requests import Request, Response
 
 ONE_AT_A_TIME = threading.Lock()  #: clients of one process share PyTorch's generator, and training notices
 

@@ -33,7 +33,7 @@ from sordino.deploy.deployment import Deployment
 from sordino.deploy.making import Place, make, member_names, renew
 from sordino.errors import InvalidInput
 from sordino.recipe import Recipe
-from sordino.signing import SigningKey
+from sordino.wire.signing import SigningKey
 from tests.client import people
 from tests.engine import tiny
 from tests.flower.nodes import Served

@@ -17,7 +17,6 @@ import pytest
 from flwr.app import Message
 
 from sordino.client.core import Client
-from sordino.client.frames import Request, Response, What
 from sordino.client.refusal import Reason
 from sordino.client.settings import allow_shuffler
 from sordino.errors import InvalidInput
@@ -29,7 +28,6 @@ from sordino.flower import bundles
 from sordino.flower.client_app import SOCKET
 from sordino.flower.server_app import RunConfig, coordinate, members_file
 from sordino.learning import datasets, models
-from sordino.messages import Plan
 from sordino.methods.interface import Bench
 from sordino.privacy.history import ranges
 from sordino.privacy.ledger import Released
@@ -40,7 +38,9 @@ from sordino.runs.serving import invitations, serve
 from sordino.runs.simulation import run
 from sordino.runs.stopping import TooFewClients
 from sordino.shuffler import keys
-from sordino.signing import key_file
+from sordino.wire.messages import Plan
+from sordino.wire.requests import Request, Response, What
+from sordino.wire.signing import key_file
 from tests.client import people
 from tests.client.forgeries import STRANGER, forged
 from tests.client.people import NAME

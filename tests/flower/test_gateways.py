@@ -18,7 +18,7 @@ import pytest
 
 from sordino.client.core import Client
 from sordino.recipe import Recipe
-from sordino.signing import SigningKey, key_file
+from sordino.wire.signing import SigningKey, key_file
 from tests.flower.machines import free_ports
 
 pytest.importorskip("flwr")

@@ -553,7 +553,7 @@ def test_a_server_needs_the_clients_mechanisms(wrong):
 def test_the_bytes_of_a_reply_are_written_down():
     """Another version of Sordino must read them."""
     raw = (
-        b'SM\x01\x00^\x00\x00\x00{"mechanism":"00112233445566778899aabbccddeeff","metrics":{"num-examples":3},'
+        b'SM\x02\x00^\x00\x00\x00{"mechanism":"00112233445566778899aabbccddeeff","metrics":{"num-examples":3},'
         b'"sends":"update"}\x05'
     )
     parcel = Parcel(b"\x05", "00112233445566778899aabbccddeeff", "update", {"num-examples": 3})
@@ -579,7 +579,7 @@ def test_any_bytes_are_read_or_refused(data):
 def test_metrics_that_are_no_numbers_are_refused(metrics):
     text = json.dumps({"mechanism": "", "metrics": metrics, "sends": "update"}, separators=(",", ":")).encode()
     with pytest.raises(InvalidInput):
-        Parcel.decode(struct.pack("<2sBxI", b"SM", 1, len(text)) + text)
+        Parcel.decode(struct.pack("<2sBxI", b"SM", 2, len(text)) + text)
 
 
 # --- the template -----------------------------------------------------------------------------------------------------

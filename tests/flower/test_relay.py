@@ -22,8 +22,6 @@ from flwr.supercore.task_identity import TaskIdentity
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sordino.client import frames
-from sordino.client.frames import Request, Response, What
 from sordino.client.service import Service, Unreachable
 from sordino.errors import InvalidInput
 from sordino.flower import QUIET, FlowerMissing, bundles, write_app
@@ -31,6 +29,9 @@ from sordino.flower.app import app_name
 from sordino.flower.client_app import SOCKET, app
 from sordino.flower.server_app import RunConfig
 from sordino.recipe import Recipe
+from sordino.wire import requests
+from sordino.wire.codec import join
+from sordino.wire.requests import Request, Response, What
 from tests.client import people
 from tests.flower.nodes import archive
 
@@ -43,7 +44,7 @@ ROOT = Path(__file__).parent.parent.parent
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=40), max_size=bundles.MOST))
 def test_frames_come_out_of_a_bundle_as_they_went_in(bodies):
-    assert bundles.unpack(bundles.pack(bodies)) == bodies
+    assert bundles.unpack(join(*bodies)) == bodies
 
 
 @settings(deadline=None)
@@ -53,12 +54,12 @@ def test_bytes_from_anywhere_are_frames_or_refused(raw):
         bodies = bundles.unpack(raw)
     except InvalidInput:
         return
-    assert bundles.pack(bodies) == raw
+    assert join(*bodies) == raw
 
 
 def test_a_bundle_has_a_largest_number_of_frames():
     with pytest.raises(InvalidInput, match="at most 16"):
-        bundles.unpack(bundles.pack([b""] * 17))
+        bundles.unpack(join(*[b""] * 17))
 
 
 # --- the relay
@@ -87,9 +88,9 @@ def echoing(tmp_path: Path) -> Iterator[Path]:
         listening.listen()
 
         def serve() -> None:
-            with suppress(OSError, frames.Closed), listening.accept()[0] as connection:
-                while (body := frames.receive(connection)) != b"hang up":
-                    frames.send(connection, body[::-1])
+            with suppress(OSError, requests.Closed), listening.accept()[0] as connection:
+                while (body := requests.receive(connection)) != b"hang up":
+                    requests.send(connection, body[::-1])
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
@@ -139,9 +140,9 @@ def test_what_is_no_bundle_is_refused_and_reaches_no_client(content, echoing):
 
 
 def test_a_response_that_is_none_is_refused():
-    assert bundles.responses(bundles.pack([Response(True, b"x").encode()])) == [Response(True, b"x")]
+    assert bundles.responses(join(Response(True, b"x").encode())) == [Response(True, b"x")]
     with pytest.raises(InvalidInput):
-        bundles.responses(bundles.pack([b"SAno"]))
+        bundles.responses(join(b"SAno"))
 
 
 def test_a_socket_can_be_opened_to_the_group_of_the_nodes_account_and_the_folder_stays_closed(tmp_path):

@@ -22,14 +22,12 @@ from numpy.typing import NDArray
 from torch.func import functional_call, grad, vmap
 
 from sordino import mechanisms as m
-from sordino.client.frames import Request, Response, What
 from sordino.learning import models
 from sordino.learning.cohort import ClientData, LocalTraining, train_one
 from sordino.learning.linear_head import LinearHead, residuals, split_clip
 from sordino.learning.optimizers import SGD, Adam, Optimizer, RMSprop, WeightDecay
 from sordino.learning.private_sgd import PrivateTraining, integer_rows
 from sordino.mechanisms.noise import discrete_gaussian
-from sordino.messages import Plan, answer_to
 from sordino.methods.interface import Cohort
 from sordino.methods.upload import Upload
 from sordino.methods.webfed import Counts
@@ -53,8 +51,10 @@ from sordino.privacy.terms import plain
 from sordino.randomness import Keystream, Purpose
 from sordino.recipe import Recipe
 from sordino.runs.federation import wire
-from sordino.signing import Author, SigningKey
 from sordino.web.task import compile_task, layers_of, mechanism_of
+from sordino.wire.messages import Plan, answer_to
+from sordino.wire.requests import Request, Response, What
+from sordino.wire.signing import Author, SigningKey
 
 WEB = Path(__file__).with_name("web.json")
 TASKS = Path(__file__).with_name("web_tasks.json")

@@ -23,16 +23,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sordino.channels import secagg, shamir, summed
-from sordino.client.frames import Request, Response, What
 from sordino.client.invitation import CommonTerms, Invitation
-from sordino.client.receipt import Seal
 from sordino.mechanisms import Box, NoPrivacy, TwoPoint
-from sordino.messages import Answer, Kind, Plan
 from sordino.methods.upload import Upload
 from sordino.randomness import Keystream
 from sordino.shuffler import envelopes
 from sordino.shuffler.terms import Terms
-from sordino.signing import Author, SigningKey
+from sordino.wire.messages import Answer, Kind, Plan
+from sordino.wire.receipt import Seal
+from sordino.wire.requests import Request, Response, What
+from sordino.wire.signing import Author, SigningKey
 
 FOLDER = Path(__file__).with_name("wire")
 INDEX = FOLDER / "index.json"

@@ -18,7 +18,6 @@ from sordino.learning import models
 from sordino.learning.models import Layer
 from sordino.mechanisms import Exponential
 from sordino.mechanisms.exponential import posterior_confidence
-from sordino.messages import Plan
 from sordino.methods.interface import Bench
 from sordino.methods.ldp_fed import basic, dealt, proportional, single_layer
 from sordino.methods.tables.scopes import ScopeAll, ScopeLayers, ScopeProportional
@@ -29,6 +28,7 @@ from sordino.recipe import Recipe, RecipeInvalid
 from sordino.runs.coordinator import Coordinator
 from sordino.runs.federation import wire
 from sordino.runs.simulation import run, work_of
+from sordino.wire.messages import Plan
 from tests.engine.tiny import TINY
 
 E = 80

@@ -22,7 +22,6 @@ from sordino.mechanisms import BitRandomizer, BitString, FixedPoint
 from sordino.mechanisms.output import BitOutput
 from sordino.mechanisms.privunit import best_cap
 from sordino.mechanisms.record_tables import Optimised, Theorem1, Theorem2, optimised
-from sordino.messages import Plan
 from sordino.methods.extractors import (
     PARAMETERS,
     OrientedExtractor,
@@ -52,6 +51,7 @@ from sordino.randomness import Keystream
 from sordino.recipe import Data, Model, Recipe, RecipeInvalid
 from sordino.report.statement import sentences
 from sordino.runs.federation import wire
+from sordino.wire.messages import Plan
 
 TINY: dict[str, Any] = {
     "name": "tiny",

@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from sordino.messages import Plan
 from sordino.shuffler.envelopes import Body, batch_head, envelope_bytes
 from sordino.shuffler.terms import Terms
+from sordino.wire.messages import Plan
 
 PLAN = Plan("bakery", 1, {"range": 1})
 

@@ -25,7 +25,6 @@ from sordino.errors import InvalidInput
 from sordino.fleets.local_clients import SocketFleet
 from sordino.fleets.signed import SignedFleet
 from sordino.learning import datasets
-from sordino.messages import Plan
 from sordino.methods.upload import Lost, Sum
 from sordino.privacy import history
 from sordino.privacy.history import Spent
@@ -38,6 +37,7 @@ from sordino.shuffler.envelopes import Body, batch_head
 from sordino.shuffler.opening import opened
 from sordino.shuffler.remote import Announcement, Rejected, Remote
 from sordino.shuffler.store import Store
+from sordino.wire.messages import Plan
 from tests.client import people
 from tests.client.mortals import Mortals
 from tests.client.people import NAME, signed

@@ -158,7 +158,7 @@ def test_rubbish_is_no_batch_and_no_body(rubbish, headed):
     pytest.fail("rubbish was taken for a body")
 
 
-def test_a_batch_written_by_version_1_is_still_read():
+def test_a_recorded_batch_is_read():
     golden = json.loads(GOLDEN.read_text())
     key = X25519PrivateKey.from_private_bytes(bytes.fromhex(golden["key"]))
     opened = open_batch(bytes.fromhex(golden["batch"]), Terms.from_object(golden["terms"]), key)

@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 from sordino.cli import app
 from sordino.durable import InUse
 from sordino.errors import InvalidInput
-from sordino.messages import Plan
 from sordino.shuffler import keys, open_batch, seal, spread
 from sordino.shuffler.envelopes import Body
 from sordino.shuffler.remote import Announcement, Rejected, Remote, Unreachable
 from sordino.shuffler.service import MOST_BODY_BYTES, Address, Allowance, Pace, serve
 from sordino.shuffler.store import Store
 from sordino.shuffler.terms import Terms
+from sordino.wire.messages import Plan
 
 from .parties import Running, by_position, certificate, opaque, random_bits, report, terms_of
 

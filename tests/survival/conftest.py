@@ -2,7 +2,7 @@
 
 import pytest
 
-from sordino.signing import SigningKey
+from sordino.wire.signing import SigningKey
 from tests.client import people
 
 

@@ -22,7 +22,6 @@ from sordino.durable import NotWritten
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Reply
 from sordino.learning.stacked import Execution
-from sordino.messages import Plan, answer_to
 from sordino.privacy.ledger import Ledger, Released
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
@@ -33,6 +32,7 @@ from sordino.runs.outcome import Outcome
 from sordino.runs.serving import has_run, read_notes, serve
 from sordino.runs.stopping import TooFewClients
 from sordino.runs.store import RoundEntry
+from sordino.wire.messages import Plan, answer_to
 from tests.client import people
 from tests.client.people import NAME, DirectFleet
 
@@ -486,6 +486,29 @@ def test_another_programs_database_is_refused(halted):
         other.execute("CREATE TABLE mine (x)")
     with awake(halted, people.recipe(CHANGES)) as there, pytest.raises(InvalidInput, match="another program"):
         serve(people.recipe(CHANGES), DirectFleet(there), halted / "run", resume=True)
+
+
+def first_wire(run: Path) -> None:
+    """Let a run look as one that began in the first version of the wire format, which wrote no version down."""
+    with closing(sqlite3.connect(run / "checkpoint/state.sqlite")) as journal, journal:
+        journal.execute("DELETE FROM about WHERE key = 'wire'")
+
+
+def test_an_unfinished_run_of_another_wire_format_is_refused_with_the_remedy(halted):
+    first_wire(halted / "run")
+    given = people.recipe(CHANGES)
+    with awake(halted, given) as there, pytest.raises(InvalidInput, match=r"version 1 .*finish it with.*start anew"):
+        serve(given, DirectFleet(there), halted / "run", resume=True)
+    assert [released(halted / str(k)) for k in range(2)] == [[1], [1]]
+    assert read_notes(halted / "run") == {"sockets": ["a"], "federation": NAME}
+
+
+def test_a_finished_run_of_another_wire_format_opens(halted):
+    given = people.recipe(CHANGES)
+    with awake(halted, given) as there:
+        done = serve(given, DirectFleet(there), halted / "run", resume=True)
+        first_wire(halted / "run")
+        assert serve(given, Dead(there), halted / "run", resume=True).result == done.result
 
 
 # --- too few ----------------------------------------------------------------------------------------------------------

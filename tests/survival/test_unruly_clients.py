@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sordino.client import frames
-from sordino.client.frames import Request, Response
 from sordino.fleets import local_clients
 from sordino.fleets.local_clients import SocketFleet
-from sordino.messages import Answer
 from sordino.runs.outcome import Outcome
 from sordino.runs.serving import serve
+from sordino.wire import requests
+from sordino.wire.messages import Answer
+from sordino.wire.requests import Request, Response
 from tests.client import people
 from tests.client.people import NAME
 from tests.survival.unruly import Behaviour, Unruly, clients, honest
@@ -91,7 +91,7 @@ def test_an_answer_that_comes_twice_counts_once():
 def forged(change: Callable[[Answer], Answer]) -> Behaviour:
     def behave(connection: socket.socket, request: Request, response: Response) -> None:
         answer = change(Answer.decode(response.payload))
-        frames.send(connection, Response(True, answer.encode(), "", response.receipt).encode())
+        requests.send(connection, Response(True, answer.encode(), "", response.receipt).encode())
 
     return behave
 
@@ -129,7 +129,7 @@ def silence(connection: socket.socket, request: Request, response: Response) -> 
 RUDE: dict[str, Behaviour] = {
     "a frame too long": raw(b"\xff\xff\xff\xff"),
     "no response": raw(struct.pack("<I", 3) + b"abc"),
-    "lengths that lie": raw(struct.pack("<I", 10) + b"SA\x01\x01\xff\xff\xff\xff--"),
+    "lengths that lie": raw(struct.pack("<I", 10) + b"SA\x02\x01\xff\xff\xff\xff--"),
     "no answer": lambda connection, request, response: honest(connection, request, Response(True, b"rubbish")),
 }
 

@@ -12,7 +12,6 @@ from sordino.client.core import Client
 from sordino.client.refusal import Reason, Refused
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet, Reply
-from sordino.messages import Plan, answer_to
 from sordino.methods.upload import Lost
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
@@ -22,6 +21,7 @@ from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome
 from sordino.runs.serving import serve
 from sordino.runs.stopping import TooFewClients
+from sordino.wire.messages import Plan, answer_to
 from tests.client import people
 from tests.client.people import NAME, signed
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from sordino.client import frames
 from sordino.client.core import Client
-from sordino.client.frames import Request, Response, What
 from sordino.client.service import Service
 from sordino.privacy.history import ranges
 from sordino.recipe import Recipe
 from sordino.runs.federation import wire
-from sordino.signing import Envelope
+from sordino.wire import requests
+from sordino.wire.requests import Request, Response, What
+from sordino.wire.signing import Envelope
 from tests.client import people
 from tests.client.people import NAME
 
@@ -23,7 +23,7 @@ Behaviour = Callable[[socket.socket, Request, Response], None]  #: sends the res
 
 
 def honest(connection: socket.socket, request: Request, response: Response) -> None:
-    frames.send(connection, response.encode())
+    requests.send(connection, response.encode())
 
 
 class Unruly(Service):
@@ -36,8 +36,8 @@ class Unruly(Service):
 
     def _attend(self, connection: socket.socket) -> None:
         try:
-            with connection, suppress(OSError, frames.Closed):
-                request = Request.decode(frames.receive(connection))
+            with connection, suppress(OSError, requests.Closed):
+                request = Request.decode(requests.receive(connection))
                 behave = honest
                 if request.what is What.STEP:
                     round = Envelope.decode(request.payload).round

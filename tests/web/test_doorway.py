@@ -25,8 +25,6 @@ from cryptography.x509.oid import NameOID
 from websockets.asyncio.client import connect
 from websockets.server import ServerProtocol
 
-from sordino.client.frames import Request, Response, What
-from sordino.messages import Plan, answer_to
 from sordino.web.app import Hall
 from sordino.web.connection import Credit
 from sordino.web.doorway import Doorway, room_for
@@ -35,6 +33,8 @@ from sordino.web.roster import Turned
 from sordino.web.server import Place, serving
 from sordino.web.task import PROTOCOL
 from sordino.web.turns import Turns
+from sordino.wire.messages import Plan, answer_to
+from sordino.wire.requests import Request, Response, What
 from tests.client import people
 from tests.web.visitors import BITS, fetch, get, hello, hosted, server, visit
 

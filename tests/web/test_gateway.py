@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sordino.client.frames import Request, Response, What
 from sordino.client.refusal import Reason, Refused
 from sordino.errors import InvalidInput
 from sordino.fleets.gateways import STEP, Bundle, Gateways, Gather, slots
 from sordino.fleets.interface import Fleet, Reply
 from sordino.fleets.local_clients import SocketFleet
 from sordino.fleets.web import Stopped
-from sordino.messages import Plan, answer_to
 from sordino.runs import serving
 from sordino.runs.federation import wire
-from sordino.signing import SigningKey
 from sordino.web.gateway import GatewayHosted, GatewayService
+from sordino.wire.messages import Plan, answer_to
+from sordino.wire.requests import Request, Response, What
+from sordino.wire.signing import SigningKey
 from tests.client import people
 from tests.client.forgeries import STRANGER
 from tests.web.visitors import BITS, recipe, server, visit

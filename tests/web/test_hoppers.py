@@ -10,12 +10,12 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from sordino.client.frames import Request, What
-from sordino.messages import Plan
 from sordino.web.hosting import Hosted
 from sordino.web.limits import Limits
 from sordino.web.roster import REMEMBERED, Receipts, Roster
 from sordino.web.task import PROTOCOL
+from sordino.wire.messages import Plan
+from sordino.wire.requests import Request, What
 from tests.client import people
 from tests.web.visitors import Visitor, hello, recipe, server
 

@@ -22,18 +22,18 @@ from typer.testing import CliRunner
 from sordino.cli import app
 from sordino.cli.serve import _announce
 from sordino.client.core import Client
-from sordino.client.frames import Request, What
 from sordino.client.refusal import Reason
 from sordino.learning.stacked import Execution
 from sordino.privacy.history import ranges
 from sordino.recipe import Recipe
 from sordino.runs.simulation import run
-from sordino.signing import SigningKey
 from sordino.web.app import Hall
 from sordino.web.hosting import Hosted
 from sordino.web.joining import Link, NotJoined, Participant, located, readable, trusting
 from sordino.web.limits import Limits
 from sordino.web.server import Place, serving
+from sordino.wire.requests import Request, What
+from sordino.wire.signing import SigningKey
 from tests.client import people
 from tests.client.forgeries import forged
 from tests.web.visitors import get, hosted, recipe, server, visit

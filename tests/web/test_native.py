@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from sordino.client.frames import Request, Response, What
 from sordino.client.invitation import Invitation
-from sordino.messages import Plan, answer_to
 from sordino.web.connection import CLOSING
 from sordino.web.limits import Limits
+from sordino.wire.messages import Plan, answer_to
+from sordino.wire.requests import Request, Response, What
 from tests.client import people
 from tests.web.visitors import BITS, get, hosted, server, visit
 

@@ -12,12 +12,12 @@ from benchmarks.attacks import Hostile, Party
 from typer.testing import CliRunner
 
 from sordino.cli import app
-from sordino.client.frames import Request
 from sordino.errors import InvalidInput
-from sordino.messages import Plan
 from sordino.recipe import Recipe
 from sordino.runs.federation import wire
 from sordino.web.hosting import Hosted
+from sordino.wire.messages import Plan
+from sordino.wire.requests import Request
 from tests.client import people
 from tests.web.visitors import get, recipe, server, visit
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from sordino.client.frames import Response
 from sordino.durable import InUse, keep_lines
-from sordino.messages import Plan
 from sordino.web.headers import POLICY
 from sordino.web.limits import Limits
 from sordino.web.roster import Roster
+from sordino.wire.messages import Plan
+from sordino.wire.requests import Response
 from tests.web.visitors import BITS, fetch, get, hello, hosted, server, visit
 
 THREE = {"rounds.quorum": 3}
@@ -486,7 +486,7 @@ def test_one_address_takes_so_many_places_and_is_told_why(tmp_path):
 FRAMES = st.one_of(
     st.binary(max_size=300),
     st.text(max_size=300),
-    st.binary(max_size=60).map(lambda rest: b"SA\x01" + rest),
+    st.binary(max_size=60).map(lambda rest: b"SA\x02" + rest),
     st.builds(lambda body, reason: Response(True, body, reason).encode(), st.binary(max_size=90), st.text(max_size=20)),
     st.just(json.dumps({"type": ["hello"]})),
     st.recursive(

@@ -7,9 +7,9 @@ from contextlib import suppress
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from sordino.client.frames import Request, Response
-from sordino.messages import Answer, Plan, answer_to
 from sordino.web.hosting import Hosted
+from sordino.wire.messages import Answer, Plan, answer_to
+from sordino.wire.requests import Request, Response
 from tests.client import people
 from tests.web.visitors import BITS, recipe, server, visit
 

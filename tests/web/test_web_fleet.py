@@ -5,12 +5,12 @@ import time
 
 import pytest
 
-from sordino.client.frames import Request, Response
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Reply
 from sordino.fleets.punctuality import Punctuality
 from sordino.fleets.web import Stopped, WebFleet
-from sordino.messages import Plan, answer_to
+from sordino.wire.messages import Plan, answer_to
+from sordino.wire.requests import Request, Response
 from tests.client import people
 
 PLAN = Plan("demo", 3)

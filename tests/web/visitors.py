@@ -14,14 +14,14 @@ import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from sordino.client.frames import Request, Response, What
-from sordino.messages import Plan, answer_to
 from sordino.recipe import Recipe
 from sordino.web.app import Hall
 from sordino.web.hosting import Hosted
 from sordino.web.limits import Limits
 from sordino.web.server import serving
 from sordino.web.task import PROTOCOL
+from sordino.wire.messages import Plan, answer_to
+from sordino.wire.requests import Request, Response, What
 from tests.client import people
 
 BITS = -(-650 // 8)  #: bytes of a two-point report on digits with logistic regression

@@ -53,16 +53,17 @@ export function signed(plan: Uint8Array, { federation, round, terms, step = "rep
   const digest = createHash("sha256").update(plan).digest();
   const asked = Buffer.alloc(Math.floor(Math.max(...clients) / 8) + 1);
   for (const client of clients) asked[client >> 3]! |= 1 << (client & 7);
-  const head = Buffer.alloc(61);
-  head.write("SC\x02\0", "latin1");
-  head.writeUInt32LE(round, 4);
-  digest.copy(head, 8, 0, 16);
-  head.write(terms, 24, "hex");
-  head[56] = federation.length;
-  head.writeUInt32LE(asked.length, 57);
-  const text = [Buffer.from(`sordino step 2\0${String.fromCharCode(step.length)}${step}`), head, Buffer.from(federation), asked];
-  const signature = sign(null, Buffer.concat([...text, digest]), key);
-  return Uint8Array.from(Buffer.concat([head, signature, Buffer.from(federation), asked, plan]));
+  const blob = (raw: Buffer) => Buffer.concat([Buffer.from(Uint32Array.of(raw.length).buffer), raw]);
+  const envelope = (signature: Buffer, message: Uint8Array) => {
+    const head = Buffer.alloc(56);
+    head.write("SC\x02\0", "latin1");
+    head.writeUInt32LE(round, 4);
+    digest.copy(head, 8, 0, 16);
+    head.write(terms, 24, "hex");
+    return Buffer.concat([head, signature, blob(Buffer.from(federation)), blob(asked), message]);
+  };
+  const text = Buffer.concat([Buffer.from("sordino step 3\0"), blob(Buffer.from(step)), envelope(Buffer.alloc(64), digest)]);
+  return Uint8Array.from(envelope(sign(null, text, key), plan));
 }
 
 /** One key hands over to another. */

@@ -44,7 +44,6 @@ from sordino.learning.cohort import ClientData
 from sordino.learning.optimizers import SGD
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.mechanisms.cases import Points
-from sordino.messages import Plan
 from sordino.methods.hybrid_one import HybridOne
 from sordino.methods.interface import Bench
 from sordino.methods.silo_dp import SiloDp
@@ -53,6 +52,7 @@ from sordino.privacy.guarantee import MODEL_READER, SERVER, Adjacency, PoissonGa
 from sordino.privacy.history import Group, ranges
 from sordino.runs.coordinator import Coordinator, NobodyLeft, Rules
 from sordino.runs.execution import device_for, workers_for
+from sordino.wire.messages import Plan
 
 Float32s = NDArray[np.float32]
 

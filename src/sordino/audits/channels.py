@@ -20,7 +20,7 @@ from sordino.channels import secagg
 from sordino.channels.secagg import Client, Server, Session
 from sordino.channels.shuffle import Granularity, Shuffled
 from sordino.mechanisms.laws import Atoms, EvenWords
-from sordino.messages import Plan
+from sordino.wire.messages import Plan
 
 SUM_CLIENTS, SUM_VALUES, SUMS = 5, 2_000, 16
 CROWD, BITS, ROUNDS = 16, 257, 400

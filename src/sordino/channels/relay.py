@@ -23,9 +23,9 @@ from pydantic import Field
 from sordino.channels.interface import Channel, Exchange
 from sordino.channels.spec import ChannelSpec
 from sordino.errors import InvalidInput
-from sordino.messages import Plan
 from sordino.parts.tables import Count, Found, reads, tag
 from sordino.randomness import Keystream, Purpose
+from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
     from sordino.methods.interface import Method

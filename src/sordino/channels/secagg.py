@@ -23,10 +23,9 @@ import hashlib
 import hmac
 import json
 import os
-import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -42,20 +41,19 @@ from numpy.typing import NDArray
 
 from sordino.channels import shamir
 from sordino.errors import InvalidInput, SordinoError
+from sordino.wire.codec import Buffer, Layout, canonical, numbers, read_numbers
 
 Int64s = NDArray[np.int64]
 Words = NDArray[np.unsignedinteger[Any]]
 
-VERSION = 1
 STEPS = ("keys", "shares", "masked", "confirm", "unmask")
 COMMON = ("keys", "shares")  #: steps in which all clients are sent the same
 MOST_CLIENTS = 2**16
 MOST_BITS = 64
 TILE = 2**17  #: bytes of a mask made at a time: they stay in the processor's cache
 
-_HEAD = struct.Struct("<2sBB16sI")  # magic, version, step, session, client
-_NUMBER = struct.Struct("<I")
-_ENTRY = struct.Struct("<I32s32sH")  # client, public keys, length of the signature
+_SUM = Layout(b"SS", "a message of a secure sum", "16sI", kinds=range(len(STEPS)), blobs=1)  # session, client; clients
+_KEY, _SIGNATURE = 32, 64
 _NONCE, _TAG = 12, 16
 _EVERYBODY = 2**32 - 1  # in the place of the client that a message is sent to
 _SEALED = _NONCE + 2 * shamir.SHARE_BYTES + 16
@@ -131,14 +129,13 @@ class Session:
 
     def encode(self) -> bytes:
         """Canonical JSON."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+        return canonical(asdict(self))
 
     @classmethod
-    def decode(cls, text: bytes) -> Session:
+    def decode(cls, text: Buffer) -> Session:
         """The session that `encode` wrote; anything else is refused."""
         try:
-            given = json.loads(text)
-            return cls(**given)
+            return cls(**json.loads(bytes(text)))
         except (ValueError, TypeError, RecursionError) as error:
             raise Refused(f"this is not a session of a secure sum ({error})") from None
 
@@ -186,85 +183,55 @@ class _Entry:
     client: int
     mask: bytes
     seal: bytes
-    signature: bytes = b""
+    signature: bytes = bytes(_SIGNATURE)  #: zero where nobody vouches
 
     def signed(self, session: Session) -> bytes:
-        return b"sordino secure sum keys" + session.digest + _NUMBER.pack(self.client) + self.mask + self.seal
+        return b"sordino secure sum keys" + session.digest + numbers([self.client]) + self.mask + self.seal
 
     def encode(self) -> bytes:
-        return _ENTRY.pack(self.client, self.mask, self.seal, len(self.signature)) + self.signature
+        return self.mask + self.seal + self.signature
 
     @classmethod
-    def decode(cls, text: bytes) -> _Entry:
-        client, mask, seal, _ = _ENTRY.unpack_from(text)
-        return cls(client, mask, seal, text[_ENTRY.size :])
+    def decode(cls, client: int, raw: bytes) -> _Entry:
+        return cls(client, raw[:_KEY], raw[_KEY : 2 * _KEY], raw[2 * _KEY :])
 
 
-class _Reader:
-    """Reads a message's parts in turn; what is short or left over is refused."""
+def _message(step: str, session: Session, client: int, clients: Iterable[int] = (), rest: bytes = b"") -> bytes:
+    listed = numbers(sorted(clients))
+    return _SUM.pack(session.digest[:16], client, kind=STEPS.index(step), blobs=[listed], rest=rest)
 
-    def __init__(self, message: bytes, step: str, session: Session, client: int) -> None:
-        self._left, self._step = memoryview(message), step
-        magic, version, number, digest, whose = self.read(_HEAD)
-        if (magic, version) != (b"SS", VERSION):
-            raise Refused(f"this is not a message of a secure sum, or not of version {VERSION}")
-        if number != STEPS.index(step):
-            raise Refused(f"a message of another step came in the step {step!r}")
-        if digest != session.digest[:16]:
-            raise Refused(f"a message of another round or another sum came in round {session.round}")
-        if whose != client:
-            raise Refused(f"a message from or to client {whose} came in the place of client {client}'s")
 
-    def take(self, length: int) -> bytes:
-        if len(self._left) < length:
-            raise Refused(f"a message of the step {self._step!r} was cut off")
-        taken, self._left = bytes(self._left[:length]), self._left[length:]
-        return taken
+def _read(message: bytes, step: str, session: Session, client: int) -> tuple[tuple[int, ...], bytes]:
+    """The clients that a message lists and what follows them; refused where it is not of this step, sum and client."""
+    try:
+        number, (digest, whose), (listed,), rest = _SUM.unpack(message)
+        clients = read_numbers(listed, "a list of clients")
+    except InvalidInput as error:
+        raise Refused(str(error)) from None
+    if number != STEPS.index(step):
+        raise Refused(f"a message of another step came in the step {step!r}")
+    if digest != session.digest[:16]:
+        raise Refused(f"a message of another round or another sum came in round {session.round}")
+    if whose != client:
+        raise Refused(f"a message from or to client {whose} came in the place of client {client}'s")
+    if list(clients) != sorted(set(clients)):
+        raise Refused("clients must be listed once each, in rising order")
+    return clients, bytes(rest)
 
-    def read(self, form: struct.Struct) -> tuple[Any, ...]:
-        return form.unpack(self.take(form.size))
 
-    def pieces(self, count: int, length: int) -> list[bytes]:
-        whole = self.take(count * length)
-        return [whole[first : first + length] for first in range(0, len(whole), length)]
-
-    def entry(self) -> _Entry:
-        client, mask, seal, length = self.read(_ENTRY)
-        return _Entry(client, mask, seal, self.take(length))
-
-    def clients(self) -> tuple[int, ...]:
-        (count,) = self.read(_NUMBER)
-        found = struct.unpack(f"<{count}I", self.take(4 * count))
-        if list(found) != sorted(set(found)):
-            raise Refused("clients must be listed once each, in rising order")
-        return found
-
-    def rest(self) -> bytes:
-        return self.take(len(self._left))
-
-    @property
-    def more(self) -> bool:
-        """Whether something is left to read."""
-        return bool(self._left)
-
-    def end(self) -> None:
-        if self._left:
-            raise Refused(f"a message of the step {self._step!r} is longer than it should be")
+def _pieces(raw: bytes, count: int, length: int) -> list[bytes]:
+    """So many pieces of one length, and nothing else."""
+    if len(raw) != count * length:
+        raise Refused(f"a message should end with {count} pieces of {length} bytes, and has {len(raw)} bytes there")
+    return [raw[first : first + length] for first in range(0, len(raw), length)]
 
 
 def invitation(message: bytes) -> Session:
     """The session that a request for keys invites to; whether to take part is for the client to judge."""
-    return Session.decode(message[_HEAD.size :])
-
-
-def _message(step: str, session: Session, client: int, *parts: bytes) -> bytes:
-    head = _HEAD.pack(b"SS", VERSION, STEPS.index(step), session.digest[:16], client)
-    return b"".join([head, *parts])
-
-
-def _listed(clients: Iterable[int]) -> bytes:
-    ordered = sorted(clients)
-    return _NUMBER.pack(len(ordered)) + struct.pack(f"<{len(ordered)}I", *ordered)
+    try:
+        return Session.decode(_SUM.unpack(message).rest)
+    except InvalidInput as error:
+        raise Refused(str(error)) from None
 
 
 def _extended(digest: bytes, *parts: bytes) -> bytes:
@@ -283,7 +250,7 @@ def _agree(private: X25519PrivateKey, public: bytes) -> bytes:
 
 
 def _derive(secret: bytes, purpose: bytes, context: bytes, *clients: int) -> bytes:
-    info = purpose + context + b"".join(map(_NUMBER.pack, clients))
+    info = purpose + context + numbers(clients)
     return HKDF(hashes.SHA256(), 32, None, b"sordino " + info).derive(secret)
 
 
@@ -309,7 +276,7 @@ def _unseal(secret: bytes, context: bytes, sender: int, receiver: int, sealed: b
 
 def _about(context: bytes, sender: int, receiver: int) -> bytes:
     """Data that a seal is bound to: the context holds federation, round, sum and everybody's keys."""
-    return b"shares" + context + _NUMBER.pack(sender) + _NUMBER.pack(receiver)
+    return b"shares" + context + numbers((sender, receiver))
 
 
 def _words(session: Session) -> np.dtype[Any]:
@@ -377,8 +344,7 @@ class Client:
         entry = _Entry(
             client, self._mask_key.public_key().public_bytes_raw(), self._seal_key.public_key().public_bytes_raw()
         )
-        signature = b"" if identity is None else identity.sign(entry.signed(session))
-        self._entry = _Entry(client, entry.mask, entry.seal, signature)
+        self._entry = entry if identity is None else replace(entry, signature=identity.sign(entry.signed(session)))
         self._roster: dict[int, _Entry] = {}
         self._secrets: dict[int, bytes] = {}  # agreed with each peer, for sealing and vouching
         self._shares: dict[int, tuple[bytes, bytes]] = {}  # of everybody's self-mask seed and masking key
@@ -407,7 +373,7 @@ class Client:
             "seal_key": self._seal_key.private_bytes_raw().hex(),
             "self_seed": self._self_seed.hex(),
             "entry": self._entry.encode().hex(),
-            "roster": [entry.encode().hex() for entry in self._roster.values()],
+            "roster": {str(client): entry.encode().hex() for client, entry in self._roster.items()},
             "shares": {str(client): [share.hex() for share in pair] for client, pair in self._shares.items()},
             "context": self._context.hex(),
             "masked": list(self._masked),
@@ -424,8 +390,8 @@ class Client:
         own._mask_key = X25519PrivateKey.from_private_bytes(bytes.fromhex(kept["mask_key"]))
         own._seal_key = X25519PrivateKey.from_private_bytes(bytes.fromhex(kept["seal_key"]))
         own._self_seed = bytes.fromhex(kept["self_seed"])
-        own._entry = _Entry.decode(bytes.fromhex(kept["entry"]))
-        own._roster = {entry.client: entry for entry in (_Entry.decode(bytes.fromhex(e)) for e in kept["roster"])}
+        own._entry = _Entry.decode(own.client, bytes.fromhex(kept["entry"]))
+        own._roster = {int(c): _Entry.decode(int(c), bytes.fromhex(raw)) for c, raw in kept["roster"].items()}
         others = (entry for client, entry in own._roster.items() if client != own.client)
         own._secrets = {entry.client: _agree(own._seal_key, entry.seal) for entry in others}
         own._shares = {int(c): (bytes.fromhex(seed), bytes.fromhex(key)) for c, (seed, key) in kept["shares"].items()}
@@ -441,31 +407,28 @@ class Client:
         if STEPS.index(step) != expected:
             what = "is over for this client" if expected == len(STEPS) else f"is at the step {STEPS[expected]!r}"
             raise Refused(f"a request for the step {step!r} came, but the sum {what}: nothing is answered twice")
-        reader = _Reader(request, step, self.session, _EVERYBODY if step in COMMON else self.client)
+        clients, rest = _read(request, step, self.session, _EVERYBODY if step in COMMON else self.client)
         match step:
             case "keys":
-                answer = self._keys(reader)
+                parts = self._keys(clients, rest)
             case "shares":
-                answer = self._share(reader)
+                parts = self._share(clients, rest)
             case "masked":
-                answer = self._mask(reader, vector)
+                parts = self._mask(clients, rest, vector)
             case "confirm":
-                answer = self._confirm(reader)
+                parts = self._confirm(clients, rest)
             case _:
-                answer = self._unmask(reader)
+                parts = self._unmask(clients, rest)
         self._next = expected + 1
-        return answer
+        return _message(step, self.session, self.client, self._pledge if step == "keys" else (), b"".join(parts))
 
-    def _say(self, step: str, *parts: bytes) -> bytes:
-        return _message(step, self.session, self.client, *parts)
-
-    def _keys(self, request: _Reader) -> bytes:
-        if request.rest() != self.session.encode():
+    def _keys(self, clients: Sequence[int], session: bytes) -> list[bytes]:
+        if clients or session != self.session.encode():
             raise Refused("the invitation is to another sum than the one this client agreed to")
-        return self._say("keys", self._entry.encode(), _listed(self._pledge) if self._pledge else b"")
+        return [self._entry.encode()]
 
-    def _share(self, request: _Reader) -> bytes:
-        self._read_roster(request)
+    def _share(self, clients: Sequence[int], keys: bytes) -> list[bytes]:
+        self._read_roster(clients, keys)
         points = _points(self._roster)
         threshold = self.session.threshold
         split = [
@@ -481,14 +444,12 @@ class Client:
                 self._secrets[client] = _agree(self._seal_key, self._roster[client].seal)
                 text = b"".join(pair)
                 sealed.append(_seal(self._secrets[client], self._context, self.client, client, text))
-        return self._say("shares", *sealed)
+        return sealed
 
-    def _read_roster(self, request: _Reader) -> None:
-        (count,) = request.read(_NUMBER)
-        entries = [request.entry() for _ in range(min(count, MOST_CLIENTS))]
-        request.end()
+    def _read_roster(self, clients: Sequence[int], keys: bytes) -> None:
+        entries = list(map(_Entry.decode, clients, _pieces(keys, len(clients), 2 * _KEY + _SIGNATURE)))
         self._roster = {entry.client: entry for entry in entries}
-        self._check_crowd(tuple(entry.client for entry in entries), "sent keys")
+        self._check_crowd(clients, "sent keys")
         if len(entries) > self.session.clients:
             raise Refused(f"{len(entries)} clients sent keys, but {self.session.clients} were invited")
         if self._invited is not None and (strangers := set(self._roster) - self._invited):
@@ -500,7 +461,7 @@ class Client:
         for entry in entries:
             if self._identity is not None and not self._vouched(entry):
                 raise Refused(f"the keys of client {entry.client} are not signed by it: the server may have made them")
-        self._context = _extended(self._context, *(entry.encode() for entry in entries))
+        self._context = _extended(self._context, numbers(clients), keys)
 
     def _vouched(self, entry: _Entry) -> bool:
         assert self._identity is not None
@@ -509,24 +470,22 @@ class Client:
 
     def _check_crowd(self, clients: Sequence[int], did: str) -> None:
         """Refuse a list that is too short, strange, or without this client: a small sum tells of those in it."""
-        if list(clients) != sorted(set(clients)) or self.client not in clients:
-            raise Refused(f"those who {did} must be listed once each, in rising order, with this client among them")
+        if self.client not in clients:
+            raise Refused(f"this client must be listed among those who {did}")
         if len(clients) < self.session.threshold:
             raise Refused(f"{len(clients)} clients {did}, fewer than the threshold of {self.session.threshold}")
 
-    def _mask(self, request: _Reader, vector: Int64s | None) -> bytes:
-        members = request.clients()
+    def _mask(self, members: Sequence[int], sealed_pairs: bytes, vector: Int64s | None) -> list[bytes]:
         self._check_crowd(members, "shared their secrets")
         if strangers := set(members) - set(self._roster):
             raise Refused(f"client {min(strangers)} shares a secret, but never sent keys")
         peers = [client for client in members if client != self.client]
-        for client, sealed in zip(peers, request.pieces(len(peers), _SEALED), strict=True):
+        for client, sealed in zip(peers, _pieces(sealed_pairs, len(peers), _SEALED), strict=True):
             text = _unseal(self._secrets[client], self._context, client, self.client, sealed)
             self._shares[client] = text[: shamir.SHARE_BYTES], text[shamir.SHARE_BYTES :]
-        request.end()
         self._shares = {client: self._shares[client] for client in members}
-        self._context = _extended(self._context, _listed(members))
-        return self._say("masked", *self._tags("masked", peers), _packed(self._masks_on(vector, peers), self.session))
+        self._context = _extended(self._context, numbers(members))
+        return [*self._tags("masked", peers), _packed(self._masks_on(vector, peers), self.session)]
 
     def _masks_on(self, vector: Int64s | None, peers: Sequence[int]) -> Words:
         masked = _checked_vector(vector, self.session).astype(_words(self.session))
@@ -539,18 +498,16 @@ class Client:
     def _tags(self, step: str, receivers: Iterable[int]) -> list[bytes]:
         return [_tag(self._secrets[c], step, self._context, self.client, c) for c in receivers if c != self.client]
 
-    def _check_tags(self, step: str, senders: Sequence[int], request: _Reader) -> None:
+    def _check_tags(self, step: str, senders: Sequence[int], tags: bytes) -> None:
         peers = [client for client in senders if client != self.client]
-        for client, tag in zip(peers, request.pieces(len(peers), _TAG), strict=True):
+        for client, tag in zip(peers, _pieces(tags, len(peers), _TAG), strict=True):
             expected = _tag(self._secrets[client], step, self._context, client, self.client)
             if not hmac.compare_digest(tag, expected):
                 raise Refused(
                     f"client {client} was told other names or keys than this client: the server's lists differ"
                 )
-        request.end()
 
-    def _confirm(self, request: _Reader) -> bytes:
-        members = request.clients()
+    def _confirm(self, members: tuple[int, ...], tags: bytes) -> list[bytes]:
         self._check_crowd(members, "sent masked vectors")
         if strangers := set(members) - set(self._shares):
             raise Refused(f"client {min(strangers)} is said to have sent a vector, but shared no secrets")
@@ -559,22 +516,19 @@ class Client:
                 "a sum of these vectors over other clients was revealed before: the difference of the two would show "
                 "those who are in one of them only"
             )
-        self._check_tags("masked", members, request)
+        self._check_tags("masked", members, tags)
         self._masked = members
-        self._context = _extended(self._context, _listed(members))
-        return self._say("confirm", *self._tags("confirm", members))
+        self._context = _extended(self._context, numbers(members))
+        return self._tags("confirm", members)
 
-    def _unmask(self, request: _Reader) -> bytes:
+    def _unmask(self, members: Sequence[int], tags: bytes) -> list[bytes]:
         """Shares of the seeds of those in the sum and of the keys of all others: of nobody both."""
-        members = request.clients()
         self._check_crowd(members, "confirmed the list")
         if strangers := set(members) - set(self._masked):
             raise Refused(f"client {min(strangers)} is said to have confirmed the list, but sent no vector")
-        self._check_tags("confirm", members, request)
+        self._check_tags("confirm", members, tags)
         survivors = frozenset(self._masked)
-        return self._say(
-            "unmask", *(seed if client in survivors else key for client, (seed, key) in sorted(self._shares.items()))
-        )
+        return [seed if client in survivors else key for client, (seed, key) in sorted(self._shares.items())]
 
 
 def _points(clients: Iterable[int]) -> dict[int, int]:
@@ -630,10 +584,10 @@ class Server:
         self._step += 1
         match step:
             case "keys":
-                requests = self._to_all(step, self._asked, self.session.encode())
+                requests = self._to_all(step, self._asked, (), self.session.encode())
             case "shares":
                 self._keep_to_pledge()
-                requests = self._to_all(step, sorted(self._heard), self._roster_of_keys())
+                requests = self._to_all(step, sorted(self._heard), self._heard, self._roster_of_keys())
             case "masked":
                 requests = self._to_each(step, self._deliveries())
             case "confirm":
@@ -651,8 +605,12 @@ class Server:
             raise Refused(f"client {client} was not asked in the step {step!r}")
         if client in self._heard:
             raise Refused(f"client {client} answered the step {step!r} twice")
-        reader = _Reader(message, step, self.session, client)
-        self._heard[client] = getattr(self, f"_read_{step}")(client, reader)
+        pledge, rest = _read(message, step, self.session, client)
+        if pledge:
+            self._check_pledge(step, client, pledge)
+        self._heard[client] = getattr(self, f"_read_{step}")(client, rest)
+        if pledge:
+            self._pledges[client] = pledge
 
     def _close(self) -> None:
         if self._step >= 0 and len(self._heard) < self.session.threshold:
@@ -692,21 +650,22 @@ class Server:
 
     # --- what is sent
 
-    def _to_all(self, step: str, clients: Iterable[int], body: bytes) -> dict[int, bytes]:
-        return dict.fromkeys(clients, _message(step, self.session, _EVERYBODY, body))
+    def _to_all(self, step: str, clients: Iterable[int], listed: Iterable[int], rest: bytes) -> dict[int, bytes]:
+        return dict.fromkeys(clients, _message(step, self.session, _EVERYBODY, listed, rest))
 
-    def _to_each(self, step: str, bodies: Mapping[int, bytes]) -> dict[int, bytes]:
-        return {client: _message(step, self.session, client, body) for client, body in bodies.items()}
+    def _to_each(self, step: str, sent: Mapping[int, bytes]) -> dict[int, bytes]:
+        """Each gets the list of all of them, and what the others sent to it."""
+        return {client: _message(step, self.session, client, sent, rest) for client, rest in sent.items()}
 
     def _roster_of_keys(self) -> bytes:
         self._roster = dict(sorted(self._heard.items()))
-        entries = [entry.encode() for entry in self._roster.values()]
-        self._context = _extended(self._context, *entries)
-        return _NUMBER.pack(len(entries)) + b"".join(entries)
+        keys = b"".join(entry.encode() for entry in self._roster.values())
+        self._context = _extended(self._context, numbers(list(self._roster)), keys)
+        return keys
 
     def _deliveries(self) -> dict[int, bytes]:
         self._sealed = dict(sorted(self._heard.items()))
-        self._context = _extended(self._context, _listed(self._sealed))
+        self._context = _extended(self._context, numbers(list(self._sealed)))
         return self._forwarded(self._sealed, self._roster)
 
     def _lists(self) -> dict[int, bytes]:
@@ -720,49 +679,40 @@ class Server:
         """For each sender, what the others sent to it; every sender wrote to all other receivers, in their order."""
         place = {client: k for k, client in enumerate(sorted(receivers))}
         senders = sorted(sent)
-        listed = _listed(senders)
-        return {to: listed + b"".join(sent[by][place[to] - (by < to)] for by in senders if by != to) for to in senders}
+        return {to: b"".join(sent[by][place[to] - (by < to)] for by in senders if by != to) for to in senders}
 
     # --- what comes back
 
-    def _read_keys(self, client: int, reader: _Reader) -> _Entry:
-        entry = reader.entry()
-        pledge = reader.clients() if reader.more else ()
-        reader.end()
+    def _read_keys(self, client: int, rest: bytes) -> _Entry:
+        entry = _Entry.decode(client, *_pieces(rest, 1, 2 * _KEY + _SIGNATURE))
         taken = {key for other in self._heard.values() for key in (other.mask, other.seal)}
-        if entry.client != client or entry.mask == entry.seal or {entry.mask, entry.seal} & taken:
+        if entry.mask == entry.seal or {entry.mask, entry.seal} & taken:
             raise Refused(f"client {client} sent keys that are not its own")
-        if pledge:
-            self._check_pledge(client, pledge)
-            self._pledges[client] = pledge
         return entry
 
-    def _check_pledge(self, client: int, pledge: tuple[int, ...]) -> None:
+    def _check_pledge(self, step: str, client: int, pledge: tuple[int, ...]) -> None:
+        if step != "keys":
+            raise Refused(f"client {client} lists clients in the step {step!r}, in which nobody does")
         if client not in pledge or not set(pledge) <= set(self._asked) or len(pledge) < self.session.threshold:
             raise Refused(f"client {client} says that it revealed a sum which cannot have been one of this round's")
 
-    def _read_shares(self, client: int, reader: _Reader) -> list[bytes]:
-        return self._pieces(reader, len(self._roster) - 1, _SEALED)
+    def _read_shares(self, client: int, rest: bytes) -> list[bytes]:
+        return _pieces(rest, len(self._roster) - 1, _SEALED)
 
-    def _read_masked(self, client: int, reader: _Reader) -> list[bytes]:
-        tags = reader.pieces(len(self._sealed) - 1, _TAG)
-        self._sum += _unpacked(reader.rest(), self.session)
+    def _read_masked(self, client: int, rest: bytes) -> list[bytes]:
+        end = _TAG * (len(self._sealed) - 1)
+        tags = _pieces(rest[:end], len(self._sealed) - 1, _TAG)
+        self._sum += _unpacked(rest[end:], self.session)
         return tags
 
-    def _read_confirm(self, client: int, reader: _Reader) -> list[bytes]:
-        return self._pieces(reader, len(self._masked) - 1, _TAG)
+    def _read_confirm(self, client: int, rest: bytes) -> list[bytes]:
+        return _pieces(rest, len(self._masked) - 1, _TAG)
 
-    def _read_unmask(self, client: int, reader: _Reader) -> list[int]:
-        shares = [int.from_bytes(s, "big") for s in self._pieces(reader, len(self._sealed), shamir.SHARE_BYTES)]
+    def _read_unmask(self, client: int, rest: bytes) -> list[int]:
+        shares = [int.from_bytes(s, "big") for s in _pieces(rest, len(self._sealed), shamir.SHARE_BYTES)]
         if max(shares) >= shamir.PRIME:
             raise Refused(f"client {client} sent a share outside the field")
         return shares
-
-    @staticmethod
-    def _pieces(reader: _Reader, count: int, length: int) -> list[bytes]:
-        found = reader.pieces(count, length)
-        reader.end()
-        return found
 
     # --- the sum
 

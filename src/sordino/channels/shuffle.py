@@ -32,10 +32,10 @@ from pydantic import AfterValidator, Field
 from sordino.channels.interface import Channel, Exchange
 from sordino.channels.spec import MixedSpec
 from sordino.errors import InvalidInput
-from sordino.messages import Plan
 from sordino.parts.strengths import Strength, resolved, strength_problems
 from sordino.parts.tables import Found, Natural, Table, reads, refusal, tag
 from sordino.parts.toml import shown
+from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
     from sordino.recipe import Recipe

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 import secrets
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -24,18 +23,17 @@ from sordino.channels.interface import Channel, Exchange
 from sordino.channels.secagg import STEPS, Client, Identity, Refused, Server, Session, SumLost, invitation
 from sordino.channels.spec import ChannelSpec
 from sordino.errors import InvalidInput
-from sordino.messages import Plan
 from sordino.methods.upload import Lost, PerClass, Sum, Tally
 from sordino.parts.tables import Says, tag
 from sordino.privacy.guarantee import SERVER, Guarantee, Infinite, RandomizedBit, Release, summed
+from sordino.wire.codec import join, split
+from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
     from sordino.methods.interface import Method, State
     from sordino.recipe import Recipe
 
 MOST_ATTEMPTS = 50  #: sums of one round that a client joins
-
-_LENGTH = struct.Struct("<I")
 
 
 @dataclass(frozen=True)
@@ -104,14 +102,15 @@ def _first_tally(method: Method) -> Tally:
 
 
 def _with_plan(request: bytes, plan: bytes) -> bytes:
-    return _LENGTH.pack(len(request)) + request + plan
+    return join(request) + plan
 
 
 def _without_plan(message: bytes) -> tuple[bytes, bytes]:
-    if len(message) < _LENGTH.size:
-        raise Refused("an invitation to a sum was cut off")
-    start = _LENGTH.size + _LENGTH.unpack_from(message)[0]
-    return message[_LENGTH.size : start], message[start:]
+    try:
+        (request,), plan = split(message, 1, "an invitation to a sum")
+    except InvalidInput as error:
+        raise Refused(str(error)) from None
+    return request, bytes(plan)
 
 
 def plan_in(message: bytes) -> Plan:

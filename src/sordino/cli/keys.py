@@ -25,7 +25,7 @@ def keys(
     Invitations pin it, and clients answer to nothing else. Owners compare it before they agree; gateways start with it.
     """
     with plain_errors():
-        from sordino.signing import SigningKey, key_file
+        from sordino.wire.signing import SigningKey, key_file
 
         path = place if place.suffix == ".key" else key_file(place)
         made = not path.exists()

@@ -34,7 +34,6 @@ from sordino.client.invitation import Invitation, NotSigned
 from sordino.client.keeping import Agreements, Prepared
 from sordino.client.membership import Membership, ids
 from sordino.client.posting import PATIENCE, STEP, Posting
-from sordino.client.receipt import Seal
 from sordino.client.records import Records
 from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import NAME, Settings
@@ -44,7 +43,6 @@ from sordino.client.turn import Turn
 from sordino.durable import NotWritten, append_line, held, make_folder, whole_lines, write_whole
 from sordino.errors import BudgetExceeded, ConsentMissing, InvalidInput, SordinoError
 from sordino.learning.stacked import LOOP, Execution
-from sordino.messages import Plan, answer_to
 from sordino.methods.interface import ClientState
 from sordino.methods.upload import Draw
 from sordino.privacy import history
@@ -55,7 +53,9 @@ from sordino.privacy.statement import Statement
 from sordino.randomness import KEY_BYTES, Keystream
 from sordino.report.statement import to_text
 from sordino.shuffler.remote import Rejected, Unreachable
-from sordino.signing import Envelope
+from sordino.wire.messages import Plan, answer_to
+from sordino.wire.receipt import Seal
+from sordino.wire.signing import Envelope
 
 SUMMING = ("keys", "shares", "masked", "confirm", "unmask")
 STEPS = ("prepare", "report", STEP, *SUMMING)  #: all that a client answers

@@ -1,36 +1,39 @@
 """What a server sends before anything else: the recipe, the federation's name, the client's number, who signs plans.
 
-    "SI" | version u8 | reserved u8 | JSON, sorted and without spaces
+    "SI" | version u8 | 0 u8 | JSON, sorted and without spaces
 
 Everything in it is public: the recipe's seed as well, which decides where training starts and nothing that a client
 draws. It is canonical, so that two invitations are equal where their bytes are. The coordinator signs the terms that
-all members share and the numbers that an invitation may give. Version 1 named no key, version 2 was not signed.
+all members share and the numbers that an invitation may give.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import struct
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sordino.client.settings import NAME
 from sordino.errors import InvalidInput
 from sordino.parts.toml import deepest_key
 from sordino.recipe import Recipe
-from sordino.signing import Author, SigningKey
+from sordino.wire.codec import Buffer, Form, Layout, canonical, read_header
+from sordino.wire.signing import Author, SigningKey
 
 if TYPE_CHECKING:
     from sordino.learning.examples import Dataset
 
-VERSION = 3
 LONGEST = 2**20  #: bytes of an invitation
 LONGEST_RECIPE = 2**17  #: letters of a recipe in it: read in some seconds, whatever is wrong with it
 DEEPEST_KEY = 16  #: parts of a dotted key in it; no recipe needs more than five
 _TERMS = b"sordino terms 1\0"
-_HEAD = struct.Struct("<2sBx")
+_INVITATION = Layout(b"SI", "an invitation")
+_FORMS: dict[str, Form] = {
+    "federation": str, "client": int, "recipe": str, "shape": [int], "classes": [str], "mean": [float], "std": [float],
+    "coordinator": str, "rotations": [str], "receipt": str, "places": [int], "signature": str,
+}  # fmt: skip
 
 
 def check_real(recipe: Recipe) -> None:
@@ -84,7 +87,7 @@ class CommonTerms:
     @property
     def digest(self) -> bytes:
         """SHA-256 that names these terms (docs/wire.md, Invitations)."""
-        return hashlib.sha256(_TERMS + _canonical(asdict(self))).digest()
+        return hashlib.sha256(_TERMS + canonical(asdict(self))).digest()
 
     def invitation(self, client: int, key: SigningKey, places: range | None = None) -> Invitation:
         """The invitation of one client, signed; where a gateway hands it on, for all its `places`."""
@@ -154,31 +157,14 @@ class Invitation:
 
     def encode(self) -> bytes:
         """The bytes that are sent."""
-        return _HEAD.pack(b"SI", VERSION) + _canonical(asdict(self))
+        return _INVITATION.pack(rest=canonical(asdict(self)))
 
     @classmethod
     def decode(cls, message: bytes) -> Invitation:
         """The invitation that `encode` wrote, if the coordinator that it names signed it; anything else is refused."""
-        if not _HEAD.size <= len(message) <= LONGEST:
-            raise InvalidInput(f"an invitation has {_HEAD.size} to {LONGEST:,} bytes, got {len(message):,}")
-        magic, version = _HEAD.unpack_from(message)
-        if magic != b"SI":
-            raise InvalidInput("this is not an invitation to a federation")
-        if version == 1:
-            raise InvalidInput(
-                "this invitation is of version 1, which does not say who signs plans: ask the coordinator for a new "
-                "one, of this version of Sordino, and join with that"
-            )
-        if version == 2:
-            raise InvalidInput(
-                "this invitation is of version 2, which its coordinator did not sign: ask the coordinator for a new "
-                "one, of this version of Sordino, and join with that"
-            )
-        if version != VERSION:
-            raise InvalidInput(f"this invitation speaks version {version} of the protocol, here it is {VERSION}")
-        found = _read(message[_HEAD.size :])
-        if found.encode() != message:
-            raise InvalidInput("an invitation is not in its canonical form: ask for it again")
+        if len(message) > LONGEST:
+            raise InvalidInput(f"an invitation has at most {LONGEST:,} bytes, got {len(message):,}")
+        found = _read(_INVITATION.unpack(message).rest)
         found.require_signature()
         return found
 
@@ -202,54 +188,24 @@ class Invitation:
 
     def stored(self) -> bytes:
         """The terms as a client's agreement keeps them."""
-        return self.terms.encode()[_HEAD.size :]
+        return canonical(asdict(self.terms))
 
     @classmethod
     def agreed(cls, text: bytes) -> Invitation:
-        """The terms that `stored` wrote; those of version 1 have no coordinator."""
-        return _read(text)
+        """The terms that `stored` wrote; those of early versions name no coordinator, no places and no signature."""
+        later = {"coordinator": "", "rotations": [], "places": [], "signature": ""}
+        try:
+            given = canonical({**later, **json.loads(text)})
+        except (ValueError, TypeError, RecursionError) as error:
+            raise InvalidInput(f"an agreement is damaged ({type(error).__name__})") from None
+        return _read(given)
 
 
-def _read(text: bytes) -> Invitation:
-    try:
-        return _built({"coordinator": "", "rotations": [], "places": [], "signature": "", **json.loads(text)})
-    except InvalidInput:
-        raise
-    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise InvalidInput(f"an invitation is damaged ({type(error).__name__}): ask for it again") from None
-
-
-def _canonical(fields: dict[str, Any]) -> bytes:
-    return json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-
-
-def _built(fields: Any) -> Invitation:
-    def texts(values: Any) -> tuple[str, ...]:
-        return tuple(_exactly(str, value) for value in _exactly(list, values))
-
-    def numbers(values: Any) -> tuple[float, ...]:
-        return tuple(_exactly(float, value) for value in _exactly(list, values))
-
-    return Invitation(
-        federation=_exactly(str, fields["federation"]),
-        client=_exactly(int, fields["client"]),
-        recipe=_exactly(str, fields["recipe"]),
-        shape=tuple(_exactly(int, side) for side in _exactly(list, fields["shape"])),
-        classes=texts(fields["classes"]),
-        mean=numbers(fields["mean"]),
-        std=numbers(fields["std"]),
-        coordinator=_exactly(str, fields["coordinator"]),
-        rotations=texts(fields["rotations"]),
-        receipt=_exactly(str, fields["receipt"]),
-        places=tuple(_exactly(int, place) for place in _exactly(list, fields["places"])),
-        signature=_exactly(str, fields["signature"]),
-    )
-
-
-def _exactly(kind: type, value: Any) -> Any:
-    if type(value) is not kind:
-        raise TypeError(f"a {type(value).__name__} in the place of a {kind.__name__}")
-    return value
+def _read(text: Buffer) -> Invitation:
+    header = read_header(text, "an invitation", _FORMS)
+    for name, value in header.items():
+        header[name] = tuple(value) if type(value) is list else value
+    return Invitation(**header)
 
 
 def _without_places(recipe: Recipe) -> Recipe:

@@ -25,7 +25,6 @@ from sordino.client.settings import Settings
 from sordino.errors import InvalidInput, SordinoError
 from sordino.learning.cohort import ClientData
 from sordino.learning.stacked import LOOP, Execution
-from sordino.messages import Plan
 from sordino.methods.interface import Bench, ClientState, Cohort, Method, State
 from sordino.methods.setting import setting_of
 from sordino.methods.silo_dp import SiloDp
@@ -34,6 +33,7 @@ from sordino.privacy.guarantee import Infinite, Release
 from sordino.privacy.history import ranges
 from sordino.recipe import CodeNotAllowed, Recipe
 from sordino.shuffler.remote import Announcement
+from sordino.wire.messages import Plan
 
 #: what of a method has no part in what clients make before the first round
 _AFTER_PREPARING = {"channel", "selection", "aggregation", "server_lr", "learning", "range", "upload"}

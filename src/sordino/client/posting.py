@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import OwnLimits, OwnShuffler
 from sordino.errors import InvalidInput
-from sordino.messages import Plan
 from sordino.shuffler.envelopes import seal, spread
 from sordino.shuffler.remote import Announcement, Rejected, Remote, Unreachable
+from sordino.wire.messages import Plan
 
 STEP = "post"
 PATIENCE = 60.0  #: seconds for which a shuffler that does not answer is tried again

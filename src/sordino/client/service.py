@@ -14,14 +14,14 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
-from sordino.client import frames
 from sordino.client.core import Client
-from sordino.client.frames import Request, Response, What
 from sordino.client.invitation import Invitation
 from sordino.client.refusal import Reason, Refused
 from sordino.client.turn import Turn
 from sordino.durable import make_folder, write_whole
 from sordino.errors import InvalidInput, SordinoError
+from sordino.wire import requests
+from sordino.wire.requests import Request, Response, What
 
 PATIENCE = 60.0  #: seconds that a connection may take over one frame
 IDLE = 3600.0  #: and between two of them
@@ -58,10 +58,10 @@ class Connections:
             return True
 
     def wait(self, connection: socket.socket) -> None:
-        """From now on the service waits for it; `frames.Closed` where it had to make place."""
+        """From now on the service waits for it; `requests.Closed` where it had to make place."""
         with self._lock:
             if connection not in self._waiting and connection not in self._working:
-                raise frames.Closed("closed to make place for another connection")
+                raise requests.Closed("closed to make place for another connection")
             self._working.discard(connection)
             self._waiting[connection] = time.monotonic()
 
@@ -69,7 +69,7 @@ class Connections:
         """It has asked, and is being answered."""
         with self._lock:
             if self._waiting.pop(connection, None) is None:
-                raise frames.Closed("closed to make place for another connection")
+                raise requests.Closed("closed to make place for another connection")
             self._working.add(connection)
 
     def remove(self, connection: socket.socket) -> None:
@@ -83,7 +83,7 @@ class Listener(ABC):
     """Answers requests at a Unix socket that its owner alone may open, and the accounts of a group if one is given."""
 
     def __init__(
-        self, path: str | Path, *, largest: int = frames.LARGEST, group: str | None = None, turn: Turn | None = None
+        self, path: str | Path, *, largest: int = requests.LARGEST, group: str | None = None, turn: Turn | None = None
     ) -> None:
         self._path, self._largest = Path(path), largest
         self._turn = turn or Turn()  # one request at a time
@@ -130,7 +130,7 @@ class Listener(ABC):
     def _attend(self, connection: socket.socket) -> None:
         """All requests of one connection; a frame that cannot be read ends it."""
         try:
-            with closing(connection), suppress(frames.Closed, OSError):
+            with closing(connection), suppress(requests.Closed, OSError):
                 while True:
                     connection.settimeout(IDLE)
                     self._connections.wait(connection)
@@ -139,22 +139,22 @@ class Listener(ABC):
                     connection.settimeout(PATIENCE)
                     self._connections.wait(connection)
                     try:
-                        request = Request.decode(frames.receive(connection, self._largest))
+                        request = Request.decode(requests.receive(connection, self._largest))
                     except InvalidInput as error:
-                        frames.send(connection, Response(False, reason=str(error)).encode())
+                        requests.send(connection, Response(False, reason=str(error)).encode())
                         return
                     self._connections.work(connection)
                     with self._turn:
                         if self._stopped:
                             return
                         response = self.respond(request)
-                    frames.send(connection, response.encode())
+                    requests.send(connection, response.encode())
         finally:
             self._connections.remove(connection)
 
     @abstractmethod
     def respond(self, request: Request) -> Response:
-        """The response to a request. `frames.Closed` ends the connection without one.
+        """The response to a request. `requests.Closed` ends the connection without one.
 
         One is asked for at a time, save while the turn is given up, as a client does when it computes.
         """
@@ -164,7 +164,7 @@ class Service(Listener):
     """Serves a client."""
 
     def __init__(
-        self, client: Client, path: str | Path, *, largest: int = frames.LARGEST, group: str | None = None
+        self, client: Client, path: str | Path, *, largest: int = requests.LARGEST, group: str | None = None
     ) -> None:
         super().__init__(path, largest=largest, group=group, turn=client.turn)
         self._client = client

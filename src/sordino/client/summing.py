@@ -1,7 +1,7 @@
 """What a client keeps of a secure sum, so that it goes on after a restart, and reveals no more than if there were none.
 
     federations/NAME/sum/plan-SHA256       the plan of the round
-    federations/NAME/sum/state             length u32 | JSON | the last answer
+    federations/NAME/sum/state             blob: JSON | the last answer
 
 Before an answer leaves, the file says that it was given, and to which request. Asked the same again, after a crash or a
 lost connection, the client gives the same bytes; a different request for the same step finds that the sum has gone on
@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 
 from sordino.durable import make_folder, write_whole
 from sordino.errors import InvalidInput
-from sordino.messages import Plan
-
-_LENGTH = struct.Struct("<I")
+from sordino.wire.codec import canonical, join, split
+from sordino.wire.messages import Plan
 
 
 @dataclass(frozen=True)
@@ -56,10 +54,9 @@ class SumFolder:
         if not path.is_file():
             return None
         try:
-            text = path.read_bytes()
-            start = _LENGTH.size + _LENGTH.unpack_from(text)[0]
-            return Standing(**json.loads(text[_LENGTH.size : start]), answer=text[start:])
-        except (OSError, ValueError, TypeError, struct.error) as error:
+            (text,), answer = split(path.read_bytes(), 1, "a sum's state")
+            return Standing(**json.loads(text), answer=bytes(answer))
+        except (OSError, ValueError, TypeError, InvalidInput) as error:
             raise InvalidInput(f"{path} is damaged ({error}): restore it, or remove it and miss this round") from None
 
     def plan(self, standing: Standing) -> Plan:
@@ -83,8 +80,7 @@ class SumFolder:
             "plan": _hashed(plan.encode()), "session": session.hex(), "step": step, "request": _hashed(message),
             "part": part.decode(),
         }  # fmt: skip
-        text = json.dumps(found, sort_keys=True, separators=(",", ":")).encode()
-        write_whole(self.folder / "state", _LENGTH.pack(len(text)) + text + answer)
+        write_whole(self.folder / "state", join(canonical(found)) + answer)
         for path in self.folder.glob("plan-*"):
             if path != self._plan(found["plan"]):
                 path.unlink(missing_ok=True)

@@ -23,11 +23,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from sordino.client import frames
-from sordino.client.frames import Request, Response, What
 from sordino.deploy import certificates, keys
 from sordino.deploy.deployment import CLIENT, KEY, SERVER, SOCKET, Deployment, sha256
 from sordino.errors import InvalidInput, SordinoError
+from sordino.wire import requests
+from sordino.wire.requests import Request, Response, What
 
 OLDEST, BEFORE = (1, 41), (1, 42)  #: versions of Flower that are allowed
 SOON = timedelta(days=14)  #: a certificate that ends within is worth a word
@@ -519,8 +519,8 @@ def _hello(path: Path, timeout: float) -> str:
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
         connection.settimeout(timeout)
         connection.connect(str(path))
-        frames.send(connection, Request(What.HELLO).encode())
-        return str(json.loads(Response.decode(frames.receive(connection, RESPONSE)).payload)["name"])
+        requests.send(connection, Request(What.HELLO).encode())
+        return str(json.loads(Response.decode(requests.receive(connection, RESPONSE)).payload)["name"])
 
 
 def _step(machine: _Machine, which: str) -> str:

@@ -27,7 +27,7 @@ from sordino.privacy.guarantee import Adjacency
 from sordino.privacy.terms import plain
 from sordino.recipe import Recipe
 from sordino.runs.federation import Federation, wire
-from sordino.signing import SigningKey
+from sordino.wire.signing import SigningKey
 
 PORT, NODE_PORT = 8000, 9094  #: of the server, and of a node's own processes, as Flower has them
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sordino.client.frames import Request, Response, What
 from sordino.client.invitation import Invitation
 from sordino.client.settings import NAME
 from sordino.durable import write_whole
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.interface import Fleet, Reply
 from sordino.flower import bundles
+from sordino.wire.requests import Request, Response, What
 
 if TYPE_CHECKING:
     from flwr.app import ArrayRecord, Message

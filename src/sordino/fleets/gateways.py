@@ -4,14 +4,13 @@ A gateway hands a plan on to its participants and sends their answers together. 
 it left its participant, so that putting answers into one message takes nothing from any guarantee. Every answer is
 still checked, counted and refused by itself, at the coordinator.
 
-    gather   "SG" | version u8 | 0 u8 | seconds u32 (0: no deadline) | count u32 | client u32 ... | plan
-    bundle   "SB" | version u8 | 0 u8 | not reached u32 | answers u32 | client u32 ... | (client u32 | length u32 | answer) ...
-"""  # noqa: E501 (a message in one line)
+    gather   "SG" | version u8 | 0 u8 | seconds u32 (0: no deadline) | blob: clients | plan
+    bundle   "SN" | version u8 | 0 u8 | blobs: clients that were not reached, clients that answered | blobs: answers
+"""
 
 from __future__ import annotations
 
 import math
-import struct
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
@@ -19,14 +18,13 @@ from dataclasses import dataclass, replace
 
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet, Reply
+from sordino.wire.codec import Layout, join, numbers, read_numbers, split
 
-VERSION = 1
 STEP = "gather"
 MOST = 10**6  #: clients behind one gateway
 SHARE = 0.9  #: of the time to the deadline that a gateway may take
-_GATHER = struct.Struct("<2sBxII")
-_BUNDLE = struct.Struct("<2sBxII")
-_ENTRY = struct.Struct("<II")
+_GATHER = Layout(b"SG", "a gateway's request", "I", blobs=1)
+_BUNDLE = Layout(b"SN", "a gateway's bundle", blobs=2)
 
 
 @dataclass(frozen=True)
@@ -40,18 +38,13 @@ class Gather:
     def encode(self) -> bytes:
         """The bytes that are sent."""
         whole = 0 if self.seconds is None else max(1, int(self.seconds))
-        head = _GATHER.pack(b"SG", VERSION, whole, len(self.clients))
-        return head + struct.pack(f"<{len(self.clients)}I", *self.clients) + self.plan
+        return _GATHER.pack(whole, blobs=[numbers(self.clients)], rest=self.plan)
 
     @classmethod
     def decode(cls, message: bytes) -> Gather:
         """What `encode` wrote; anything else is refused."""
-        seconds, count = _head(message, _GATHER, b"SG")
-        end = _GATHER.size + 4 * count
-        if count > MOST or len(message) < end:
-            raise InvalidInput("a gateway's request was cut off")
-        clients = struct.unpack_from(f"<{count}I", message, _GATHER.size)
-        return cls(clients, bytes(message[end:]), seconds or None)
+        _, (seconds,), (listed,), plan = _GATHER.unpack(message)
+        return cls(_clients(listed), bytes(plan), seconds or None)
 
 
 @dataclass(frozen=True)
@@ -63,44 +56,25 @@ class Bundle:
 
     def encode(self) -> bytes:
         """The bytes that are sent."""
-        parts = [
-            _BUNDLE.pack(b"SB", VERSION, len(self.unreached), len(self.answers)),
-            struct.pack(f"<{len(self.unreached)}I", *self.unreached),
-        ]
-        for client, answer in self.answers.items():
-            parts += (_ENTRY.pack(client, len(answer)), answer)
-        return b"".join(parts)
+        clients = (numbers(self.unreached), numbers(list(self.answers)))
+        return _BUNDLE.pack(blobs=clients, rest=join(*self.answers.values()))
 
     @classmethod
     def decode(cls, message: bytes) -> Bundle:
         """What `encode` wrote; anything else is refused."""
-        away, count = _head(message, _BUNDLE, b"SB")
-        place = _BUNDLE.size + 4 * away
-        if max(away, count) > MOST or len(message) < place:
-            raise InvalidInput("a gateway's bundle was cut off")
-        unreached = struct.unpack_from(f"<{away}I", message, _BUNDLE.size)
-        answers: dict[int, bytes] = {}
-        for _ in range(count):
-            if len(message) < place + _ENTRY.size:
-                raise InvalidInput("a gateway's bundle was cut off")
-            client, length = _ENTRY.unpack_from(message, place)
-            place += _ENTRY.size
-            if len(message) < place + length or client in answers:
-                raise InvalidInput("a gateway's bundle was cut off, or names a client twice")
-            answers[client] = bytes(message[place : place + length])
-            place += length
-        if place != len(message):
-            raise InvalidInput("a gateway's bundle has something after its last answer")
-        return cls(answers, unreached)
+        _, _, (away, listed), rest = _BUNDLE.unpack(message)
+        unreached, clients = _clients(away), _clients(listed)
+        answers, end = split(rest, len(clients), "a gateway's bundle")
+        if len(end) or len(set(clients)) != len(clients):
+            raise InvalidInput("a gateway's bundle names a client twice, or goes on after its last answer")
+        return cls(dict(zip(clients, answers, strict=True)), unreached)
 
 
-def _head(message: bytes, form: struct.Struct, magic: bytes) -> tuple[int, int]:
-    if len(message) < form.size:
-        raise InvalidInput("a gateway's message was cut off")
-    found, version, first, second = form.unpack_from(message)
-    if (found, version) != (magic, VERSION):
-        raise InvalidInput(f"this is no message of a gateway of version {VERSION}")
-    return int(first), int(second)
+def _clients(listed: bytes) -> tuple[int, ...]:
+    clients = read_numbers(listed, "a gateway's list of clients")
+    if len(clients) > MOST:
+        raise InvalidInput(f"a gateway has at most {MOST:,} clients, and {len(clients):,} are listed")
+    return clients
 
 
 def slots(clients: int, gateways: int) -> list[range]:

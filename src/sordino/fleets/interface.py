@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sordino.errors import InvalidInput
-from sordino.messages import Answer
+from sordino.wire.messages import Answer
 
 
 @dataclass(frozen=True)

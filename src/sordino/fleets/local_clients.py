@@ -17,11 +17,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sordino.client import frames
-from sordino.client.frames import Request, Response, What
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.interface import Fleet, Reply
-from sordino.signing import Envelope
+from sordino.wire import requests
+from sordino.wire.requests import Request, Response, What
+from sordino.wire.signing import Envelope
 
 AGAIN = 0.1  #: seconds until a client that cannot be reached is tried again
 LONGEST_WAIT = 3600.0  #: seconds for an answer where no deadline is set
@@ -107,13 +107,13 @@ class SocketFleet(Fleet):
                 with self._connected(client, until + LATE) as connection:
                     if not asking.reach(client):
                         break
-                    frames.send(connection, request.encode())
-                    response = Response.decode(frames.receive(connection))
+                    requests.send(connection, request.encode())
+                    response = Response.decode(requests.receive(connection))
                     self._arrived.put(_Came(asking, _reply(client, response)))
                     self._return_receipt(client, request, response.receipt)
                     self._listen_on(asking, client, connection)
                     return
-            except (OSError, frames.Closed):
+            except (OSError, requests.Closed):
                 now = time.monotonic()
                 lost = now if now - began > AT_WORK else lost
                 if now > min(lost + self._patience, until):
@@ -127,9 +127,9 @@ class SocketFleet(Fleet):
     def _listen_on(self, asking: _Asking, client: int, connection: socket.socket) -> None:
         """What a client sends after its answer, which an honest one never does."""
         connection.settimeout(LINGER)
-        with suppress(OSError, frames.Closed, InvalidInput):
+        with suppress(OSError, requests.Closed, InvalidInput):
             for _ in range(UNSOLICITED):
-                more = _reply(client, Response.decode(frames.receive(connection)))
+                more = _reply(client, Response.decode(requests.receive(connection)))
                 self._arrived.put(_Came(asking, more, last=False))
 
     def _return_receipt(self, client: int, asked: Request, receipt: bytes) -> None:
@@ -145,9 +145,9 @@ class SocketFleet(Fleet):
         while True:
             try:
                 with self._connected(client, max(until, time.monotonic() + 1.0)) as connection:
-                    frames.send(connection, request.encode())
-                    return Response.decode(frames.receive(connection))
-            except (OSError, frames.Closed) as error:
+                    requests.send(connection, request.encode())
+                    return Response.decode(requests.receive(connection))
+            except (OSError, requests.Closed) as error:
                 if time.monotonic() > until:
                     raise NoAnswer(
                         f"client {client} cannot be reached at {self._sockets[client]} ({error}): start it with "

@@ -7,8 +7,8 @@ from collections.abc import Generator, Mapping
 from sordino.channels.summed import plan_in
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet, Reply
-from sordino.messages import Plan
-from sordino.signing import SigningKey
+from sordino.wire.messages import Plan
+from sordino.wire.signing import SigningKey
 
 PLAIN = ("prepare", "report", "post")  #: steps that carry the plan, and nothing else
 

@@ -38,11 +38,11 @@ from sordino.learning.cohort import ClientData
 from sordino.learning.evaluation import Exam, Scores, in_pieces, score
 from sordino.learning.examples import Examples, Normalisation
 from sordino.learning.models import Loss
-from sordino.messages import Plan, answer_to
 from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, View
 from sordino.privacy.history import Spent
 from sordino.privacy.ledger import MemoryLedger
 from sordino.randomness import Keystream
+from sordino.wire.messages import Plan, answer_to
 
 Pipe = Any  #: multiprocessing's connection, which has no type of its own across platforms
 

@@ -17,12 +17,12 @@ from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from sordino.client.frames import Request, Response, What
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.interface import Fleet, Reply
 from sordino.fleets.punctuality import Punctuality
-from sordino.messages import Answer, Kind
-from sordino.signing import Envelope
+from sordino.wire.messages import Answer, Kind
+from sordino.wire.requests import Request, Response, What
+from sordino.wire.signing import Envelope
 
 PATIENCE = 2.0  #: seconds for which a round waits for the rest once most have answered; also for one who went away
 SILENCE = 120.0  #: seconds after which a round ends that most have not answered

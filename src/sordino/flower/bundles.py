@@ -1,6 +1,6 @@
 """What a Flower message carries: frames of the client's socket, one after the other, as one flat array of bytes.
 
-    bundle     (length u32 | body) ...          little-endian; a body is a request, or on the way back a response
+    bundle     blobs                            each a request, or on the way back a response
 
 The array holds what is the same for many clients, so that it is stored and sent to a SuperLink once; a few frames of a
 client's own may come before it (its receipt, its invitation). A reply has the responses in the order of the requests,
@@ -9,43 +9,33 @@ and fewer of them where the client's process could not be reached or broke off.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sordino.client.frames import LARGEST, Request, Response
 from sordino.errors import InvalidInput
+from sordino.wire.codec import Buffer, join, split
+from sordino.wire.requests import Request, Response
 
 if TYPE_CHECKING:
     from flwr.app import ArrayRecord, Message, RecordDict
 
-_LENGTH = struct.Struct("<I")
 MOST = 16  #: frames of a bundle
 
 ARRAYS, ARRAY = "sordino", "frames"  #: where the array lies in a message
 OWN, BEFORE = "sordino-own", "before"  #: where a client's own frames lie
 
 
-def pack(bodies: Iterable[bytes]) -> bytes:
-    """Frames one after the other."""
-    return b"".join(part for body in bodies for part in (_LENGTH.pack(len(body)), body))
-
-
 def unpack(bundle: bytes) -> list[bytes]:
-    """The bodies that `pack` put together; anything else is refused."""
+    """The frames of a bundle; anything else is refused."""
     found: list[bytes] = []
-    at = 0
-    while at < len(bundle):
-        if len(found) == MOST or at + _LENGTH.size > len(bundle):
-            raise InvalidInput(f"a bundle has at most {MOST} whole frames: this one was cut off, or has more")
-        (length,) = _LENGTH.unpack_from(bundle, at)
-        at += _LENGTH.size
-        if length > LARGEST or at + length > len(bundle):
-            raise InvalidInput(f"a frame of {length:,} bytes was announced, and {len(bundle) - at:,} came")
-        found.append(bundle[at : at + length])
-        at += length
+    rest: Buffer = bundle
+    while len(rest):
+        if len(found) == MOST:
+            raise InvalidInput(f"a bundle has at most {MOST} frames: this one has more")
+        (body,), rest = split(rest, 1, "a bundle of frames")
+        found.append(body)
     return found
 
 
@@ -58,7 +48,7 @@ def array(bodies: Iterable[bytes]) -> ArrayRecord:
     """Frames as one flat array, which several messages can share."""
     from flwr.app import Array, ArrayRecord
 
-    return ArrayRecord({ARRAY: Array(np.frombuffer(pack(bodies), np.uint8))})
+    return ArrayRecord({ARRAY: Array(np.frombuffer(join(*bodies), np.uint8))})
 
 
 def content(shared: ArrayRecord, before: Sequence[Request] = ()) -> RecordDict:
@@ -67,7 +57,7 @@ def content(shared: ArrayRecord, before: Sequence[Request] = ()) -> RecordDict:
 
     found = RecordDict({ARRAYS: shared})
     if before:
-        found[OWN] = ConfigRecord({BEFORE: pack(request.encode() for request in before)})
+        found[OWN] = ConfigRecord({BEFORE: join(*(request.encode() for request in before))})
     return found
 
 
@@ -88,4 +78,4 @@ def bundle_in(message: Message) -> bytes:
     return own + found.tobytes()
 
 
-__all__ = ["MOST", "array", "bundle_in", "content", "pack", "responses", "unpack"]
+__all__ = ["MOST", "array", "bundle_in", "content", "responses", "unpack"]

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from sordino.client import frames
 from sordino.errors import InvalidInput
 from sordino.flower import bundles, require
+from sordino.wire import requests
 
 require()
 
@@ -45,9 +45,9 @@ def relayed(path: Path, bodies: Sequence[bytes], seconds: float) -> list[bytes]:
             until = time.monotonic() + seconds
             for body in bodies:
                 connection.settimeout(max(0.01, until - time.monotonic()))
-                frames.send(connection, body)
-                found.append(frames.receive(connection))
-        except (OSError, frames.Closed) as error:
+                requests.send(connection, body)
+                found.append(requests.receive(connection))
+        except (OSError, requests.Closed) as error:
             print(f"the client at {path} cannot be reached ({error}): start it with sordino client serve")
     return found
 

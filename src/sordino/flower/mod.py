@@ -14,10 +14,8 @@ The mod is part of the app, and the server hands out the app: this protects in h
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import math
-import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -35,6 +33,7 @@ from sordino.methods.upload import MAX_SAMPLES
 from sordino.privacy.guarantee import SERVER, Adjacency, Destination, Guarantee, Infinite, Release, to_json
 from sordino.privacy.ledger import Ledger, ReportKey, admit
 from sordino.randomness import Keystream
+from sordino.wire.codec import Form, Layout, canonical, read_header
 
 require()
 
@@ -59,9 +58,9 @@ Next = Callable[[Message, Context], Message]
 
 RECORD = ARRAY = "sordino"  #: under which name the bytes lie in a reply
 WEIGHT = "num-examples"  #: what Flower's strategies weigh by, unless they are told otherwise
-VERSION = 1
 FAILED_PRECONDITION = 6  #: Flower's code for a mod that will not go on
-_HEAD = struct.Struct("<2sBxI")  # magic, version, length of the header
+_PARCEL = Layout(b"SM", "a reply of a client's privacy mod", blobs=1)
+_HEADER: dict[str, Form] = {"mechanism": str, "metrics": dict, "sends": str}
 _log = logging.getLogger("sordino.flower")
 
 
@@ -80,28 +79,16 @@ class Parcel:
     def encode(self) -> bytes:
         """The bytes that are recorded and sent."""
         header = {"mechanism": self.mechanism, "metrics": self.metrics, "sends": self.sends}
-        text = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-        return _HEAD.pack(b"SM", VERSION, len(text)) + text + self.body
+        return _PARCEL.pack(blobs=[canonical(header)], rest=self.body)
 
     @classmethod
     def decode(cls, raw: bytes) -> Parcel:
         """The parcel that `encode` wrote; anything else is refused."""
-        if len(raw) < _HEAD.size:
-            raise InvalidInput("a reply was cut off")
-        magic, version, length = _HEAD.unpack_from(raw)
-        if (magic, version) != (b"SM", VERSION):
-            raise InvalidInput(f"this is no reply of a client's privacy mod in version {VERSION}: update one side")
-        start = _HEAD.size + length
-        try:
-            given = json.loads(raw[_HEAD.size : start])
-            found = cls(raw[start:], given["mechanism"], given["sends"], given["metrics"])
-            good = found.encode() == raw and type(found.mechanism) is str and found.sends in ("update", "weights")
-            good = good and all(_is_number(value) for value in found.metrics.values())
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            good = False
-        if not good:
+        _, _, (text,), body = _PARCEL.unpack(raw)
+        header = read_header(text, "a reply", _HEADER)
+        if header["sends"] not in ("update", "weights") or not all(map(_is_number, header["metrics"].values())):
             raise InvalidInput("the header of a reply is damaged")
-        return found
+        return cls(bytes(body), header["mechanism"], header["sends"], header["metrics"])
 
     def content(self) -> RecordDict:
         """The content of the reply: one flat array of bytes, and nothing else."""

@@ -25,9 +25,9 @@ from flwr.app import Context, Message  # noqa: E402 (after what says that it is 
 from flwr.clientapp import ClientApp  # noqa: E402
 from flwr.serverapp import Grid, ServerApp  # noqa: E402
 
-from sordino.client.frames import Request, Response  # noqa: E402
 from sordino.client.invitation import check_real  # noqa: E402
 from sordino.flower.server_app import RunConfig, coordinate, said_aloud  # noqa: E402
+from sordino.wire.requests import Request, Response  # noqa: E402
 
 if TYPE_CHECKING:
     from sordino.client.core import Client

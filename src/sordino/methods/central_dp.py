@@ -35,7 +35,6 @@ from sordino.learning.private_sgd import RESOLUTION, Grid, grid_for, integer_row
 from sordino.mechanisms import Mechanism, NoPrivacy
 from sordino.mechanisms.interface import Float64s, as_matrix
 from sordino.mechanisms.noise import FARTHEST, Slack
-from sordino.messages import Plan
 from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import Bench, Cohort, LocalView, Reported, State
 from sordino.methods.setting import Built, Setting, plainly_built
@@ -54,6 +53,7 @@ from sordino.privacy.guarantee import (
 )
 from sordino.privacy.planning import noise_multiplier_for
 from sordino.randomness import Keystream, Purpose
+from sordino.wire.messages import Plan
 
 WHAT = "model update, to a trusted server"
 SERVER_STREAM = 2**32 - 1  #: the number under which the server draws its noise, where clients have theirs

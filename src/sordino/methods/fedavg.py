@@ -24,7 +24,6 @@ from torch import Tensor
 from sordino.learning.cohort import ClientData, CohortResult, LocalTraining
 from sordino.learning.draws import alike
 from sordino.learning.private_sgd import PrivateTraining
-from sordino.messages import Plan
 from sordino.methods.aggregation import AggregationSpec
 from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, Reported, State, View
 from sordino.methods.robust import AgreementTally
@@ -33,6 +32,7 @@ from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.upload import Draw, Tally, Upload
 from sordino.privacy.guarantee import Release
 from sordino.randomness import Randomness
+from sordino.wire.messages import Plan
 
 DATASET = "records"  #: what a simulated client calls its data in the ledger
 PAST = "past_directions"  #: what the server remembers of each client's reports, where agreement counts

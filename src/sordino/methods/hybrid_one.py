@@ -28,13 +28,13 @@ from sordino.learning import models
 from sordino.learning.optimizers import Descent
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.mechanisms import Mechanism, NoisySums
-from sordino.messages import Plan
 from sordino.methods.interface import Bench, Cohort, LocalView, Reported, State
 from sordino.methods.setting import Built, Setting
 from sordino.methods.silo_dp import RECORDS, WHAT, SiloDp, private_training
 from sordino.methods.silo_dp import build as build_silos
 from sordino.methods.upload import Draw, Sum, Tally, Upload
 from sordino.privacy.guarantee import Guarantee, Infinite, Release
+from sordino.wire.messages import Plan
 
 
 class WrappedTally(Tally):

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from sordino.learning.cohort import ClientData, CohortTrainer
 from sordino.learning.stacked import Execution
-from sordino.messages import Plan
 from sordino.methods.upload import Draw, Tally
 from sordino.privacy.guarantee import Release
 from sordino.randomness import Randomness
+from sordino.wire.messages import Plan
 
 Floats = NDArray[np.float32]
 Positions = NDArray[np.int64]

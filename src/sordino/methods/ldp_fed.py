@@ -33,12 +33,12 @@ from sordino.errors import InvalidInput
 from sordino.learning.cohort import LocalTraining
 from sordino.learning.models import Layer
 from sordino.mechanisms import Mechanism
-from sordino.messages import Plan
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import State
 from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.upload import Upload
 from sordino.privacy.guarantee import Claim, Release
+from sordino.wire.messages import Plan
 
 # --- who sends what when: budgets and schedules -----------------------------------------------------------------------
 

@@ -37,13 +37,13 @@ from sordino.errors import InvalidInput
 from sordino.learning.models import Layout
 from sordino.mechanisms.one_bit import OneBit
 from sordino.mechanisms.spec import per_layer
-from sordino.messages import Plan
 from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import State, View
 from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.upload import PerClass, Tally, Upload
 from sordino.privacy.accountant import bit_epsilon
 from sordino.privacy.guarantee import Adjacency, Guarantee, Pure, RandomizedBit, Release, shuffled
+from sordino.wire.messages import Plan
 
 Floats = NDArray[np.float32]
 

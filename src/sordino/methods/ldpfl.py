@@ -37,7 +37,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sordino.learning.cohort import ClientData, LocalTraining
-from sordino.messages import Plan
 from sordino.methods import randomised_records
 from sordino.methods.extractors import Extractor, features_of
 from sordino.methods.fedavg import DATASET, FedAvg
@@ -58,6 +57,7 @@ from sordino.methods.silo_dp import plain
 from sordino.methods.upload import Draw, PerClass, Upload, samples_release
 from sordino.privacy.guarantee import Release
 from sordino.randomness import Randomness
+from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
     from sordino.recipe import Recipe

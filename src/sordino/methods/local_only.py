@@ -16,13 +16,13 @@ import torch
 from numpy.typing import NDArray
 
 from sordino.learning.cohort import CohortResult
-from sordino.messages import Plan
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Reported, State, View
 from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.silo_dp import plain
 from sordino.methods.upload import Draw, Tally, Upload
 from sordino.privacy.guarantee import Release
+from sordino.wire.messages import Plan
 
 PARAMETERS = "parameters"  #: under which a client keeps its own model
 

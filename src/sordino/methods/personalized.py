@@ -42,7 +42,6 @@ from numpy.typing import NDArray
 from sordino.errors import InvalidInput
 from sordino.learning import draws
 from sordino.learning.cohort import ClientData, CohortResult
-from sordino.messages import Plan
 from sordino.methods.aggregation import SelectionByBudget, rhos
 from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import Bench, ClientState, Cohort, Reported, State
@@ -50,6 +49,7 @@ from sordino.methods.setting import Built, Setting
 from sordino.methods.upload import Draw, PerClass, Tally, Upload
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Pure, Release
 from sordino.randomness import Keystream, Purpose, Randomness
+from sordino.wire.messages import Plan
 
 Float64s = NDArray[np.float64]
 Bools = NDArray[np.bool_]

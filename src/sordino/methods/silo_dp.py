@@ -25,12 +25,12 @@ from sordino.errors import InvalidInput
 from sordino.learning import linear_head, models
 from sordino.learning.private_sgd import PrivateTraining, noise_alone, remembers
 from sordino.mechanisms import Mechanism, NoPrivacy
-from sordino.messages import Plan
 from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import Bench, Cohort, LocalView
 from sordino.methods.setting import Built, Setting
 from sordino.methods.upload import Draw, Upload, samples_release
 from sordino.privacy.guarantee import Adjacency, Guarantee, Infinite, Release
+from sordino.wire.messages import Plan
 
 WHAT = "model update (DP-SGD)"
 REMEMBERS = (

@@ -37,13 +37,13 @@ from typing import Any
 import numpy as np
 
 from sordino.mechanisms import Box, Laplace
-from sordino.messages import Plan
 from sordino.methods.aggregation import NoisySamples
 from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import Bench, ClientState, Cohort, Reported
 from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.upload import MAX_SAMPLES, Draw, PerClass, Upload
 from sordino.privacy.guarantee import Adjacency, Release
+from sordino.wire.messages import Plan
 
 COUNTED = "noisy sample count"
 KEPT = "count"  #: what a client keeps: the number of samples that it has announced

@@ -17,9 +17,9 @@ from functools import partial
 from sordino.channels.interface import Channel
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.interface import Fleet, Reply
-from sordino.messages import Answer, Kind, Plan
 from sordino.methods.interface import Method, State
 from sordino.methods.upload import ROWS, Lost, Sum, Tally
+from sordino.wire.messages import Answer, Kind, Plan
 
 BATCH_BYTES = 2**25  #: reports waiting to be added, at most
 PREPARE = "prepare"  #: the step before the first round

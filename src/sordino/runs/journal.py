@@ -28,13 +28,13 @@ from typing import Any
 
 from sordino.durable import NotWritten, make_folder, whole_lines, write_whole
 from sordino.errors import InvalidInput, SordinoError
-from sordino.messages import Plan
 from sordino.privacy.history import Spent, members, ranges
 from sordino.report.folder import RunFolder
 from sordino.report.records import Round, from_json, to_line
 from sordino.runs.checkpoint import Checkpoint
 from sordino.runs.coordinator import Attendance
 from sordino.runs.store import Past, RoundEntry, Store
+from sordino.wire.messages import Plan
 
 VERSION = 1
 NAME = "state.sqlite"

@@ -22,7 +22,6 @@ from sordino.channels.interface import Channel
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet
 from sordino.learning.evaluation import Scores
-from sordino.messages import Plan
 from sordino.methods.interface import ClientState, State, View
 from sordino.privacy.history import Spent
 from sordino.privacy.ledger import terms
@@ -34,6 +33,7 @@ from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome, client_budgets, statement_of
 from sordino.runs.stopping import LOST_ROUNDS, Progress, Stopping, TooFewClients
 from sordino.runs.store import Past, RoundEntry, Store
+from sordino.wire.messages import Plan
 
 _DECLINED_AGAIN = "its plan went out again after a restart, and all clients declined: what came before does not count"
 

@@ -33,10 +33,10 @@ from sordino.report import expectations
 
 if TYPE_CHECKING:
     from sordino.learning.private_sgd import PrivateTraining
-    from sordino.messages import Plan
     from sordino.methods.interface import LocalView, Method
     from sordino.recipe import Recipe
     from sordino.runs.federation import Federation
+    from sordino.wire.messages import Plan
 
 MOST_KINDS = 4  #: of reports that are told apart; of more, only the extremes are
 

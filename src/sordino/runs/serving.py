@@ -22,7 +22,6 @@ from sordino.fleets.interface import Fleet
 from sordino.fleets.signed import SignedFleet
 from sordino.learning import models
 from sordino.learning.evaluation import Scores, score
-from sordino.messages import Plan
 from sordino.methods.interface import State
 from sordino.privacy.history import Spent
 from sordino.recipe import Recipe
@@ -37,7 +36,9 @@ from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome
 from sordino.runs.stopping import TooFewClients
 from sordino.runs.store import REAL, Past, free_if_refused, run_folder
-from sordino.signing import SigningKey, key_file
+from sordino.wire.codec import VERSION
+from sordino.wire.messages import Plan
+from sordino.wire.signing import SigningKey, key_file
 
 
 def serve(
@@ -126,8 +127,16 @@ def _name(store: JournalStore, past: Past, recipe: Recipe, wanted: str | None, n
     """The federation's name: what it began with, which nobody changes later."""
     about = past.about
     if not about:
-        about = {"federation": wanted or recipe.name, "recipe": recipe.fingerprint, "notes": json.dumps(dict(notes))}
+        about = {
+            "federation": wanted or recipe.name, "recipe": recipe.fingerprint, "notes": json.dumps(dict(notes)),
+            "wire": str(VERSION),
+        }  # fmt: skip
         store.begin(about)
+    if past.stopped is None and (began := about.get("wire", "1")) != str(VERSION):
+        raise InvalidInput(
+            f"this run began in version {began} of the wire format, and here it is {VERSION}: finish it with the "
+            "version of Sordino that began it, or start anew in another folder and under another name"
+        )
     had = about["federation"]
     if wanted is not None and had != wanted:
         raise InvalidInput(

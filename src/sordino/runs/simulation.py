@@ -17,7 +17,6 @@ from sordino.fleets.simulated import Population, SimulatedFleet, Work
 from sordino.learning import models
 from sordino.learning.evaluation import Scores
 from sordino.learning.stacked import Execution
-from sordino.messages import Plan
 from sordino.methods.interface import Bench, LocalView, State
 from sordino.privacy.history import Spent
 from sordino.privacy.ledger import MemoryLedger
@@ -31,6 +30,7 @@ from sordino.runs.loop import ClientSide, Run
 from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome
 from sordino.runs.store import FileStore, Past, Store, free_if_refused, run_folder
+from sordino.wire.messages import Plan
 
 REHEARSING = 4  #: clients that rehearse the first round for the pre-flight
 

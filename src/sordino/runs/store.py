@@ -16,7 +16,6 @@ from typing import Any
 
 from sordino.durable import append_line, keep_lines, make_folder, whole_lines, write_whole
 from sordino.errors import InvalidInput, SordinoError
-from sordino.messages import Plan
 from sordino.privacy.history import Spent
 from sordino.recipe import EVERYTHING, Recipe
 from sordino.report.folder import RunFolder, alone
@@ -24,6 +23,7 @@ from sordino.report.records import Round
 from sordino.runs.checkpoint import Belongings, Checkpoint
 from sordino.runs.coordinator import Attendance
 from sordino.runs.outcome import Outcome, write_outcome
+from sordino.wire.messages import Plan
 
 CHECKPOINT_SECONDS = 2.0  #: rounds shorter than this share a checkpoint: a crash costs that much work, no more
 REAL = "real clients"  #: the device in environment.json that tells a run with these from a simulation

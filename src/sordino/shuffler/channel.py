@@ -22,12 +22,12 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from sordino import channels
 from sordino.channels.interface import Channel, Exchange
 from sordino.errors import InvalidInput
-from sordino.messages import Plan
 from sordino.methods.upload import Lost, Sum, Tally
 from sordino.shuffler import keys
 from sordino.shuffler.opening import opened
 from sordino.shuffler.remote import Rejected, Remote, Unreachable
 from sordino.shuffler.terms import Terms
+from sordino.wire.messages import Plan
 
 POLL = 0.1  #: seconds between two looks for a batch
 GRACE = 30.0  #: seconds that a shuffler may be silent, or late with a batch that is due

@@ -13,7 +13,6 @@ All this is bytes to bytes, without clocks or sockets.
 from __future__ import annotations
 
 import os
-import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,19 +28,18 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms.output import BitOutput, decode_bits
 from sordino.methods.upload import Sum
 from sordino.shuffler.terms import Terms
+from sordino.wire.codec import LENGTH_BYTES, Buffer, Layout, numbers
 
 Bytes = NDArray[np.uint8]
 
-VERSION = 1
 NONCE_BYTES = 32  #: the encapsulated key
 TAG_BYTES = 16
 BODY_BYTES = 2**20  #: a body that `seal` makes is not larger
 
-_BODY = struct.Struct("<2sBxHxxI32s")  # magic, version, class, envelopes, digest of the terms
-_BATCH = struct.Struct("<2sBxHHII32s")  # magic, version, class, bytes of an envelope, positions, clients, digest
-_PLACE = struct.Struct("<HI")  # class, position
+_BODY = Layout(b"SE", "a body of envelopes", "H32s", blobs=1)  # class, digest of the terms; positions
+_BATCH = Layout(b"SB", "a batch of envelopes", "HHII32s")  # class, bytes of an envelope, positions, clients, digest
 _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
-_LABEL = b"sordino shuffled report 1\0"
+_LABEL = b"sordino shuffled report 2\0"
 
 
 def envelope_bytes(terms: Terms) -> int:
@@ -70,19 +68,18 @@ class Body:
 
     def encode(self) -> bytes:
         """The bytes that are sent."""
-        head = _BODY.pack(b"SE", VERSION, self.group, len(self.positions), self.digest)
-        return head + self.positions.astype("<u4").tobytes() + self.envelopes.tobytes()
+        where = self.positions.astype("<u4").tobytes()
+        return _BODY.pack(self.group, self.digest, blobs=[where], rest=self.envelopes.tobytes())
 
     @classmethod
     def decode(cls, message: bytes) -> Body:
         """The body that `encode` wrote; anything else is refused."""
-        group, count, digest = _body_head(message)
-        start = _BODY.size + 4 * count
-        rest = len(message) - start
-        if count == 0 or rest <= 0 or rest % count:
+        _, (group, digest), (where,), rest = _BODY.unpack(message)
+        count = len(where) // 4
+        if count == 0 or len(where) % 4 or len(rest) == 0 or len(rest) % count:
             raise InvalidInput(f"a body that announces {count} envelopes has {len(message)} bytes: it was cut off")
-        positions = np.frombuffer(message, "<u4", count, _BODY.size).astype(np.uint32)
-        return cls(group, digest, positions, np.frombuffer(message, np.uint8, rest, start).reshape(count, -1))
+        positions = np.frombuffer(where, "<u4").astype(np.uint32)
+        return cls(group, digest, positions, np.frombuffer(rest, np.uint8).reshape(count, -1))
 
     def check(self, terms: Terms) -> None:
         """Refuse a body of another round, or with envelopes that the round has no place for."""
@@ -100,15 +97,6 @@ class Body:
             raise InvalidInput("a body holds two envelopes for one position")
 
 
-def _body_head(message: bytes) -> tuple[int, int, bytes]:
-    if len(message) < _BODY.size:
-        raise InvalidInput(f"a body has at least {_BODY.size} bytes, got {len(message)}")
-    magic, version, group, count, digest = _BODY.unpack_from(message)
-    if magic != b"SE" or version != VERSION:
-        raise InvalidInput(f"this is not a body of envelopes in version {VERSION} of the format")
-    return group, count, digest
-
-
 # --- the client's side ------------------------------------------------------------------------------------------------
 
 
@@ -121,7 +109,7 @@ def seal(report: bytes, terms: Terms, group: int, server: X25519PublicKey) -> li
     place, contents = _place(terms, group), _contents(report, terms)
     sealed = bytearray()
     for position in range(terms.positions):
-        sealed += _SUITE.encrypt(contents[position].tobytes(), server, info=place + _PLACE.pack(group, position))
+        sealed += _SUITE.encrypt(contents[position].tobytes(), server, info=place + numbers((group, position)))
     envelopes = np.frombuffer(bytes(sealed), np.uint8).reshape(terms.positions, -1)
     return _bodies(group, terms.digest, np.arange(terms.positions, dtype=np.uint32), envelopes)
 
@@ -135,7 +123,7 @@ def _contents(report: bytes, terms: Terms) -> Bytes:
 
 
 def _bodies(group: int, digest: bytes, positions: NDArray[np.uint32], envelopes: Bytes) -> list[bytes]:
-    most = max(1, (BODY_BYTES - _BODY.size) // (4 + envelopes.shape[1]))
+    most = max(1, (BODY_BYTES - _BODY.size - LENGTH_BYTES) // (4 + envelopes.shape[1]))
     pieces = (slice(first, first + most) for first in range(0, len(positions), most))
     return [Body(group, digest, positions[piece], envelopes[piece]).encode() for piece in pieces]
 
@@ -169,7 +157,7 @@ def spread(bodies: Sequence[bytes], latency: float, slots: int = 64) -> list[tup
 
 def batch_head(terms: Terms, group: int, clients: int) -> bytes:
     """How a batch begins; the envelopes follow, position by position."""
-    return _BATCH.pack(b"SB", VERSION, group, envelope_bytes(terms), terms.positions, clients, terms.digest)
+    return _BATCH.pack(group, envelope_bytes(terms), terms.positions, clients, terms.digest)
 
 
 def mixed(envelopes: Bytes) -> Bytes:
@@ -226,7 +214,7 @@ class Sealed:
     group: int  #: the class
     clients: int
     first: int
-    envelopes: bytes | memoryview  #: position by position
+    envelopes: Buffer  #: position by position
 
     def open(self, terms: Terms, server: X25519PrivateKey) -> Opening:
         """Open them. An envelope that is damaged, foreign or a repetition is refused; the others count."""
@@ -238,7 +226,7 @@ class Sealed:
         start = 0
         for k in range(count):
             position = self.first + k
-            info, unused = place + _PLACE.pack(self.group, position), _unused_bits(terms, position)
+            info, unused = place + numbers((self.group, position)), _unused_bits(terms, position)
             heard: set[bytes] = set()
             for _ in range(self.clients):
                 found = _opened(bytes(self.envelopes[start : start + size]), server, info, heard, unused)
@@ -253,8 +241,8 @@ class Sealed:
 
 def divided(batch: bytes, terms: Terms, parts: int) -> list[Sealed]:
     """A batch in so many parts of about as many positions, fewer where it has not as many; another's is refused."""
-    group, clients = _checked_batch(batch, terms)
-    each, whole = envelope_bytes(terms) * clients, memoryview(batch)[_BATCH.size :]
+    group, clients, whole = _checked_batch(batch, terms)
+    each = envelope_bytes(terms) * clients
     edges = [terms.positions * k // parts for k in range(parts + 1)]
     return [
         Sealed(group, clients, first, whole[each * first : each * end]) for first, end in pairwise(edges) if end > first
@@ -275,17 +263,14 @@ def open_batch(batch: bytes, terms: Terms, server: X25519PrivateKey) -> Opened:
     return together(whole.group, [whole.open(terms, server)], terms)
 
 
-def _checked_batch(batch: bytes, terms: Terms) -> tuple[int, int]:
-    if len(batch) < _BATCH.size:
-        raise InvalidInput(f"a batch has at least {_BATCH.size} bytes, got {len(batch)}")
-    magic, version, group, size, positions, clients, digest = _BATCH.unpack_from(batch)
-    if magic != b"SB" or version != VERSION:
-        raise InvalidInput(f"this is not a batch of envelopes in version {VERSION} of the format")
+def _checked_batch(batch: bytes, terms: Terms) -> tuple[int, int, Buffer]:
+    """Class, clients and envelopes of a batch."""
+    _, (group, size, positions, clients, digest), _, envelopes = _BATCH.unpack(memoryview(batch))
     if digest != terms.digest or (size, positions) != (envelope_bytes(terms), terms.positions):
         raise InvalidInput("this batch is of another round than these terms")
-    if clients < 1 or len(batch) != _BATCH.size + size * positions * clients:
+    if clients < 1 or len(envelopes) != size * positions * clients:
         raise InvalidInput(f"a batch of {clients} clients has another length than {len(batch)} bytes: fetch it again")
-    return group, clients
+    return group, clients, envelopes
 
 
 def _unused_bits(terms: Terms, position: int) -> int:

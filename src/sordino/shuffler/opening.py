@@ -1,8 +1,7 @@
 """Opening envelopes with all cores of the server: each process gets the key and some positions, through a pipe.
 
-    to a process     class u16 | length of the terms u16 | clients u32 | first position u32 | key (32 bytes) | terms |
-                     envelopes
-    back             length of the counts u32 | what was refused, JSON | good ones at each position i64 | contents
+    to a process     blobs: class, clients and first position (u32 each), key, terms | envelopes
+    back             blobs: what was refused (JSON), good ones at each position (i64) | contents
 
 The key travels in no argument and no variable of the environment, which others on the machine could see.
 """
@@ -10,10 +9,8 @@ The key travels in no argument and no variable of the environment, which others 
 from __future__ import annotations
 
 import json
-import struct
 import subprocess
 import sys
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -23,11 +20,10 @@ from sordino.errors import InvalidInput
 from sordino.hardware import cores
 from sordino.shuffler.envelopes import Opened, Opening, Sealed, divided, envelope_bytes, together
 from sordino.shuffler.terms import Terms
+from sordino.wire.codec import canonical, join, numbers, read_numbers, split
 
 WORTHWHILE = 10_000  #: envelopes for which another process is started: about 0.7 seconds of work
 
-_JOB = struct.Struct("<HHII32s")
-_COUNTS = struct.Struct("<I")
 _PROGRAM = "from sordino.shuffler.opening import _serve; _serve()"
 
 
@@ -46,11 +42,11 @@ def opened(batch: bytes, terms: Terms, server: X25519PrivateKey, workers: int | 
 
 def _elsewhere(part: Sealed, terms: Terms, server: X25519PrivateKey) -> Opening:
     """Opened by another process; should that one fail, by this one."""
-    text = terms.to_json().encode()
-    head = _JOB.pack(part.group, len(text), part.clients, part.first, server.private_bytes_raw())
+    place = numbers((part.group, part.clients, part.first))
+    head = join(place, server.private_bytes_raw(), terms.to_json().encode())
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM],
-        input=b"".join((head, text, part.envelopes)),
+        input=b"".join((head, part.envelopes)),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         check=False,
@@ -59,26 +55,19 @@ def _elsewhere(part: Sealed, terms: Terms, server: X25519PrivateKey) -> Opening:
 
 
 def _read(said: bytes, clients: int, terms: Terms) -> Opening:
-    (length,) = _COUNTS.unpack_from(said)
-    start = _COUNTS.size + length
-    rest = np.frombuffer(said, np.uint8, offset=start)
-    count = rest.size // (8 + clients * terms.content_bytes)
-    contents = rest[8 * count :].reshape(clients, count, terms.content_bytes)
-    return Opening(contents, rest[: 8 * count].view("<i8"), json.loads(said[_COUNTS.size : start]))
+    (refused, good), contents = split(said, 2, "an answer")
+    opened = np.frombuffer(contents, np.uint8).reshape(clients, -1, terms.content_bytes)
+    return Opening(opened, np.frombuffer(good, "<i8"), json.loads(refused))
 
 
 def _serve() -> None:
     """The whole life of such a process."""
-    job = sys.stdin.buffer.read()
-    group, length, clients, first, key = _JOB.unpack_from(job)
-    start = _JOB.size + length
-    terms = Terms.from_json(job[_JOB.size : start])
-    found = Sealed(group, clients, first, memoryview(job)[start:]).open(terms, X25519PrivateKey.from_private_bytes(key))
-    refused = json.dumps(dict(found.refused)).encode()
-    answer: Sequence[bytes] = (
-        _COUNTS.pack(len(refused)), refused, found.good.astype("<i8").tobytes(), found.contents.tobytes(),
-    )  # fmt: skip
-    sys.stdout.buffer.write(b"".join(answer))
+    (place, key, text), envelopes = split(memoryview(sys.stdin.buffer.read()), 3, "a job")
+    group, clients, first = read_numbers(place, "a job")
+    terms = Terms.from_json(text)
+    found = Sealed(group, clients, first, envelopes).open(terms, X25519PrivateKey.from_private_bytes(key))
+    counts = join(canonical(found.refused), found.good.astype("<i8").tobytes())
+    sys.stdout.buffer.write(counts + found.contents.tobytes())
 
 
 __all__ = ["WORTHWHILE", "opened"]

@@ -16,8 +16,8 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
 from sordino.errors import InvalidInput, SordinoError
-from sordino.messages import Plan
 from sordino.shuffler.terms import Terms
+from sordino.wire.messages import Plan
 
 
 class Unreachable(SordinoError):

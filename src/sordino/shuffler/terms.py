@@ -13,7 +13,8 @@ from functools import cached_property
 from typing import Any
 
 from sordino.errors import InvalidInput
-from sordino.messages import Plan
+from sordino.wire.codec import canonical
+from sordino.wire.messages import Plan
 
 MOST_VALUES = 2**24  #: values of a report
 MOST_GROUP = 2**16  #: values in one envelope
@@ -79,7 +80,7 @@ class Terms:
 
     def to_json(self) -> str:
         """One line, the same for equal terms."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return canonical(asdict(self)).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Terms:

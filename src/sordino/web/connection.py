@@ -18,15 +18,15 @@ from typing import Any, Literal, cast
 from starlette.responses import JSONResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from sordino.client.frames import Request, Response, What
 from sordino.durable import NotWritten
 from sordino.errors import InvalidInput
-from sordino.messages import Kind as AnswerKind
 from sordino.web.doorway import Visit
 from sordino.web.hosting import Hosted
 from sordino.web.limits import Bucket, Limits
 from sordino.web.roster import ID, PROOF, Kind, Member, Turned
 from sordino.web.task import PROTOCOL
+from sordino.wire.messages import Kind as AnswerKind
+from sordino.wire.requests import Request, Response, What
 
 SUBPROTOCOL = f"sordino.{PROTOCOL}"
 CLOSING = {

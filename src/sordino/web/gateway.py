@@ -18,7 +18,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sordino.client.frames import Closed, Request, Response, What
 from sordino.client.invitation import Invitation, NotSigned
 from sordino.client.refusal import Reason, Refused
 from sordino.client.service import Listener
@@ -26,10 +25,11 @@ from sordino.durable import NotWritten, write_whole
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.gateways import STEP, Bundle, Gather
 from sordino.fleets.web import Stopped
-from sordino.messages import Plan
 from sordino.recipe import Recipe
-from sordino.signing import Author, Envelope
 from sordino.web.hosting import Hosted, State
+from sordino.wire.messages import Plan
+from sordino.wire.requests import Closed, Request, Response, What
+from sordino.wire.signing import Author, Envelope
 
 
 class GatewayHosted(Hosted):

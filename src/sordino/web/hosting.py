@@ -28,7 +28,6 @@ from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.web import PATIENCE, Stopped, WebFleet
 from sordino.learning import datasets
 from sordino.learning.examples import Examples
-from sordino.messages import ANSWER_BYTES, Plan
 from sordino.methods.interface import State as ModelState
 from sordino.recipe import EVERYTHING, Recipe
 from sordino.report.folder import RunFolder
@@ -40,11 +39,12 @@ from sordino.runs.journal import read_past
 from sordino.runs.observer import Observer
 from sordino.runs.serving import has_run, serve
 from sordino.runs.stopping import TooFewClients
-from sordino.signing import Author, Envelope, SigningKey, key_file
 from sordino.web.bounds import check_bounds, notice
 from sordino.web.limits import Limits
 from sordino.web.roster import Invitations, Kind, Member, Receipts, Roster
 from sordino.web.task import Task, check, compile_task
+from sordino.wire.messages import ANSWER_BYTES, Plan
+from sordino.wire.signing import Author, Envelope, SigningKey, key_file
 
 Json = dict[str, Any]
 State = Literal["waiting", "training", "finished", "failed"]

@@ -33,11 +33,11 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
 from sordino.client.core import Client, Offer
-from sordino.client.frames import Request, Response, What
 from sordino.client.refusal import Reason, Refused
 from sordino.errors import InvalidInput, SordinoError
 from sordino.privacy.ledger import terms
 from sordino.web.task import PROTOCOL
+from sordino.wire.requests import Request, Response, What
 
 LONGEST_WAIT = 30.0  #: seconds between two attempts to connect, at most
 LAST_WORDS = 5.0  #: seconds in which a server may take note that its participant leaves

@@ -25,7 +25,6 @@ from sordino.learning.examples import Dataset
 from sordino.learning.models import MaskedDropout, Network
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.mechanisms import MECHANISMS, Box, Mechanism
-from sordino.messages import Plan
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.silo_dp import RECORDS
 from sordino.methods.upload import Upload
@@ -39,7 +38,8 @@ from sordino.privacy.terms import plain
 from sordino.recipe import Recipe
 from sordino.report.statement import sentences, to_text
 from sordino.runs.federation import Federation
-from sordino.signing import Author
+from sordino.wire.messages import Plan
+from sordino.wire.signing import Author
 
 PROTOCOL = 2
 METHODS = ("webfed", "fedavg", "ldp-fl", "personalized", "silo-dp")

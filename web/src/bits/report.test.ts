@@ -88,6 +88,6 @@ describe("frames", () => {
     spaced[8 + 1] = 0x20; // a space where the header's first key begins
     await expect(readPlan(spaced)).rejects.toThrow();
     expect(() => readRequest(fromHex(request_hex.replace(/^5351/, "5352")))).toThrow(/not a request/);
-    expect(() => readRequest(fromHex(request_hex.replace(/^535101/, "535102")))).toThrow(/version 2/);
+    expect(() => readRequest(fromHex(request_hex.replace(/^535102/, "535103")))).toThrow(/version 3/);
   });
 });

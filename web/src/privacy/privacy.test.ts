@@ -44,7 +44,7 @@ function unsigned(task: any, round: number, change: Change = {}): Uint8Array<Arr
   );
   const values = new Uint8Array(new Float32Array(task.model.size).fill(fill).buffer);
   const bytes = new Uint8Array(8 + header.length + values.length);
-  bytes.set([0x53, 0x50, 1, 0]);
+  bytes.set([0x53, 0x50, 2, 0]);
   new DataView(bytes.buffer).setUint32(4, header.length, true);
   bytes.set(header, 8);
   bytes.set(values, 8 + header.length);

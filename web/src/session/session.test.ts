@@ -88,13 +88,13 @@ class Socket {
 function request(round: number, fill: number, signing: Partial<Signing>): Uint8Array<ArrayBuffer> {
   const header = new TextEncoder().encode(canonical({ arrays: { parameters: [650] }, federation: task.federation, round, settings: task.plan.settings }));
   const plan = new Uint8Array(8 + header.length + 2600);
-  plan.set([0x53, 0x50, 1, 0]);
+  plan.set([0x53, 0x50, 2, 0]);
   const view = new DataView(plan.buffer);
   view.setUint32(4, header.length, true);
   plan.set(header, 8);
   for (let i = 0; i < 650; i += 1) view.setFloat32(8 + header.length + 4 * i, fill, true);
   const message = signed(plan, { federation: task.federation, round, terms: task.terms, ...signing });
-  return Uint8Array.from([0x53, 0x51, 1, 3, 6, ...new TextEncoder().encode("report"), ...message]);
+  return Uint8Array.from([0x53, 0x51, 2, 3, 6, 0, 0, 0, ...new TextEncoder().encode("report"), ...message]);
 }
 
 let count = 0;
@@ -185,8 +185,8 @@ describe("taking part", () => {
     server.now.ask(1);
     await until(() => server.now.frames.length);
     const [frame] = server.now.frames;
-    expect([...frame!.subarray(0, 4)]).toEqual([0x53, 0x41, 1, 1]);
-    expect(frame!.length).toBe(8 + 24 + 4 * 650);
+    expect([...frame!.subarray(0, 4)]).toEqual([0x53, 0x41, 2, 1]);
+    expect(frame!.length).toBe(12 + 24 + 4 * 650);
     await until(() => heard("budget").length === 2);
     const [line] = await session.ledger();
     expect(line).toMatchObject({ round: 1, sent: "sent", bytes: 24 + 2600 });
@@ -210,8 +210,8 @@ describe("taking part", () => {
     training.open();
     await until(() => server.now.frames.length === 2);
     const [report, refusal] = server.now.frames;
-    expect([...report!.subarray(0, 4)]).toEqual([0x53, 0x41, 1, 1]);
-    expect(report!.length).toBe(8 + 24 + 4 * 650);
+    expect([...report!.subarray(0, 4)]).toEqual([0x53, 0x41, 2, 1]);
+    expect(report!.length).toBe(12 + 24 + 4 * 650);
     expect([refusal![3], new TextDecoder().decode(refusal)]).toEqual([0, expect.stringContaining("did not sign")]);
     server.now.ask(2);
     await until(() => server.now.frames.length === 3);
@@ -779,7 +779,7 @@ describe("whatever happens in between", () => {
     await until(() => server.now.frames.length);
     const [frame] = server.now.frames;
     expect(frame![3]).toBe(1);
-    const body = new Float32Array(frame!.slice(8 + 24).buffer);
+    const body = new Float32Array(frame!.slice(12 + 24).buffer);
     const { noise, clip, expected_batch, steps, optimiser } = task.training;
     const spread = Math.sqrt(body.reduce((sum, value) => sum + value * value, 0) / body.length);
     // 650 values: the relative standard deviation of the spread is 2.8 %, so 15 % is beyond 5 of them
@@ -906,7 +906,7 @@ describe("what a page does not do", () => {
     await until(() => server.now.frames.length);
     const [frame] = server.now.frames;
     expect(frame![3]).toBe(0);
-    expect(new TextDecoder().decode(frame!.subarray(8, -24))).toBe("the participant's budget does not allow it");
+    expect(new TextDecoder().decode(frame!.subarray(8, -28))).toBe("the participant's budget does not allow it");
     await until(() => session.state === "declined");
     await until(() => heard("declined").length);
     expect(await session.ledger()).toHaveLength(0);
@@ -916,7 +916,7 @@ describe("what a page does not do", () => {
     await session.start();
     server.now.ask(99);
     await until(() => server.now.frames.length);
-    expect(new TextDecoder().decode(server.now.frames[0]!.subarray(8))).toBe("the plan was not agreed to");
+    expect(new TextDecoder().decode(server.now.frames[0]!.subarray(8, -4))).toBe("the plan was not agreed to");
     expect(heard("refused")).toMatchObject([{ final: false }]);
     expect(session.state).toBe("waiting");
   });

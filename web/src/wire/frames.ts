@@ -1,7 +1,7 @@
 /** The binary messages of docs/web-protocol.md: requests and responses, plans and answers. Little-endian throughout. */
+import { pack, unpack } from "./codec.ts";
 import { Refused } from "./refusal.ts";
 
-const VERSION = 1;
 const text = new TextDecoder("utf-8", { fatal: true });
 
 export const WHAT = { join: 2, step: 3, receipt: 4 } as const;
@@ -12,30 +12,18 @@ export interface Request {
   payload: Uint8Array<ArrayBuffer>;
 }
 
-/** "SQ" | version u8 | what u8 | length of the step u8 | step | payload */
+/** "SQ" | version u8 | what u8 | blob: step | payload */
 export function readRequest(body: Uint8Array<ArrayBuffer>): Request {
-  if (body.length < 5) throw new Refused("a request was cut off");
-  checkHead("request", body, "SQ");
-  const [, , , what, length] = body;
-  const start = 5 + length!;
-  if (!Object.values(WHAT).includes(what as 2 | 3 | 4) || start > body.length) {
-    throw new Refused("a request of an unknown kind, or cut off");
-  }
-  return { what: what!, step: decoded(body.subarray(5, start)), payload: body.slice(start) };
+  const { kind, blobs, rest } = unpack("request", "SQ", body, 0, 1);
+  if (!Object.values(WHAT).includes(kind as 2 | 3 | 4)) throw new Refused("a request of an unknown kind");
+  return { what: kind, step: decoded(blobs[0]!), payload: rest };
 }
 
-/** "SA" | version u8 | fine u8 | length of the reason u16 | of the receipt u16 | reason | receipt | payload */
+/** "SA" | version u8 | fine u8 | blobs: reason, receipt | payload */
 export function writeResponse(response: { fine: boolean; reason?: string; payload?: Uint8Array }): Uint8Array<ArrayBuffer> {
+  const none = new Uint8Array();
   const reason = new TextEncoder().encode(response.reason ?? "");
-  const payload = response.payload ?? new Uint8Array();
-  const body = new Uint8Array(8 + reason.length + payload.length);
-  const view = new DataView(body.buffer);
-  body.set([0x53, 0x41, VERSION, response.fine ? 1 : 0]);
-  view.setUint16(4, reason.length, true);
-  view.setUint16(6, 0, true);
-  body.set(reason, 8);
-  body.set(payload, 8 + reason.length);
-  return body;
+  return pack("SA", response.fine ? 1 : 0, none, [reason, none], response.payload ?? none);
 }
 
 export interface Plan {
@@ -47,27 +35,24 @@ export interface Plan {
   hash: Uint8Array<ArrayBuffer>;
 }
 
-/** "SP" | version u8 | 0 u8 | length of the header u32 | header | arrays. Only the canonical form is read. */
+/** "SP" | version u8 | 0 u8 | blob: header | arrays. Only the canonical form is read. */
 export async function readPlan(message: Uint8Array<ArrayBuffer>): Promise<Plan> {
-  if (message.length < 8) throw new Refused("a plan was cut off");
-  checkHead("plan", message, "SP");
-  const view = new DataView(message.buffer, message.byteOffset, message.byteLength);
-  const start = 8 + view.getUint32(4, true);
-  if (message[3] !== 0 || start > message.length) throw new Refused("a plan is damaged or was cut off");
-  const source = decoded(message.subarray(8, start));
+  const { kind, blobs, rest } = unpack("plan", "SP", message, 0, 1);
+  const source = decoded(blobs[0]!);
   const header = parsed(source);
-  if (!isHeader(header) || canonical(header) !== source) throw new Refused("a plan is not in its canonical form");
+  if (kind !== 0 || !isHeader(header) || canonical(header) !== source) throw new Refused("a plan is not in its canonical form");
+  const view = new DataView(rest.buffer);
   const arrays: Plan["arrays"] = new Map();
-  let at = start;
+  let at = 0;
   for (const [name, shape] of Object.entries(header.arrays)) {
     const size = shape.reduce((product, side) => product * side, 1);
-    if (at + 4 * size > message.length) throw new Refused("a plan is shorter than it announces");
+    if (at + 4 * size > rest.length) throw new Refused("a plan is shorter than it announces");
     const values = new Float32Array(size);
     for (let i = 0; i < size; i += 1) values[i] = view.getFloat32(at + 4 * i, true);
     arrays.set(name, { shape, values });
     at += 4 * size;
   }
-  if (at !== message.length) throw new Refused("a plan is longer than it announces");
+  if (at !== rest.length) throw new Refused("a plan is longer than it announces");
   const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", message));
   return { federation: header.federation, round: header.round, settings: header.settings, arrays, hash };
 }
@@ -114,27 +99,16 @@ export const ANSWER_BYTES = 24;
 
 /** "SR" | version u8 | kind u8 | round u32 | first half of the plan's hash | body; no body: the client declines. */
 export function writeAnswer(plan: { round: number; hash: Uint8Array }, body: Uint8Array | null): Uint8Array<ArrayBuffer> {
-  const answer = new Uint8Array(ANSWER_BYTES + (body?.length ?? 0));
-  answer.set([0x53, 0x52, VERSION, body === null ? KIND.declined : KIND.report]);
-  new DataView(answer.buffer).setUint32(4, plan.round, true);
-  answer.set(plan.hash.subarray(0, 16), 8);
-  if (body !== null) answer.set(body, ANSWER_BYTES);
-  return answer;
+  const fields = new Uint8Array(ANSWER_BYTES - 4);
+  new DataView(fields.buffer).setUint32(0, plan.round, true);
+  fields.set(plan.hash.subarray(0, 16), 4);
+  return pack("SR", body === null ? KIND.declined : KIND.report, fields, [], body ?? new Uint8Array());
 }
 
 export const hex = (bytes: Uint8Array): string => Array.from(bytes, (b) => b.toString(16).padStart(2, "0")).join("");
 
 export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-function checkHead(what: string, bytes: Uint8Array, magic: string): void {
-  if (bytes[0] !== magic.charCodeAt(0) || bytes[1] !== magic.charCodeAt(1)) {
-    throw new Refused(`this is not a ${what} of a federation`);
-  }
-  if (bytes[2] !== VERSION) {
-    throw new Refused(`the server speaks version ${bytes[2]} of the protocol, this page version ${VERSION}: reload the page`);
-  }
 }
 
 function decoded(bytes: Uint8Array): string {

@@ -2,11 +2,11 @@
  * The coordinator's signature (docs/wire.md, Signed messages): every step's message comes in an envelope, and nothing in it
  * counts before its signature is checked.
  */
+import { joined, length, pack, unpack } from "./codec.ts";
 import { Refused } from "./refusal.ts";
 
-const VERSION = 2;
 const ROTATION_VERSION = 1;
-const HEAD = 61;
+const FIELDS = 116;
 const SIGNATURE = 64;
 const KEY = 32;
 const LONGEST_NAME = 100;
@@ -24,29 +24,19 @@ export interface Envelope {
   /** a bit for each client that is asked */
   clients: Uint8Array<ArrayBuffer>;
   message: Uint8Array<ArrayBuffer>;
-  head: Uint8Array<ArrayBuffer>;
   signature: Uint8Array<ArrayBuffer>;
 }
 
-/**
- * "SC" | version u8 | 0 u8 | round u32 | plan 16 | terms 32 | length of the name u8 | of the clients u32 | signature 64 | name |
- * clients | message
- */
+/** "SC" | version u8 | 0 u8 | round u32 | plan 16 | terms 32 | signature 64 | blobs: name, clients | message */
 export function readEnvelope(bytes: Uint8Array<ArrayBuffer>): Envelope {
-  if (bytes.length < 4 || bytes[0] !== 0x53 || bytes[1] !== 0x43) throw new Refused("a message came without a signature");
-  if (bytes[2] !== VERSION || bytes[3] !== 0) throw new Refused("the server signs in another way than this page knows: reload the page");
-  if (bytes.length < HEAD + SIGNATURE) throw new Refused("a signed message was cut off");
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const start = HEAD + SIGNATURE;
-  const middle = start + bytes[56]!;
-  const clients = view.getUint32(57, true);
-  const end = middle + clients;
-  const name = bytes.subarray(start, middle);
-  const whole = middle > start && middle - start <= LONGEST_NAME && clients <= MOST_CLIENTS / 8 && end <= bytes.length;
-  if (!whole || !name.every((letter) => letter < 0x80)) throw new Refused("a signed message was cut off, or is damaged");
+  const { kind, fields, blobs, rest } = unpack("signed message", "SC", bytes, FIELDS, 2);
+  const [name, clients] = blobs as [Uint8Array<ArrayBuffer>, Uint8Array<ArrayBuffer>];
+  const whole = kind === 0 && name.length > 0 && name.length <= LONGEST_NAME && clients.length <= MOST_CLIENTS / 8;
+  if (!whole || !name.every((letter) => letter < 0x80)) throw new Refused("a signed message is damaged");
+  const part = (start: number, end: number) => new Uint8Array(fields.buffer.slice(start, end) as ArrayBuffer);
   return {
-    federation: String.fromCharCode(...name), round: view.getUint32(4, true), plan: bytes.slice(8, 24), terms: bytes.slice(24, 56),
-    clients: bytes.slice(middle, end), message: bytes.slice(end), head: bytes.slice(0, HEAD), signature: bytes.slice(HEAD, start),
+    federation: String.fromCharCode(...name), round: fields.getUint32(0, true), plan: part(4, 20), terms: part(20, 52),
+    signature: part(52, FIELDS), clients, message: rest,
   };
 }
 
@@ -56,11 +46,14 @@ export function isFor({ clients }: Envelope, client: number): boolean {
 
 /** Whether the holder of a public key signed the message, for this step. */
 export async function isSigned(envelope: Envelope, step: string, key: Uint8Array<ArrayBuffer>): Promise<boolean> {
-  const { head, federation, clients, message, signature } = envelope;
+  const { federation, round, plan, terms, clients, message, signature } = envelope;
   const name = ascii.encode(step);
-  if (name.length > 255) return false;
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", message));
-  const text = joined(ascii.encode("sordino step 2\0"), Uint8Array.of(name.length), name, head, ascii.encode(federation), clients, digest);
+  const fields = new Uint8Array(FIELDS); // without the signature
+  new DataView(fields.buffer).setUint32(0, round, true);
+  fields.set(plan, 4);
+  fields.set(terms, 20);
+  const text = joined(ascii.encode("sordino step 3\0"), length(name), name, pack("SC", 0, fields, [ascii.encode(federation), clients], digest));
   return verified(key, signature, text);
 }
 
@@ -104,14 +97,4 @@ export async function checkKey(first: string): Promise<void> {
 function fromHex(text: unknown): Uint8Array<ArrayBuffer> | null {
   if (typeof text !== "string" || !/^([0-9a-f]{2})*$/.test(text)) return null;
   return Uint8Array.from({ length: text.length / 2 }, (_, i) => Number.parseInt(text.slice(2 * i, 2 * i + 2), 16));
-}
-
-function joined(...parts: Uint8Array[]): Uint8Array<ArrayBuffer> {
-  const whole = new Uint8Array(parts.reduce((sum, { length }) => sum + length, 0));
-  let at = 0;
-  for (const part of parts) {
-    whole.set(part, at);
-    at += part.length;
-  }
-  return whole;
 }

@@ -1,21 +1,21 @@
 """The coordinator's signature: a plan or a channel's step reaches a real client in an envelope that names its author.
 
-    envelope   "SC" | version u8 | 0 u8 | round u32 | digest of the plan 16 | digest of the terms 32 |
-               length of the name u8 | length of the clients u32 | signature 64 | federation's name | clients | message
+    envelope   "SC" | version u8 | 0 u8 | round u32 | digest of the plan 16 | digest of the terms 32 | signature 64 |
+               blobs: federation's name, clients | message
     clients    a bit for each client that is asked: client n is bit n mod 8 of byte n div 8
-    rotation   "SK" | version u8 | 0 u8 | new public key 32 | signature 64, by the key before it
+    rotation   "SK" | 1 u8 | 0 u8 | new public key 32 | signature 64, by the key before it
 
 An invitation pins the coordinator's first public key (Ed25519). A rotation hands over to the next one. The signature is
 over the step as well, which travels beside the envelope; the message inside is laid out as without one. The terms are
 those of the invitation that all members share (`client.invitation.CommonTerms`): a client that agreed to others, under
-the same name and key, does not answer. Invitations are signed with the same key. Everything is little-endian.
+the same name and key, does not answer. Invitations are signed with the same key. Rotations also lie in the files of
+coordinators and clients, so that their version is their own.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,18 +26,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from sordino.durable import make_folder, write_whole
 from sordino.errors import InvalidInput
-from sordino.messages import DIGEST_BYTES, Plan
+from sordino.wire.codec import Layout, join, numbers
+from sordino.wire.messages import DIGEST_BYTES, Plan
 
-VERSION, ROTATION_VERSION = 2, 1
 KEY_BYTES, SIGNATURE_BYTES, TERMS_BYTES = 32, 64, 32
 LONGEST_NAME = 100  #: letters of a federation's name
 MOST_CLIENTS = 2**24  #: that an envelope can be for
 MOST_ROTATIONS = 100
-_HEAD = struct.Struct(f"<2sBxI{DIGEST_BYTES}s{TERMS_BYTES}sBI")
-_ROTATION = struct.Struct(f"<2sBx{KEY_BYTES}s{SIGNATURE_BYTES}s")
-_PLACES = struct.Struct(f"<{TERMS_BYTES}sII")
+_ENVELOPE = Layout(b"SC", "a signed message", f"I{DIGEST_BYTES}s{TERMS_BYTES}s{SIGNATURE_BYTES}s", blobs=2)
+_ROTATION = Layout(b"SK", "a rotation", f"{KEY_BYTES}s{SIGNATURE_BYTES}s", rest=False, version=1)
 # What a signature is about: none can stand for another.
-_STEP, _KEY, _INVITATION = b"sordino step 2\0", b"sordino key 1\0", b"sordino invitation 1\0"
+_STEP, _KEY, _INVITATION = b"sordino step 3\0", b"sordino key 1\0", b"sordino invitation 1\0"
 
 
 @dataclass(frozen=True)
@@ -54,33 +53,19 @@ class Envelope:
 
     def encode(self) -> bytes:
         """The bytes that are sent."""
-        return b"".join((self._head, self.signature, self.federation.encode(), self.clients, self.message))
+        return self._pack(self.signature, self.message)
 
-    @property
-    def _head(self) -> bytes:
-        name = self.federation.encode()
-        return _HEAD.pack(b"SC", VERSION, self.round, self.plan, self.terms, len(name), len(self.clients))
+    def _pack(self, signature: bytes, rest: bytes) -> bytes:
+        names = (self.federation.encode(), self.clients)
+        return _ENVELOPE.pack(self.round, self.plan, self.terms, signature, blobs=names, rest=rest)
 
     @classmethod
     def decode(cls, data: bytes) -> Envelope:
         """The envelope that `encode` wrote; anything else is refused."""
-        start = _HEAD.size + SIGNATURE_BYTES
-        if len(data) < 4 or data[:2] != b"SC":
-            raise InvalidInput("this is no signed message of a coordinator: its version of Sordino may be an older one")
-        if data[2] != VERSION or data[3] != 0:
-            raise InvalidInput(f"this envelope is of version {data[2]}, here it is {VERSION}: update one")
-        if len(data) < start:
-            raise InvalidInput("a signed message was cut off")
-        _, _, round, plan, terms, name, clients = _HEAD.unpack_from(data)
-        middle, end = start + name, start + name + clients
-        if not 0 < name <= LONGEST_NAME or clients > MOST_CLIENTS // 8 or len(data) < end:
-            raise InvalidInput("a signed message was cut off, or is damaged")
-        try:
-            federation = bytes(data[start:middle]).decode("ascii")
-        except UnicodeDecodeError:
-            raise InvalidInput("a signed message is damaged") from None
-        signature, clients_asked, message = data[_HEAD.size : start], data[middle:end], data[end:]
-        return cls(federation, round, plan, terms, bytes(clients_asked), bytes(message), bytes(signature))
+        _, (round, plan, terms, signature), (name, clients), message = _ENVELOPE.unpack(data)
+        if not 0 < len(name) <= LONGEST_NAME or not name.isascii() or len(clients) > MOST_CLIENTS // 8:
+            raise InvalidInput("a signed message is damaged")
+        return cls(name.decode(), round, plan, terms, clients, bytes(message), signature)
 
     def is_for(self, client: int) -> bool:
         """Whether this client is asked."""
@@ -100,9 +85,9 @@ class Envelope:
         return replace(self, signature=key.sign(self._signed(step)))
 
     def _signed(self, step: str) -> bytes:
-        name = step.encode()
+        """The step, and the envelope without its signature; the SHA-256 of the message stands for the message."""
         digest = hashlib.sha256(self.message).digest()
-        return b"".join((_STEP, bytes([len(name)]), name, self._head, self.federation.encode(), self.clients, digest))
+        return _STEP + join(step.encode()) + self._pack(bytes(SIGNATURE_BYTES), digest)
 
 
 def bits(clients: Iterable[int]) -> bytes:
@@ -161,17 +146,15 @@ class Author:
 
 
 def _invitation(terms: bytes, places: range) -> bytes:
-    return _INVITATION + _PLACES.pack(terms, places[0], places[-1])
+    return _INVITATION + terms + numbers((places[0], places[-1]))
 
 
 def _handed_over(key: bytes, rotation: bytes) -> bytes:
     """The key after a rotation; refused where the one before did not sign it."""
-    if len(rotation) == _ROTATION.size:
-        magic, version, new, signature = _ROTATION.unpack(rotation)
-        known = (magic, version, rotation[3]) == (b"SK", ROTATION_VERSION, 0)
-        if known and _verified(key, signature, _KEY + key + new):
-            return bytes(new)
-    raise InvalidInput("the key that signed before did not sign the rotation to a new one")
+    _, (new, signature), _, _ = _ROTATION.unpack(rotation)
+    if not _verified(key, signature, _KEY + key + new):
+        raise InvalidInput("the key that signed before did not sign the rotation to a new one")
+    return bytes(new)
 
 
 def _verified(key: bytes, signature: bytes, text: bytes) -> bool:
@@ -231,7 +214,7 @@ class SigningKey:
     def rotated_to(self, private: Ed25519PrivateKey) -> SigningKey:
         """The same, to a key that is given."""
         old, new = self.author.key, _public(private)
-        rotation = _ROTATION.pack(b"SK", ROTATION_VERSION, new, self.private.sign(_KEY + old + new))
+        rotation = _ROTATION.pack(new, self.private.sign(_KEY + old + new))
         return SigningKey(private, replace(self.author, rotations=(*self.author.rotations, rotation)))
 
     def envelope(self, step: str, plan: Plan, terms: bytes, clients: Iterable[int], message: bytes) -> bytes:

@@ -1,6 +1,6 @@
 """Receipts: the head of the client's ledger, which a server hands back so that an older ledger is noticed.
 
-    "SH" | version u8 | reserved u8 | head (32 bytes) | HMAC-SHA256 of federation and head under the client's own key
+    "SH" | version u8 | 0 u8 | head (32 bytes) | HMAC-SHA256 of federation and head under the client's own key
 
 The client sends one with every answer; the server keeps the last and returns it at the next join. The head is a hash
 over a random identity and everything recorded: it tells a server nothing. The key stays in the client's folder, so that
@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import struct
 
 from sordino.errors import InvalidInput
+from sordino.wire.codec import Layout
 
-VERSION = 1
-_FORM = struct.Struct("<2sBx32s32s")
-RECEIPT_BYTES = _FORM.size
+_RECEIPT = Layout(b"SH", "a receipt", "32s32s", rest=False)
+RECEIPT_BYTES = _RECEIPT.size
 
 
 class Seal:
@@ -29,19 +28,17 @@ class Seal:
     def receipt(self, federation: str, head: str) -> bytes:
         """The receipt of a ledger's head, for one federation."""
         raw = bytes.fromhex(head)
-        return _FORM.pack(b"SH", VERSION, raw, self._tag(federation, raw))
+        return _RECEIPT.pack(raw, self._tag(federation, raw))
 
     def head(self, federation: str, receipt: bytes) -> str:
         """The head in a receipt of this client's own for this federation; any other is refused."""
-        if len(receipt) != RECEIPT_BYTES:
-            raise InvalidInput(f"a receipt has {RECEIPT_BYTES} bytes, got {len(receipt)}")
-        magic, version, raw, tag = _FORM.unpack(receipt)
-        if (magic, version) != (b"SH", VERSION) or not hmac.compare_digest(tag, self._tag(federation, raw)):
+        _, (raw, tag), _, _ = _RECEIPT.unpack(receipt)
+        if not hmac.compare_digest(tag, self._tag(federation, raw)):
             raise InvalidInput(
                 f"this receipt was not made by this client for {federation!r}: it is forged, or the client's folder "
                 "was made anew"
             )
-        return bytes(raw).hex()
+        return str(raw.hex())
 
     def _tag(self, federation: str, head: bytes) -> bytes:
         return hmac.digest(self._key, b"sordino receipt 1\0" + federation.encode() + b"\0" + head, hashlib.sha256)

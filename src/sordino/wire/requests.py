@@ -1,8 +1,8 @@
 """What goes through the client's socket: frames of a length and a body, a request answered by a response.
 
-    frame      length u32 | body                                          little-endian, as everything here
-    request    "SQ" | version u8 | what u8 | length of the step u8 | step | payload
-    response   "SA" | version u8 | fine u8 | length of the reason u16 | of the receipt u16 | reason | receipt | payload
+    frame      length u32 | body
+    request    "SQ" | version u8 | what u8 | blob: step | payload
+    response   "SA" | version u8 | fine u8 | blobs: reason, receipt | payload
 
 A step is one of a channel's, such as `report`; the payload is a plan, an answer, an invitation or a receipt.
 """
@@ -10,18 +10,14 @@ A step is one of a channel's, such as `report`; the payload is a plan, an answer
 from __future__ import annotations
 
 import socket
-import struct
 import time
 from dataclasses import dataclass
 from enum import IntEnum
 
 from sordino.errors import InvalidInput, SordinoError
+from sordino.wire.codec import LENGTH_BYTES, Layout, join, read_numbers, text
 
-VERSION = 1
 LARGEST = 2**28  #: bytes of a frame, unless said otherwise
-_LENGTH = struct.Struct("<I")
-_REQUEST = struct.Struct("<2sBBB")
-_RESPONSE = struct.Struct("<2sBBHH")
 _PIECE = 2**16
 
 
@@ -38,6 +34,10 @@ class What(IntEnum):
     RECEIPT = 4  #: the step is a federation's name, the payload what the server received
 
 
+_REQUEST = Layout(b"SQ", "a request", kinds=What, blobs=1)
+_RESPONSE = Layout(b"SA", "a response", kinds=(False, True), blobs=2)
+
+
 @dataclass(frozen=True)
 class Request:
     """What a relay hands in."""
@@ -48,20 +48,13 @@ class Request:
 
     def encode(self) -> bytes:
         """The body of a frame."""
-        step = self.step.encode()
-        return _REQUEST.pack(b"SQ", VERSION, self.what, len(step)) + step + self.payload
+        return _REQUEST.pack(kind=self.what, blobs=[self.step.encode()], rest=self.payload)
 
     @classmethod
     def decode(cls, body: bytes) -> Request:
         """The request that `encode` wrote; anything else is refused."""
-        if len(body) < _REQUEST.size:
-            raise InvalidInput("a request was cut off")
-        magic, version, what, length = _REQUEST.unpack_from(body)
-        _check_head(magic, b"SQ", version)
-        start = _REQUEST.size + length
-        if what not in set(What) or start > len(body):
-            raise InvalidInput("a request of an unknown kind, or cut off")
-        return cls(What(what), _text(body[_REQUEST.size : start]), bytes(body[start:]))
+        what, _, (step,), payload = _REQUEST.unpack(body)
+        return cls(What(what), text(step, "a request"), bytes(payload))
 
 
 @dataclass(frozen=True)
@@ -75,40 +68,18 @@ class Response:
 
     def encode(self) -> bytes:
         """The body of a frame."""
-        reason = self.reason.encode()
-        head = _RESPONSE.pack(b"SA", VERSION, self.fine, len(reason), len(self.receipt))
-        return b"".join((head, reason, self.receipt, self.payload))
+        return _RESPONSE.pack(kind=self.fine, blobs=(self.reason.encode(), self.receipt), rest=self.payload)
 
     @classmethod
     def decode(cls, body: bytes) -> Response:
         """The response that `encode` wrote; anything else is refused."""
-        if len(body) < _RESPONSE.size:
-            raise InvalidInput("a response was cut off")
-        magic, version, fine, reason, receipt = _RESPONSE.unpack_from(body)
-        _check_head(magic, b"SA", version)
-        middle, start = _RESPONSE.size + reason, _RESPONSE.size + reason + receipt
-        if fine > 1 or start > len(body):
-            raise InvalidInput("a response is damaged or was cut off")
-        return cls(bool(fine), bytes(body[start:]), _text(body[_RESPONSE.size : middle]), bytes(body[middle:start]))
-
-
-def _text(raw: bytes) -> str:
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        raise InvalidInput("a text in a frame is not UTF-8") from None
-
-
-def _check_head(magic: bytes, expected: bytes, version: int) -> None:
-    if magic != expected:
-        raise InvalidInput("these are not the words of a client's socket")
-    if version != VERSION:
-        raise InvalidInput(f"the other end speaks version {version} of the socket's words, here it is {VERSION}")
+        fine, _, (reason, receipt), payload = _RESPONSE.unpack(body)
+        return cls(bool(fine), bytes(payload), text(reason, "a response"), receipt)
 
 
 def send(connection: socket.socket, body: bytes) -> None:
     """Send one frame; the connection's timeout is for all of it."""
-    connection.sendall(_LENGTH.pack(len(body)) + body)
+    connection.sendall(join(body))
 
 
 def receive(connection: socket.socket, largest: int = LARGEST) -> bytes:
@@ -119,7 +90,7 @@ def receive(connection: socket.socket, largest: int = LARGEST) -> bytes:
     timeout = connection.gettimeout()
     until = None if timeout is None else time.monotonic() + timeout
     try:
-        (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size, until))
+        (length,) = read_numbers(_exactly(connection, LENGTH_BYTES, until), "a frame")
         if length > largest:
             raise InvalidInput(f"a frame of {length:,} bytes was announced; {largest:,} are the most")
         return _exactly(connection, length, until)
