@@ -178,7 +178,7 @@ def test_released_statistics_have_a_range_of_their_own() -> None:
     assert names[-1] == "statistics"
     assert before.arrays[RANGE].shape == after.arrays[RANGE].shape == (2, len(names))
     assert (before.arrays[RANGE][:, -1] != after.arrays[RANGE][:, -1]).any()
-    assert set(after.arrays) == {*wire(recipe).method._statistics.released, RANGE}  # type: ignore[attr-defined]
+    assert set(after.arrays) == {*wire(recipe).method.statistics.released, RANGE}  # type: ignore[attr-defined]
 
 
 # --- the mean of weights ----------------------------------------------------------------------------------------------

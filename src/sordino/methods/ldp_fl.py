@@ -39,9 +39,10 @@ from sordino.mechanisms.one_bit import OneBit
 from sordino.mechanisms.spec import per_layer
 from sordino.messages import Plan
 from sordino.methods.fedavg import DATASET, FedAvg
-from sordino.methods.interface import State, View
+from sordino.methods.interface import Bench, Cohort, Reported, State
+from sordino.methods.round_steps import moved, send, start_of, steps_before, train, vector_of
 from sordino.methods.setting import Built, Setting, plainly_built
-from sordino.methods.upload import PerClass, Tally, Upload
+from sordino.methods.upload import Draw, PerClass, Tally, Upload
 from sordino.privacy.accountant import bit_epsilon
 from sordino.privacy.guarantee import Adjacency, Guarantee, Pure, RandomizedBit, Release, shuffled
 
@@ -219,22 +220,27 @@ class LdpFl(FedAvg):
     # --- CloudUpdate
 
     def init(self) -> State:
-        state = super().init()
-        if self._first_range is None:
-            return state
-        return replace(state, arrays={**state.arrays, RANGE: self._first_range})
+        state = super().init()  # W_0
+        return state if self._first_range is None else _with_range(state, self._first_range)  # C_0, R_0 (line 3)
+
+    def plan(self, state: State, federation: str) -> Plan:
+        plan = super().plan(state, federation)
+        return plan if self._adaptive is None else replace(plan, arrays={**plan.arrays, RANGE: state.arrays[RANGE]})
 
     def update(self, state: State, plan: Plan, tally: Tally) -> State:
-        after = super().update(_without_range(state), plan, tally)
+        w = tally.mean()  # of the w*_id received (lines 10 and 11)
+        step = self._aggregation.move(w, w - vector_of(state.parameters, state.arrays, self.statistics))
+        after = moved(state, self._server_lr * step, self.statistics)
         if self._adaptive is None:
             return after
-        w = np.concatenate([after.parameters, *(array.reshape(-1) for array in after.arrays.values())])
-        return replace(after, arrays={**after.arrays, RANGE: self._adaptive.of(w)})
-
-    def view(self, state: State) -> View:
-        return super().view(_without_range(state))
+        return _with_range(after, self._adaptive.of(vector_of(after.parameters, after.arrays, self.statistics)))
 
     # --- LocalUpdate
+
+    def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
+        w = start_of(plan.arrays, self.statistics)
+        trained = train(self, w, cohort, draw, bench, steps_before(self.training, plan.round, cohort.data))  # W^s
+        return send(self.upload(plan), cohort, trained.vectors, draw, trained)  # w* (Eq. 2)
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         upload = self.upload(plan)
@@ -252,8 +258,8 @@ class LdpFl(FedAvg):
         return behind_shuffler(release, mechanism, values, self._channel.granularity, crowd)
 
 
-def _without_range(state: State) -> State:
-    return replace(state, arrays={name: array for name, array in state.arrays.items() if name != RANGE})
+def _with_range(state: State, ranges: Floats) -> State:
+    return replace(state, arrays={**state.arrays, RANGE: ranges})
 
 
 def build(setting: Setting) -> Built:
