@@ -41,9 +41,6 @@ class FedAdam(fedavg.FedAvg):
         state = super().init()
         return State(0, state.parameters, dict.fromkeys(MOMENTS, np.zeros_like(state.parameters)))
 
-    def plan(self, state: State, federation: str) -> Plan:
-        return super().plan(State(state.round, state.parameters), federation)
-
     def update(self, state: State, plan: Plan, tally: Tally) -> State:
         given, x = self.spec, tally.mean()
         m, v = (state.arrays[name].astype(np.float64) for name in MOMENTS)
@@ -51,6 +48,3 @@ class FedAdam(fedavg.FedAvg):
         v = given.beta2 * v + (1 - given.beta2) * x**2
         step = given.server_lr * m / (np.sqrt(v) + given.tau)
         return state.after(state.parameters + step, dict(zip(MOMENTS, (m, v), strict=True)))
-
-    def view(self, state: State) -> fedavg.View:
-        return super().view(State(state.round, state.parameters))

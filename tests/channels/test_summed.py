@@ -9,7 +9,7 @@ import pytest
 import sordino
 from sordino.channels.direct import Direct
 from sordino.channels.secagg import STEPS, Client, Refused, Server, _message
-from sordino.channels.summed import Members, Rule, Summed, _with_plan, behind_sum
+from sordino.channels.summed import Members, Rule, Summed, _with_plan, guarantee
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet, Reply
 from sordino.fleets.simulated import SimulatedFleet
@@ -40,7 +40,7 @@ def two_point(clients: int = CLIENTS, **changes):
 
 
 def members(given, rule=Rule()) -> Members:  # noqa: B008 (a frozen value)
-    return Members(given.method, rule, rule.honest_clients(given.method, ALL))
+    return Members(given.method, rule)
 
 
 def fleet(given, rule=Rule(), ledger=None, workers=1) -> SimulatedFleet:  # noqa: B008
@@ -578,13 +578,13 @@ def release(*guarantees: Guarantee) -> Release:
 
 def test_without_a_better_proof_the_local_guarantee_holds_of_the_sum():
     local = Guarantee(SERVER, Adjacency.CLIENT, Gaussian(1.0), "the Gaussian mechanism")
-    (first, second) = behind_sum(release(local), 5, weighed=False).guarantees
+    (first, second) = guarantee(release(local), 5, weighed=False).guarantees
     assert first == local and second.adversary == summed(5) and second.loss == local.loss
 
 
 def test_nothing_proven_stays_nothing():
     local = Guarantee(SERVER, Adjacency.CLIENT, Infinite("no noise"), "none")
-    (_, second) = behind_sum(release(local), 5, weighed=False).guarantees
+    (_, second) = guarantee(release(local), 5, weighed=False).guarantees
     assert isinstance(second.loss, Infinite) and second.loss.why.startswith("no noise (seen in a sum only")
 
 
@@ -593,4 +593,4 @@ def test_a_method_that_speaks_of_sums_itself_is_left_alone():
         Guarantee(SERVER, Adjacency.CLIENT, Infinite("no noise"), "none"),
         Guarantee(summed(9), Adjacency.CLIENT, Gaussian(1.0), "shared noise"),
     )
-    assert behind_sum(own, 5, weighed=False) is own
+    assert guarantee(own, 5, weighed=False) is own

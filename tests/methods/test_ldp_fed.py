@@ -287,7 +287,7 @@ def test_a_plan_outside_the_schedule_is_refused() -> None:
         method.upload(other_round)
     for broken in ({}, {**first.settings, "share": [1, 0]}, {**first.settings, "columns": [1]}):
         with pytest.raises(InvalidInput, match="not one of LDP-Fed"):
-            method.columns(Plan("test", 1, broken, first.arrays))
+            method.turn(Plan("test", 1, broken, first.arrays))
 
 
 @pytest.mark.parametrize(

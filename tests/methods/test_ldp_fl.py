@@ -12,12 +12,13 @@ from hypothesis.extra import numpy as arrays
 
 from sordino import channels
 from sordino.channels.direct import Direct
+from sordino.channels.shuffle import ShuffledChannel
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import SimulatedFleet
 from sordino.learning import models
 from sordino.mechanisms import TwoPoint
 from sordino.methods.interface import Bench, State
-from sordino.methods.ldp_fl import RANGE, SMALLEST_RADIUS, LdpFl, Ranges, behind_shuffler, crowds
+from sordino.methods.ldp_fl import RANGE, SMALLEST_RADIUS, LdpFl, Ranges
 from sordino.methods.upload import Upload
 from sordino.privacy.accountant import bit_epsilon
 from sordino.privacy.guarantee import SERVER, Adjacency, Release, shuffled
@@ -178,7 +179,7 @@ def test_released_statistics_have_a_range_of_their_own() -> None:
     assert names[-1] == "statistics"
     assert before.arrays[RANGE].shape == after.arrays[RANGE].shape == (2, len(names))
     assert (before.arrays[RANGE][:, -1] != after.arrays[RANGE][:, -1]).any()
-    assert set(after.arrays) == {*wire(recipe).method._statistics.released, RANGE}  # type: ignore[attr-defined]
+    assert set(after.arrays) == {*wire(recipe).method.statistics.released, RANGE}  # type: ignore[attr-defined]
 
 
 # --- the mean of weights ----------------------------------------------------------------------------------------------
@@ -281,7 +282,7 @@ def test_figures_of_the_papers_mnist_setting_behind_a_perfect_shuffler() -> None
     for turn in range(10):
         guarantees = tuple(mechanism.guarantee(a, values=65) for a in (Adjacency.CLIENT, Adjacency.COORDINATE))
         plain = Release(f"r{turn}", "records", "model weights", guarantees, mechanism.claim(values=65))
-        made.append(behind_shuffler(plain, mechanism, 65, "parameter", 100))
+        made.append(ShuffledChannel(granularity="parameter").guarantee(plain, 100, mechanism))
     statement = Statement.of(made, delta=1e-5)
     one, all_ = row(statement, shuffled(100), Adjacency.COORDINATE), row(statement, shuffled(100))
     assert (one.reached, one.proven) == (pytest.approx(0.4078, abs=1e-4), pytest.approx(0.4436, abs=1e-4))
@@ -290,8 +291,8 @@ def test_figures_of_the_papers_mnist_setting_behind_a_perfect_shuffler() -> None
 
 
 def test_a_guarantee_behind_the_shuffler_is_of_the_same_bits() -> None:
-    method = ldp_fl(wire(settings(PARAMETERS)))
-    ((release,),) = method.releases(method.plan(method.init(), "x"))
+    wired = wire(settings(PARAMETERS))
+    ((release,),) = wired.releases(wired.method.plan(wired.method.init(), "x"))
     local, mixed = (
         [g for g in release.guarantees if g.adjacency is Adjacency.CLIENT and g.adversary.kind == kind]
         for kind in ("server", "shuffled")
@@ -323,9 +324,8 @@ def test_the_crowd_is_what_is_sure_to_be_mixed_in_every_round(
             "method.channel": {"kind": "shuffled", "granularity": "parameter", **channel},
         }
     )
-    assert ldp_fl(wire(given_)).crowds == expected
     upload = Upload(lambda e: TwoPoint(e or 1.0), epsilons, 5, clients=8, what="model weights")
-    assert crowds(given_.method.channel, given_.method.selection, upload) == expected
+    assert given_.method.channel.crowds(given_.method.selection, upload) == expected
 
 
 def test_clients_hide_among_those_of_their_own_epsilon() -> None:
@@ -339,7 +339,8 @@ def test_clients_hide_among_those_of_their_own_epsilon() -> None:
 
 
 def test_without_a_shuffler_there_is_no_crowd() -> None:
-    assert ldp_fl(wire(settings())).crowds == ()
+    wired = wire(settings())
+    assert wired.releases == wired.method.releases
 
 
 def test_a_claimed_budget_covers_what_the_paper_says_it_does() -> None:

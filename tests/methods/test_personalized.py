@@ -337,9 +337,8 @@ def test_a_round_without_noise_is_scikit_learns_partial_fit(schedule: str, passe
 
 
 def test_the_learning_rate_begins_anew_or_goes_on_after_what_rounds_have_on_average() -> None:
-    data = ClientData(torch.zeros(3, 64), torch.zeros(3, dtype=torch.int64))
-    first = {s: personalised(settings({"method.schedule": s}))._first_step(4, data) for s in ("continues", "restarts")}
-    assert first == {"continues": 3 * 4, "restarts": 0}  # 0.8 x 5 records in each of three rounds
+    first = {s: personalised(settings({"method.schedule": s}))._first_steps(4, [3]) for s in ("continues", "restarts")}
+    assert first == {"continues": [3 * 4], "restarts": [0]}  # 0.8 x 5 records in each of three rounds
 
 
 # --- what leaves a client ---------------------------------------------------------------------------------------------

@@ -473,9 +473,9 @@ def test_an_invitation_names_the_shuffler_and_the_key():
 
 
 def statement_of(given: Recipe) -> str:
-    method = people.wire(given).method
-    plan = method.plan(method.init(), NAME)
-    releases = tuple(tuple(own) for own in method.releases(plan))
+    wired = people.wire(given)
+    plan = wired.method.plan(wired.method.init(), NAME)
+    releases = tuple(tuple(own) for own in wired.releases(plan))
     spent = [Spent(1, releases, ((0, 2, 4), (1, 3)))]
     return to_text(history.statement(spent, 5, delta=1e-5, title="A statement"), 120)
 
@@ -490,8 +490,8 @@ def test_the_statement_names_the_trust_the_crowd_and_the_group():
 
 def test_groups_are_linked_messages_in_the_guarantee():
     """650 bits of epsilon 1 by tens: 65 messages of 10, so 650 in all, with no amplification."""
-    method = people.wire(recipe(service(group=10))).method
-    (release,) = method.releases(method.plan(method.init(), NAME))[0]
+    wired = people.wire(recipe(service(group=10)))
+    (release,) = wired.releases(wired.method.plan(wired.method.init(), NAME))[0]
     behind = [g for g in release.guarantees if g.adversary.kind == "shuffled"]
     assert {g.adversary.parties for g in behind} == {2}
     (client,) = [g.loss for g in behind if g.adjacency.name == "CLIENT"]

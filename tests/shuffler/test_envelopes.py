@@ -10,11 +10,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
+from sordino.channels.shuffle import ShuffledChannel, ShufflerChannel
 from sordino.errors import InvalidInput
 from sordino.mechanisms import TwoPoint
 from sordino.methods.upload import Upload
 from sordino.privacy.guarantee import SERVER, Adjacency, Pure, shuffled
-from sordino.shuffler import Terms, behind_service, open_batch, seal, spread
+from sordino.shuffler import Terms, open_batch, seal, spread
 from sordino.shuffler.envelopes import NONCE_BYTES, Body, batch_head, envelope_bytes, mixed
 
 from .parties import report, terms_of
@@ -205,19 +206,18 @@ def test_delays_send_every_envelope_once_at_even_times():
 
 
 def test_single_values_have_the_guarantee_of_the_simulated_shuffler():
-    from sordino.methods.ldp_fl import behind_shuffler
-
     mechanism = TwoPoint(1.0)
     upload = Upload(lambda epsilon: mechanism, [1.0] * 5, 12, clients=5, what="weights")
     ((release,),) = upload.releases("bakery/1", "data")
-    assert behind_service(release, mechanism, 12, 1, 5) == behind_shuffler(release, mechanism, 12, "parameter", 5)
+    simulated = ShuffledChannel(granularity="parameter").guarantee(release, 5, mechanism)
+    assert ShufflerChannel(at_least=5).guarantee(release, 5, mechanism) == simulated
 
 
 def test_a_group_is_one_linked_message_of_so_many_epsilons():
     mechanism = TwoPoint(1.0)
     upload = Upload(lambda epsilon: mechanism, [1.0] * 5, 10, clients=5, what="weights")
     ((release,),) = upload.releases("bakery/1", "data")
-    behind = behind_service(release, mechanism, 10, 4, 5)
+    behind = ShufflerChannel(at_least=5, group=4).guarantee(release, 5, mechanism)
     assert behind.claimed is None
     assert behind.guarantees[:2] == release.guarantees and behind.guarantees[0].adversary == SERVER
     losses = {g.adjacency: g.loss for g in behind.guarantees if g.adversary == shuffled(5)}

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from sordino.channels.interface import Channel
     from sordino.channels.secagg import Identity
+    from sordino.channels.spec import ReleasesOf
     from sordino.channels.summed import Members
     from sordino.methods.interface import Method
     from sordino.recipe import Recipe
@@ -26,4 +27,10 @@ def members(recipe: Recipe, method: Method, identities: Mapping[int, Identity] |
     return found
 
 
-__all__ = ["build", "members"]
+def releases(recipe: Recipe, method: Method) -> ReleasesOf:
+    """What a report on a plan tells of its client behind the channel that the recipe names."""
+    found: ReleasesOf = recipe.method.channel.releases(recipe, method)
+    return found
+
+
+__all__ = ["build", "members", "releases"]

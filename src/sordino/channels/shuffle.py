@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -30,14 +30,19 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import AfterValidator, Field
 
 from sordino.channels.interface import Channel, Exchange
-from sordino.channels.spec import MixedSpec
+from sordino.channels.spec import MixedSpec, first_tally
 from sordino.errors import InvalidInput
+from sordino.mechanisms.one_bit import OneBit
+from sordino.methods.upload import Upload
 from sordino.parts.strengths import Strength, resolved, strength_problems
 from sordino.parts.tables import Found, Natural, Table, reads, refusal, tag
 from sordino.parts.toml import shown
+from sordino.privacy.accountant import bit_epsilon
+from sordino.privacy.guarantee import Adjacency, Guarantee, Pure, RandomizedBit, Release, shuffled
 from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
+    from sordino.methods.interface import Method
     from sordino.recipe import Recipe
 
 Granularity = Literal["parameter", "model"]
@@ -75,9 +80,28 @@ class ShuffledChannel(MixedSpec):
     )
     delay: Delay | None = Field(default=None, description="delays to simulate; none if left out")
 
-    def build(self, recipe: Recipe, method: Any) -> Shuffled:
+    def build(self, recipe: Recipe, method: Method) -> Shuffled:
         delays = None if self.delay is None else Delays.of(self.delay, method.clients, recipe.seed)
-        return Shuffled.of(method, self.granularity, delays)
+        return Shuffled.of(recipe, method, self.granularity, delays)
+
+    def crowds(self, selection: Any, upload: Upload) -> tuple[int, ...]:
+        sizes = np.bincount(upload.class_of, minlength=len(upload.strengths))
+        if self.at_least:
+            return tuple(min(self.at_least, int(size)) for size in sizes)
+        if selection.kind == "all":
+            return tuple(sizes.tolist())
+        steady = len(sizes) == 1 and selection.steady
+        return (selection.asked(upload.clients),) if steady else (1,) * len(sizes)
+
+    def guarantee(self, release: Release, crowd: int, mechanism: OneBit) -> Release:
+        """Whole models stay linked, and no theorem amplifies d*eps for such crowds: there nothing more is proven."""
+        if self.granularity == "parameter":
+            return among_bits(release, crowd, mechanism)
+        formula = "d * eps, with no growth in rounds, where whole models are shuffled (LDP-FL, section 4)"
+        claim = release.claimed
+        if claim is not None:
+            claim = replace(claim, formula=formula, adversary=shuffled(crowd), covers="schedule")
+        return replace(release, claimed=claim)
 
     @reads("method", "split")
     def delays_of_all_clients(self, recipe: Any) -> Found:
@@ -122,14 +146,67 @@ class ShufflerChannel(MixedSpec):
         default=600.0, description="how long the shuffler waits for those who were asked"
     )
 
-    def build(self, recipe: Recipe, method: Any) -> Shuffled:
+    def crowds(self, selection: Any, upload: Upload) -> tuple[int, ...]:
+        """A service mixes so many of each class, or none: a class that is smaller would never be heard."""
+        sizes = np.bincount(upload.class_of, minlength=len(upload.strengths))
+        for size, strength in zip(sizes.tolist(), upload.strengths, strict=True):
+            if size < self.at_least:
+                raise InvalidInput(
+                    f"method.channel.at_least = {self.at_least}, and {size} clients have epsilon {strength}: reports "
+                    "are mixed with those of equal epsilon, so that theirs would never leave. Lower at_least, or give "
+                    "more clients one epsilon (such as clients.epsilon = { values = [2, 8], shares = [0.5, 0.5] })"
+                )
+        return (self.at_least,) * len(sizes)
+
+    def guarantee(self, release: Release, crowd: int, mechanism: OneBit) -> Release:
+        """Envelopes of one value are shuffled parameters. g values in one stay together, and nothing amplifies that."""
+        if self.group == 1:
+            return among_bits(release, crowd, mechanism)
+        each = bit_epsilon(int(mechanism.t_min[0]))
+        basis = (
+            f"bits in sealed groups of {self.group}, each of them one linked message of {self.group} times a bit's "
+            f"epsilon, mixed among {crowd} clients: without amplification"
+        )
+        linked = [
+            Guarantee(
+                shuffled(crowd),
+                own.adjacency,
+                Pure(each)
+                if own.adjacency is Adjacency.COORDINATE
+                else Pure(self.group * each, math.ceil(bits.count / self.group)),
+                basis,
+            )
+            for own, bits in bits_of(release)
+        ]
+        return replace(release, guarantees=(*release.guarantees, *linked), claimed=None)
+
+    def build(self, recipe: Recipe, method: Method) -> Shuffled:
         """This process in the place of the service, as a simulation wants it.
 
         `sordino.shuffler.channel` has the channel that goes through a real one. Envelopes of several values would stay
         together. Of single bits nothing but their number counts, so that the model is the same; what the group gives
         away is in the releases.
         """
-        return Shuffled.of(method, "parameter")
+        return Shuffled.of(recipe, method, "parameter")
+
+
+# --- what mixing is worth ---------------------------------------------------------------------------------------------
+
+
+def bits_of(release: Release) -> list[tuple[Guarantee, RandomizedBit]]:
+    """The guarantees of a release that are of randomised bits."""
+    return [(own, own.loss) for own in release.guarantees if isinstance(own.loss, RandomizedBit)]
+
+
+def among_bits(release: Release, crowd: int, mechanism: OneBit) -> Release:
+    """The same release where each value's bits are in an order of their own, so that only their number tells."""
+    t_min = int(mechanism.t_min[0])
+    basis = (
+        f"bits with probabilities in [{t_min}, 2^32 - {t_min}]/2^32, each value's bits of {crowd} clients in an order "
+        "of their own, which a trusted shuffler draws: amplification computed numerically"
+    )
+    mixed = [Guarantee(shuffled(crowd), own.adjacency, bits, basis) for own, bits in bits_of(release)]
+    return replace(release, guarantees=(*release.guarantees, *mixed), claimed=mechanism.shuffled_claim(crowd))
 
 
 # --- the channel ------------------------------------------------------------------------------------------------------
@@ -160,10 +237,11 @@ class Shuffled(Channel):
         self.withheld = 0  #: reports of the last round whose class was too small
 
     @classmethod
-    def of(cls, method: Any, granularity: Granularity, delays: Delays | None = None) -> Shuffled:
-        """The shuffler of a method, which says how many bits it sends and what crowds it needs."""
-        classes = [method.class_of(client) for client in range(method.clients)]
-        return cls(classes, method.values, method.crowds, granularity, delays=delays)
+    def of(cls, recipe: Recipe, method: Method, granularity: Granularity, delays: Delays | None = None) -> Shuffled:
+        """The shuffler of a recipe, for the bits that its method sends."""
+        upload = first_tally(method).upload
+        crowds = recipe.method.channel.crowds(recipe.method.selection, upload)
+        return cls(upload.class_of, upload.values, crowds, granularity, delays=delays)
 
     def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         """The reports on this plan, once all have arrived.

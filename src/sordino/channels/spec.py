@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sordino.mechanisms.interface import Mechanism
+from sordino.mechanisms.one_bit import OneBit
+from sordino.methods.upload import PerClass, Tally, Upload
 from sordino.parts.tables import Found, Spec, reads
+from sordino.privacy.guarantee import Release
+from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
     from sordino.channels.secagg import Identity
     from sordino.channels.summed import Members
     from sordino.methods.interface import Method
     from sordino.recipe import Recipe
+
+
+ReleasesOf = Callable[[Plan], Sequence[Sequence[Release]]]  #: plan -> what a report tells, for every class of clients
+
+
+def first_tally(method: Method) -> Tally:
+    """An empty sum for the reports of the first round."""
+    return method.tally(method.plan(method.init(), ""))
 
 
 class ChannelSpec(Spec):
@@ -30,6 +43,10 @@ class ChannelSpec(Spec):
         """The clients' side, where it has one beyond sending a report."""
         return None
 
+    def releases(self, recipe: Recipe, method: Method) -> ReleasesOf:
+        """What a report on a plan tells of its client, with what it is worth behind this channel."""
+        return method.releases
+
     def handed_on(self, asked: int) -> int:
         """How many reports the server gets, at most, where so many clients are asked."""
         return asked
@@ -40,6 +57,26 @@ class MixedSpec(ChannelSpec):
 
     uses: ClassVar[frozenset[str]] = frozenset({"bits"})
     unseen: ClassVar[str] = "behind a shuffler the server sees no whole report"
+
+    @abstractmethod
+    def crowds(self, selection: Any, upload: Upload) -> tuple[int, ...]:
+        """Among how many reports each class's own are mixed in every round: those of equal epsilon, and no others."""
+
+    @abstractmethod
+    def guarantee(self, release: Release, crowd: int, mechanism: OneBit) -> Release:
+        """The same release with what the paper claims among `crowd` mixed reports, and what is proven there."""
+
+    def releases(self, recipe: Recipe, method: Method) -> ReleasesOf:
+        crowds = self.crowds(recipe.method.selection, first_tally(method).upload)
+
+        def mixed(release: Release, crowd: int, mechanism: Mechanism) -> Release:
+            return self.guarantee(release, crowd, mechanism) if isinstance(mechanism, OneBit) else release
+
+        def releases(plan: Plan) -> Sequence[Sequence[Release]]:
+            found, upload = method.releases(plan), method.tally(plan).upload
+            return PerClass(len(found), lambda c: [mixed(r, crowds[c], upload.mechanisms[c]) for r in found[c]])
+
+        return releases
 
     @reads("method", "split")
     def only_bits_are_shuffled(self, recipe: Any) -> Found:
@@ -56,4 +93,4 @@ class MixedSpec(ChannelSpec):
             yield ".at_least", f"got {at_least}; allowed: at most {asked}, the clients asked"
 
 
-__all__ = ["ChannelSpec", "MixedSpec"]
+__all__ = ["ChannelSpec", "MixedSpec", "ReleasesOf", "first_tally"]

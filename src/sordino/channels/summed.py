@@ -21,7 +21,7 @@ from pydantic import Field
 
 from sordino.channels.interface import Channel, Exchange
 from sordino.channels.secagg import STEPS, Client, Identity, Refused, Server, Session, SumLost, invitation
-from sordino.channels.spec import ChannelSpec
+from sordino.channels.spec import ChannelSpec, ReleasesOf, first_tally
 from sordino.errors import InvalidInput
 from sordino.methods.upload import Lost, PerClass, Sum, Tally
 from sordino.parts.tables import Says, tag
@@ -64,7 +64,7 @@ class Rule:
 
     def check(self, method: Method, selection: Any) -> None:
         """Refuse classes that can never be summed, and sums that have no room in 64 bits: before any training."""
-        tally = _first_tally(method)
+        tally = first_tally(method)
         for group, members in tally.classes(range(method.clients)).items():
             most = min(len(members), selection.asked(method.clients))
             if most < self.fewest:
@@ -81,7 +81,7 @@ class Rule:
         """For every class of releases, how many honest clients are in each of its sums, whatever round it is."""
         sure = selection.asked(method.clients) if selection.steady else 0
         honest: dict[int, int] = {}
-        for members in _first_tally(method).classes(range(method.clients)).values():
+        for members in first_tally(method).classes(range(method.clients)).values():
             always = self.honest(max(self.fewest, sure - (method.clients - len(members))))
             for client in members:
                 c = method.class_of(client)
@@ -95,10 +95,6 @@ class Rule:
             plan.federation, plan.round, group, plan.digest.hex(), tally.summands, low, high, clients,
             self.threshold(clients), attempt,
         )  # fmt: skip
-
-
-def _first_tally(method: Method) -> Tally:
-    return method.tally(method.plan(method.init(), ""))
 
 
 def _with_plan(request: bytes, plan: bytes) -> bytes:
@@ -152,8 +148,17 @@ class Summed(Channel):
             return Summed(method, self.rule)
 
         def members(self, recipe: Recipe, method: Method, identities: Mapping[int, Identity] | None) -> Members:
+            return Members(method, self.rule, identities)
+
+        def releases(self, recipe: Recipe, method: Method) -> ReleasesOf:
             honest = self.rule.honest_clients(method, recipe.method.selection)
-            return Members(method, self.rule, honest, identities)
+            weighed = first_tally(method).upload.samples
+
+            def releases(plan: Plan) -> Sequence[Sequence[Release]]:
+                found = method.releases(plan)
+                return PerClass(len(found), lambda c: [guarantee(own, honest[c], weighed) for own in found[c]])
+
+            return releases
 
     def __init__(self, method: Method, rule: Rule) -> None:
         self._method, self._rule = method, rule
@@ -247,10 +252,9 @@ class Members:
         self,
         method: Method,
         rule: Rule,
-        honest: Sequence[int],
         identities: Mapping[int, Identity] | None = None,
     ) -> None:
-        self._method, self._rule, self._honest = method, rule, tuple(honest)
+        self._method, self._rule = method, rule
         self._identities = identities  # by client; without them, keys are taken as the server hands them out
         self._at: _Round | None = None
         self._clients: dict[int, Client] = {}
@@ -281,19 +285,6 @@ class Members:
         if self._at is None:
             raise Refused("a secure sum begins with the step 'keys', which brings the plan")
         return self._at
-
-    def releases(self, plan: Plan) -> Sequence[tuple[Release, ...]]:
-        """What a client of every class releases: against the server as before, and against one that sees sums only."""
-        found = self._method.releases(plan)
-        return PerClass(
-            len(found),
-            lambda c: tuple(behind_sum(release, self._honest[c], self._weighed) for release in found[c]),
-        )
-
-    @cached_property
-    def _weighed(self) -> bool:
-        """Whether reports are multiplied by sample counts."""
-        return _first_tally(self._method).upload.samples
 
     def answer(self, step: str, client: int, message: bytes, body: bytes | None = None) -> bytes:
         """The answer to a step; `body` is the report, in the step `masked`. What is not right is refused."""
@@ -386,7 +377,7 @@ class _Round:
     invited: Mapping[int, frozenset[int]]
 
 
-def behind_sum(release: Release, honest: int, weighed: bool) -> Release:
+def guarantee(release: Release, honest: int, weighed: bool) -> Release:
     """The same release with what holds against a server that sees sums only, with so many honest clients in each.
 
     Of bits, such a server sees how many of the honest clients' are one: as much as behind a shuffler of so many. For
@@ -412,4 +403,4 @@ def _summed_guarantee(local: Guarantee, honest: int, weighed: bool) -> Guarantee
     return replace(local, adversary=summed(honest), basis=f"{local.basis}; what holds of the report holds of the sum")
 
 
-__all__ = ["Members", "Rule", "Summed", "behind_sum", "plan_in"]
+__all__ = ["Members", "Rule", "Summed", "guarantee", "plan_in"]

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from sordino import channels
 from sordino.channels.secagg import Ed25519Identity
+from sordino.channels.spec import ReleasesOf
 from sordino.channels.summed import Members
 from sordino.client.invitation import Invitation, check_real, check_text
 from sordino.client.limits import Guard, public_size
@@ -176,8 +177,7 @@ class Membership:
 
     def releases(self, plan: Plan) -> tuple[Release, ...]:
         """What a report on this plan tells of this client, under the owner's name for the data."""
-        source = self.method if self.members is None else self.members
-        own = source.releases(plan)[self.method.class_of(self.client)]
+        own = self._releases(plan)[self.method.class_of(self.client)]
         if isinstance(self.method, SiloDp) and not self.method.computes_records_apart(self._bench):
             own = tuple(_unproven(release) for release in own)
         return tuple(replace(release, dataset=self._dataset) for release in own)
@@ -193,6 +193,10 @@ class Membership:
     def silent(self) -> bool:
         """Whether nothing ever leaves a client of this federation."""
         return not any(releases for _, releases in self.schedule())
+
+    @cached_property
+    def _releases(self) -> ReleasesOf:
+        return channels.releases(self.recipe, self.method)
 
     @cached_property
     def members(self) -> Members | None:

@@ -31,6 +31,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from sordino.channels.spec import ReleasesOf
 from sordino.channels.summed import Members
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.interface import Fleet, Reply
@@ -447,11 +448,13 @@ class SimulatedFleet(Fleet):
         workers: int = 1,
         report_bytes: int = 0,
         members: Members | None = None,
+        releases: ReleasesOf | None = None,
         prepared: MutableMapping[int, ClientState] | None = None,
     ) -> None:
         self._ledger = ledger
         self._report_bytes = report_bytes
         self._members = members  # the clients' side of secure sums, where reports travel in these
+        self._releases = work.method.releases if releases is None else releases  # with what the channel adds to them
         self._hands: Here | Workers = Here(work) if workers == 1 else Workers(work, workers)
         self._work = self._hands.work
         self.states: dict[int, ClientState] = {}
@@ -550,8 +553,7 @@ class SimulatedFleet(Fleet):
 
     def _charge(self, plan: Plan, clients: Sequence[int]) -> Mapping[int, str]:
         """Charge the clients' ledgers; those without enough budget decline, each with the reason."""
-        source = self._work.method if self._members is None else self._members
-        releases = tuple(tuple(own) for own in source.releases(plan))
+        releases = tuple(tuple(own) for own in self._releases(plan))
         classes = [self._work.method.class_of(client) for client in clients]
         asked = {client: releases[c] for client, c in zip(clients, classes, strict=True)}
         refused = self._ledger.record(asked) if self._ledger is not None else {}

@@ -85,6 +85,10 @@ class PrivateTraining:
     coarsening: int = 0
     shares: int = 1
 
+    def total_steps(self, records: int) -> int:
+        """How many steps a silo takes in a round, whatever the number of its records."""
+        return self.steps
+
     def __post_init__(self) -> None:
         if not isinstance(self.optimizer, Optimizer):
             raise InvalidInput(f"optimizer must be SGD(...), Adam(...) or RMSprop(...), got {self.optimizer!r}")

@@ -74,7 +74,7 @@ class HybridOne(SiloDp):
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
         mechanism = self._sums
         start = torch.from_numpy(plan.arrays["parameters"])
-        trainer = bench.trainer(self._model)
+        trainer = bench.trainer(self.model)
         noisy, local = trainer.noisy_sums(start, cohort.data, self.training, draw(cohort.clients))
         sums = noisy.cpu().numpy()
         values = sums * mechanism.unit
@@ -84,7 +84,7 @@ class HybridOne(SiloDp):
         return Reported(mechanism.encode(mechanism.output(sums)), cohort.states, view)
 
     def update(self, state: State, plan: Plan, tally: Tally) -> State:
-        layout = models.parameter_layout(self._model)
+        layout = models.parameter_layout(self.model)
         sizes = dict(zip(layout.names, layout.sizes, strict=True))
         before = torch.from_numpy(state.parameters.reshape(1, -1)).clone()
         descent = Descent(self.training.optimizer, before.clone(), sizes, first_step=state.round)

@@ -34,9 +34,10 @@ from sordino.learning.cohort import LocalTraining
 from sordino.learning.models import Layer
 from sordino.mechanisms import Mechanism
 from sordino.methods.fedavg import FedAvg
-from sordino.methods.interface import State
+from sordino.methods.interface import Bench, Cohort, Reported, State
+from sordino.methods.round_steps import moved, send, start_of, steps_before, train
 from sordino.methods.setting import Built, Setting, plainly_built
-from sordino.methods.upload import Upload
+from sordino.methods.upload import Draw, Tally, Upload
 from sordino.privacy.guarantee import Claim, Release
 from sordino.wire.messages import Plan
 
@@ -56,6 +57,11 @@ class Turn:
     def size(self) -> int:
         """|theta_i|."""
         return self.stop - self.start
+
+    @property
+    def columns(self) -> slice:
+        """Where theta_i lies in theta."""
+        return slice(self.start, self.stop)
 
     @classmethod
     def of(cls, layer: Layer, share: Fraction) -> Turn:
@@ -198,14 +204,21 @@ class LdpFed(FedAvg):
         }
         return replace(super().plan(state, federation), settings=settings)
 
-    def columns(self, plan: Plan) -> slice:
-        turn = self._turn(plan)
-        return slice(turn.start, turn.stop)
-
     def upload(self, plan: Plan) -> Upload:
-        return self._uploads(self._turn(plan))
+        return self._uploads(self.turn(plan))
 
-    def _turn(self, plan: Plan) -> Turn:
+    def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
+        theta = start_of(plan.arrays, self.statistics)
+        trained = train(self, theta, cohort, draw, bench, steps_before(self.training, plan.round, cohort.data))
+        theta_i = trained.update[:, self.turn(plan).columns]
+        return send(self.upload(plan), cohort, theta_i, draw, trained)  # clipped, coded, Ordinal-CLDP
+
+    def update(self, state: State, plan: Plan, tally: Tally) -> State:
+        mean = tally.mean()  # of the k decoded uploads
+        step = self._server_lr * self._aggregation.move(mean, mean)
+        return moved(state, step, self.statistics, self.turn(plan).columns)
+
+    def turn(self, plan: Plan) -> Turn:
         """What a plan asks for: it must be what the recipe foresees for its round, whoever sent it."""
         asked = plan.settings
         try:

@@ -25,8 +25,7 @@ counts is one more view of the same client, and the statement adds them up.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,14 +34,12 @@ from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput
 from sordino.learning.models import Layout
-from sordino.mechanisms.one_bit import OneBit
 from sordino.mechanisms.spec import per_layer
-from sordino.methods.fedavg import DATASET, FedAvg
-from sordino.methods.interface import State, View
+from sordino.methods.fedavg import FedAvg
+from sordino.methods.interface import Bench, Cohort, Reported, State
+from sordino.methods.round_steps import moved, send, start_of, steps_before, train, vector_of
 from sordino.methods.setting import Built, Setting, plainly_built
-from sordino.methods.upload import PerClass, Tally, Upload
-from sordino.privacy.accountant import bit_epsilon
-from sordino.privacy.guarantee import Adjacency, Guarantee, Pure, RandomizedBit, Release, shuffled
+from sordino.methods.upload import Draw, Tally, Upload
 from sordino.wire.messages import Plan
 
 Floats = NDArray[np.float32]
@@ -120,81 +117,6 @@ class Uploads:
         return upload
 
 
-# --- what a shuffler changes (section 4) ------------------------------------------------------------------------------
-
-
-def crowds(channel: Any, selection: Any, upload: Upload) -> tuple[int, ...]:
-    """Among how many reports each class's own are mixed in every round: those of equal epsilon, and no others."""
-    sizes = np.bincount(upload.class_of, minlength=len(upload.strengths))
-    if channel.kind == "shuffler":
-        return _crowds_of_service(channel.at_least, sizes, upload)
-    if channel.at_least:
-        return tuple(min(channel.at_least, int(size)) for size in sizes)
-    if selection.kind == "all":
-        return tuple(sizes.tolist())
-    steady = len(sizes) == 1 and selection.steady
-    return (selection.asked(upload.clients),) if steady else (1,) * len(sizes)
-
-
-def _crowds_of_service(at_least: int, sizes: NDArray[np.intp], upload: Upload) -> tuple[int, ...]:
-    """A service mixes so many of each class, or none: a class that is smaller would never be heard."""
-    for size, strength in zip(sizes.tolist(), upload.strengths, strict=True):
-        if size < at_least:
-            raise InvalidInput(
-                f"method.channel.at_least = {at_least}, and {size} clients have epsilon {strength}: reports are mixed "
-                "with those of equal epsilon, so that theirs would never leave. Lower at_least, or give more clients "
-                "one epsilon (such as clients.epsilon = { values = [2, 8], shares = [0.5, 0.5] })"
-            )
-    return (at_least,) * len(sizes)
-
-
-def behind_shuffler(release: Release, mechanism: OneBit, values: int, granularity: str, crowd: int) -> Release:
-    """The same release with what the paper claims behind a shuffler of `crowd` clients, and what is proven there.
-
-    Whole models stay linked, and no theorem amplifies d*eps for the crowds at hand: against that server the guarantee
-    is the direct one's.
-    """
-    if granularity == "model":
-        formula = "d * eps, with no growth in rounds, where whole models are shuffled (LDP-FL, section 4)"
-        claim = mechanism.claim(values=values)
-        if claim is not None:
-            claim = replace(claim, formula=formula, adversary=shuffled(crowd), covers="schedule")
-        return replace(release, claimed=claim)
-    t_min = int(mechanism.t_min[0])
-    basis = (
-        f"bits with probabilities in [{t_min}, 2^32 - {t_min}]/2^32, each value's bits of {crowd} clients in an order "
-        "of their own, which a trusted shuffler draws: amplification computed numerically"
-    )
-    mixed = [
-        Guarantee(shuffled(crowd), adjacency, RandomizedBit(t_min, count), basis)
-        for adjacency, count in ((Adjacency.CLIENT, values), (Adjacency.COORDINATE, 1))
-    ]
-    return replace(release, guarantees=(*release.guarantees, *mixed), claimed=mechanism.shuffled_claim(crowd))
-
-
-def behind_envelopes(release: Release, mechanism: OneBit, values: int, group: int, crowd: int) -> Release:
-    """The same release behind a service that mixes sealed envelopes of `group` neighbouring values each.
-
-    Envelopes of one value are shuffled parameters. g values in one envelope stay together: one message of g * epsilon,
-    for which no amplification is stated.
-    """
-    if group == 1:
-        return behind_shuffler(release, mechanism, values, "parameter", crowd)
-    each = bit_epsilon(int(mechanism.t_min[0]))
-    basis = (
-        f"bits in sealed groups of {group}, each of them one linked message of {group} times a bit's epsilon, mixed "
-        f"among {crowd} clients: without amplification"
-    )
-    linked = [
-        Guarantee(shuffled(crowd), adjacency, loss, basis)
-        for adjacency, loss in (
-            (Adjacency.CLIENT, Pure(group * each, math.ceil(values / group))),
-            (Adjacency.COORDINATE, Pure(each)),
-        )
-    ]
-    return replace(release, guarantees=(*release.guarantees, *linked), claimed=None)
-
-
 # --- the method -------------------------------------------------------------------------------------------------------
 
 
@@ -204,14 +126,10 @@ class LdpFl(FedAvg):
     def __init__(self, setting: Setting, uploads: Uploads, first: Upload, ranges: Floats | None) -> None:
         super().__init__(setting, setting.local_training, first, sends="weights")
         given: Any = setting.recipe.method
-        self._uploads, self._first_range, self._channel = uploads, ranges, given.channel
+        self._uploads, self._first_range = uploads, ranges
         self._adaptive = None
         if ranges is not None:
             self._adaptive = Ranges(setting.sent_layout, given.range.slack, given.range.quantile)
-        self.values = first.values  #: bits of a report
-        shuffles = given.channel.kind in ("shuffled", "shuffler")
-        #: among how many reports those of each class are mixed; empty where there is no shuffler
-        self.crowds = crowds(given.channel, given.selection, first) if shuffles else ()
 
     def upload(self, plan: Plan) -> Upload:
         return self._upload if self._adaptive is None else self._uploads.within(plan.arrays[RANGE])
@@ -219,41 +137,31 @@ class LdpFl(FedAvg):
     # --- CloudUpdate
 
     def init(self) -> State:
-        state = super().init()
-        if self._first_range is None:
-            return state
-        return replace(state, arrays={**state.arrays, RANGE: self._first_range})
+        state = super().init()  # W_0
+        return state if self._first_range is None else _with_range(state, self._first_range)  # C_0, R_0 (line 3)
+
+    def plan(self, state: State, federation: str) -> Plan:
+        plan = super().plan(state, federation)
+        return plan if self._adaptive is None else replace(plan, arrays={**plan.arrays, RANGE: state.arrays[RANGE]})
 
     def update(self, state: State, plan: Plan, tally: Tally) -> State:
-        after = super().update(_without_range(state), plan, tally)
+        w = tally.mean()  # of the w*_id received (lines 10 and 11)
+        step = self._aggregation.move(w, w - vector_of(state.parameters, state.arrays, self.statistics))
+        after = moved(state, self._server_lr * step, self.statistics)
         if self._adaptive is None:
             return after
-        w = np.concatenate([after.parameters, *(array.reshape(-1) for array in after.arrays.values())])
-        return replace(after, arrays={**after.arrays, RANGE: self._adaptive.of(w)})
-
-    def view(self, state: State) -> View:
-        return super().view(_without_range(state))
+        return _with_range(after, self._adaptive.of(vector_of(after.parameters, after.arrays, self.statistics)))
 
     # --- LocalUpdate
 
-    def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
-        upload = self.upload(plan)
-        found = upload.releases(f"{plan.federation}/{plan.round}", DATASET)
-        if not self.crowds:
-            return found
-        return PerClass(len(found), lambda c: (self._mixed(found[c][0], upload, c),))
-
-    def _mixed(self, release: Release, upload: Upload, c: int) -> Release:
-        mechanism, values, crowd = upload.mechanisms[c], upload.values, self.crowds[c]
-        if not isinstance(mechanism, OneBit):  # one's own, of which nothing is proven
-            return release
-        if self._channel.kind == "shuffler":
-            return behind_envelopes(release, mechanism, values, self._channel.group, crowd)
-        return behind_shuffler(release, mechanism, values, self._channel.granularity, crowd)
+    def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
+        w = start_of(plan.arrays, self.statistics)
+        trained = train(self, w, cohort, draw, bench, steps_before(self.training, plan.round, cohort.data))  # W^s
+        return send(self.upload(plan), cohort, trained.vectors, draw, trained)  # w* (Eq. 2)
 
 
-def _without_range(state: State) -> State:
-    return replace(state, arrays={name: array for name, array in state.arrays.items() if name != RANGE})
+def _with_range(state: State, ranges: Floats) -> State:
+    return replace(state, arrays={**state.arrays, RANGE: ranges})
 
 
 def build(setting: Setting) -> Built:
@@ -277,6 +185,4 @@ def first_range(setting: Setting) -> Floats:
     return ranges.of(np.concatenate(values))
 
 
-__all__ = [
-    "RANGE", "LdpFl", "Ranges", "Uploads", "behind_envelopes", "behind_shuffler", "build", "crowds", "first_range",
-]  # fmt: skip
+__all__ = ["RANGE", "LdpFl", "Ranges", "Uploads", "build", "first_range"]

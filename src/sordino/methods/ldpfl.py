@@ -50,11 +50,12 @@ from sordino.methods.interface import (
     State,
     View,
 )
-from sordino.methods.local_only import PARAMETERS, LocalOnly
+from sordino.methods.local_only import LocalOnly, alone
 from sordino.methods.randomised_records import RECORDS, RandomisedRecords, derived
+from sordino.methods.round_steps import PARAMETERS, moved, send, start_of, steps_before, train, vector_of
 from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.silo_dp import plain
-from sordino.methods.upload import Draw, PerClass, Upload, samples_release
+from sordino.methods.upload import Draw, PerClass, Tally, Upload, samples_release
 from sordino.privacy.guarantee import Release
 from sordino.randomness import Randomness
 from sordino.wire.messages import Plan
@@ -78,7 +79,7 @@ class Ldpfl(FedAvg):
     ) -> None:
         learner, loss = records.learner(setting.model)
         super().__init__(setting, replace(training, loss=loss), upload, sends="weights")
-        self._model = learner
+        self.model = learner
         self._extractor, self._records = extractor, records
         given: Any = setting.recipe.method
         self._most: int | None = None if extractor.public else given.extractor.most_records
@@ -137,9 +138,16 @@ class Ldpfl(FedAvg):
         return self._records.releases(f"{federation}/0", DATASET, client, group)
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
-        return super().report(plan, self._trained_on(cohort, bench), draw, bench)
+        m, randomised = start_of(plan.arrays, self.statistics), self.trained_on(cohort, bench)  # {RND_q} and labels
+        first_steps = steps_before(self.training, plan.round, randomised.data)
+        trained = train(self, m, randomised, draw, bench, first_steps)  # DNN_i
+        return send(self.upload(plan), cohort, trained.vectors, draw, trained)
 
-    def _trained_on(self, cohort: Cohort, bench: Bench) -> Cohort:
+    def update(self, state: State, plan: Plan, tally: Tally) -> State:
+        m = tally.mean()  # (Eq. 1)
+        return moved(state, m - vector_of(state.parameters, state.arrays, self.statistics), self.statistics)
+
+    def trained_on(self, cohort: Cohort, bench: Bench) -> Cohort:
         """The same clients with their randomised records for data: training sees no others."""
         data = [self._records.data(kept, bench.device) if RECORDS in kept else None for kept in cohort.prepared]
         return replace(cohort, data=tuple(data))
@@ -161,17 +169,34 @@ class Ldpfl(FedAvg):
         return self._records.examined(features_of(self._extractor, x, prepared), positions, client, randomness)
 
 
-class LdpflAlone(Ldpfl, LocalOnly):
+class LdpflAlone(LocalOnly):
     """The same without the federation: every client trains its own network on its own randomised records."""
+
+    def __init__(self, setting: Setting, together: Ldpfl) -> None:
+        super().__init__(setting, together.training, together.upload(Plan("", 1)), sends="weights")
+        self.model, self._together = together.model, together
+
+    def preparation(self, federation: str) -> Plan:
+        return self._together.preparation(federation)
+
+    def prepare(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Sequence[ClientState]:
+        return self._together.prepare(plan, cohort, draw, bench)
+
+    def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
+        return super().report(plan, self._together.trained_on(cohort, bench), draw, bench)
+
+    def rehearse(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> LocalView:
+        return self._together.rehearse(plan, cohort, draw, bench)
 
     def views(self, state: State, kept: Mapping[int, ClientState]) -> Sequence[View]:
         """Every client's own network, seen through its own extractor."""
         ready = {client: own for client, own in kept.items() if RECORDS in own and PARAMETERS in own}
-        return [replace(self._own_view(own), client=client) for client, own in ready.items()]
+        return [replace(self.own_view(own), client=client) for client, own in ready.items()]
 
-    def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
-        """Nothing leaves."""
-        return [() for _ in self._kinds]
+    def seen(
+        self, x: Tensor, positions: Positions, client: int, prepared: ClientState, randomness: Randomness
+    ) -> NDArray[Any]:
+        return self._together.seen(x, positions, client, prepared, randomness)
 
 
 def record_shape(recipe: Recipe, shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
@@ -195,8 +220,8 @@ def build(setting: Setting) -> Built:
     records.check(setting.checked)
     samples = given.aggregation.samples
     upload = Upload(plain, None, setting.values, clients=setting.clients, what=WHAT, samples=samples, clamp=given.clamp)
-    kind = Ldpfl if given.learning == "together" else LdpflAlone
-    method = kind(setting, setting.local_training, upload, extractor, records)
+    together = Ldpfl(setting, setting.local_training, upload, extractor, records)
+    method = together if given.learning == "together" else LdpflAlone(alone(setting), together)
     built = plainly_built(setting, method, upload, setting.local_training)
     return replace(built, graded=records.graded(setting.model))
 

@@ -12,19 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
-from sordino.learning.cohort import CohortResult
 from sordino.methods.fedavg import FedAvg
-from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Reported, State, View
+from sordino.methods.interface import Bench, ClientState, Cohort, Reported, State, View
+from sordino.methods.round_steps import PARAMETERS, steps_before, train
 from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.silo_dp import plain
 from sordino.methods.upload import Draw, Tally, Upload
 from sordino.privacy.guarantee import Release
 from sordino.wire.messages import Plan
-
-PARAMETERS = "parameters"  #: under which a client keeps its own model
 
 
 class Presence(Tally):
@@ -61,54 +57,39 @@ class LocalOnly(FedAvg):
 
     def views(self, state: State, kept: Mapping[int, ClientState]) -> Sequence[View]:
         """Every client's own model, with its own running statistics."""
-        own = [self._own_view(one) for one in kept.values() if PARAMETERS in one]
+        own = [self.own_view(one) for one in kept.values() if PARAMETERS in one]
         return own or super().views(state, kept)
 
-    def _own_view(self, kept: ClientState) -> View:
-        statistics = {n: np.asarray(kept[n], np.float32) for n in self._statistics.start if n in kept}
+    def own_view(self, kept: ClientState) -> View:
+        """The model that a client keeps."""
+        statistics = {n: np.asarray(kept[n], np.float32) for n in self.statistics.start if n in kept}
         return View(np.asarray(kept[PARAMETERS], np.float32), statistics or None)
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         return ((),)
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
-        clients = len(cohort.clients)
-        loss, failed, moved, largest = np.full(clients, np.nan), np.zeros(clients, np.bool_), *np.zeros((2, clients))
-        states = list(cohort.states)
-        for rows in self._alike(cohort):
-            starts = np.stack([self._start(cohort.states[k]) for k in rows])
-            trained = self._train_own(plan, cohort, rows, starts, draw, bench)
-            after = trained.parameters.cpu().numpy()
-            loss[rows], failed[rows] = trained.local.loss, trained.local.failed
-            moved[rows] = np.linalg.norm((after - starts).astype(np.float64), axis=1)
-            largest[rows] = np.abs(after - starts).max(axis=1)
-            for row, kept, model in zip(rows, self._kept(trained), after, strict=True):
-                states[row] = {**kept, PARAMETERS: model.copy()}
-        return Reported([b""] * clients, tuple(states), LocalView(loss, failed, np.zeros(clients), moved, largest))
-
-    def _start(self, kept: ClientState) -> NDArray[np.float32]:
-        return np.asarray(kept.get(PARAMETERS, self._initial), np.float32)
-
-    def _train_own(
-        self, plan: Plan, cohort: Cohort, rows: Sequence[int], starts: NDArray[np.float32], draw: Draw, bench: Bench
-    ) -> CohortResult:
-        data = [d for k in rows if (d := cohort.data[k]) is not None]
-        return bench.trainer(self._model).train(
-            torch.from_numpy(starts),
-            data,
-            self.training,
-            draw([cohort.clients[k] for k in rows]),
-            buffers=self._buffers(plan, [cohort.states[k] for k in rows]),
-            first_step=self._first_step(plan.round, data[0]),
+        own = [np.asarray(kept.get(PARAMETERS, self._initial), np.float32) for kept in cohort.states]
+        first_steps = steps_before(self.training, plan.round, cohort.data)
+        trained = train(self, np.stack(own), cohort, draw, bench, first_steps)  # w_k
+        states = (
+            kept if data is None else {**kept, PARAMETERS: w.copy()}
+            for data, kept, w in zip(cohort.data, trained.states, trained.vectors, strict=True)
         )
+        nothing = [b""] * len(cohort.clients)
+        return Reported(nothing, tuple(states), trained.local(np.zeros(len(nothing)), trained.update))
+
+
+def alone(setting: Setting) -> Setting:
+    """The setting of clients that keep their running statistics too."""
+    return replace(setting, statistics=replace(setting.statistics, policy="local", released=()))
 
 
 def build(setting: Setting) -> Built:
     """Local learning as a recipe asks for it."""
-    alone = replace(setting, statistics=replace(setting.statistics, policy="local", released=()))
     training = setting.local_training
     upload = Upload(plain, None, setting.values, clients=setting.clients, what="nothing")
-    return plainly_built(setting, LocalOnly(alone, training, upload, sends="update"), upload, training)
+    return plainly_built(setting, LocalOnly(alone(setting), training, upload, sends="update"), upload, training)
 
 
-__all__ = ["LocalOnly", "build"]
+__all__ = ["LocalOnly", "alone", "build"]

@@ -41,10 +41,11 @@ from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput
 from sordino.learning import draws
-from sordino.learning.cohort import ClientData, CohortResult
+from sordino.learning.cohort import ClientData
 from sordino.methods.aggregation import SelectionByBudget, rhos
 from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import Bench, ClientState, Cohort, Reported, State
+from sordino.methods.round_steps import send, start_of, train
 from sordino.methods.setting import Built, Setting
 from sordino.methods.upload import Draw, PerClass, Tally, Upload
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Pure, Release
@@ -106,7 +107,6 @@ class PersonalizedLdpFl(FedAvg):
     def __init__(self, setting: Setting, upload: Upload) -> None:
         given: Any = setting.recipe.method
         super().__init__(setting, setting.local_training, upload, sends="weights")
-        self._local = setting.local_training
         if given.start == "zeros":
             self._initial = np.zeros_like(self._initial)
         self._votes, self._votes_plainly = (
@@ -151,11 +151,15 @@ class PersonalizedLdpFl(FedAvg):
             self._order(kept, size, randomness, k)
             for k, (kept, size) in enumerate(zip(cohort.states, cohort.sizes, strict=True))
         ]
-        taken_up = tuple(
+        sampled = tuple(  # D'_i
             self._records(data, order, plan.round, randomness, k)
             for k, (data, order) in enumerate(zip(cohort.data, orders, strict=True))
         )
-        reported = super().report(plan, replace(cohort, data=taken_up), draw, bench)
+        w = start_of(plan.arrays, self.statistics)
+        first_steps = self._first_steps(plan.round, cohort.sizes)
+        trained = train(self, w, replace(cohort, data=sampled), draw, bench, first_steps)  # G_i (Eq. 3)
+        g = np.sign(trained.vectors) if self._votes_plainly else trained.vectors
+        reported = send(self.upload(plan), cohort, g, draw, trained)  # clipped, then noise (Eq. 4) or a sign (Eq. 7)
         if not self._portion:
             return reported
         states = ({**kept, ORDER: order} for kept, order in zip(reported.states, orders, strict=True))
@@ -182,24 +186,12 @@ class PersonalizedLdpFl(FedAvg):
             mine = mine[draws.poisson_samples(randomness, row, 0, portion, self._sampling)]
         return ClientData(data.x[mine], data.y[mine]) if mine.size else None
 
-    def _alike(self, cohort: Cohort) -> list[list[int]]:
-        """All together: where the learning rate goes on, it does so from the same step for clients of one portion."""
-        if not self._restarts and not self._portion:
-            return super()._alike(cohort)
-        there = [k for k, data in enumerate(cohort.data) if data is not None]
-        return [there] if there else []
-
-    def _first_step(self, round: int, data: ClientData) -> int:
+    def _first_steps(self, round: int, sizes: Sequence[int]) -> list[int]:
         """Where the learning rate's decay begins: anew, or after as many steps as earlier rounds had on average."""
-        if self._restarts:
-            return 0
-        records = round_up(self._sampling * self._portion) if self._portion else len(data)
-        return (round - 1) * self._local.total_steps(records)
-
-    def _sent(self, trained: CohortResult) -> NDArray[np.float32]:
-        """The weights, which the mechanism clips and randomises; without one, of votes the signs as they are."""
-        weights = super()._sent(trained)
-        return np.sign(weights) if self._votes_plainly else weights
+        if self._restarts or not self.training.optimizer.decay:
+            return [0] * len(sizes)
+        expected = [round_up(self._sampling * (self._portion or size)) for size in sizes]
+        return [(round - 1) * self.training.total_steps(records) for records in expected]
 
 
 def round_up(value: float) -> int:

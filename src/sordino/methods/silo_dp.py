@@ -26,7 +26,8 @@ from sordino.learning import linear_head, models
 from sordino.learning.private_sgd import PrivateTraining, noise_alone, remembers
 from sordino.mechanisms import Mechanism, NoPrivacy
 from sordino.methods.fedavg import DATASET, FedAvg
-from sordino.methods.interface import Bench, Cohort, LocalView
+from sordino.methods.interface import Bench, Cohort, LocalView, Reported
+from sordino.methods.round_steps import PARAMETERS, send, start_of, steps_before, train
 from sordino.methods.setting import Built, Setting
 from sordino.methods.upload import Draw, Upload, samples_release
 from sordino.privacy.guarantee import Adjacency, Guarantee, Infinite, Release
@@ -71,22 +72,28 @@ class SiloDp(FedAvg):
         A linear model's always does; other networks' where one record is computed at a time on a processor.
         """
         alone = bench.execution.width == 1 and bench.device.type == "cpu"
-        return alone or linear_head.of(self._model, self.training.loss) is not None
+        return alone or linear_head.of(self.model, self.training.loss) is not None
 
-    def _idle(self, plan: Plan, start: NDArray[np.float32], clients: Sequence[int], draw: Draw) -> NDArray[np.float32]:
-        """Noise alone, as where every batch is empty: that nothing could be trained on is not sent in the open."""
-        layout = models.parameter_layout(self._model)
+    def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
+        w = start_of(plan.arrays, self.statistics)
+        trained = train(self, w, cohort, draw, bench, steps_before(self.training, plan.round, cohort.data))
+        idle = [k for k, data in enumerate(cohort.data) if data is None]
+        if idle:  # noise, as where every batch is empty: that nothing could be trained on is not sent in the open
+            trained.vectors[idle] = self._noise_alone(plan, [cohort.clients[k] for k in idle], draw)
+        return send(self.upload(plan), cohort, trained.update, draw, trained)
+
+    def _noise_alone(self, plan: Plan, clients: Sequence[int], draw: Draw) -> NDArray[np.float32]:
+        """`[K, values]`: what training makes of no records."""
+        layout = models.parameter_layout(self.model)
         sizes = dict(zip(layout.names, layout.sizes, strict=True))
-        alone = noise_alone(
-            self.training, start, sizes, draw(clients), len(clients), first_step=(plan.round - 1) * self.training.steps
-        )
-        return alone.numpy()
+        start, before = plan.arrays[PARAMETERS], (plan.round - 1) * self.training.steps
+        return noise_alone(self.training, start, sizes, draw(clients), len(clients), before).numpy()
 
     def rehearse(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> LocalView:
         """One round with next to no noise, to see how large a silo's update is: in a simulation only."""
         quiet = copy.copy(self)
         quiet.training = replace(self.training, noise_multiplier=1e-9, coarsening=0)
-        return FedAvg.report(quiet, plan, cohort, draw, bench).local
+        return SiloDp.report(quiet, plan, cohort, draw, bench).local
 
 
 def private_training(setting: Setting, shares: int = 1) -> PrivateTraining:

@@ -39,9 +39,10 @@ import numpy as np
 from sordino.mechanisms import Box, Laplace
 from sordino.methods.aggregation import NoisySamples
 from sordino.methods.fedavg import DATASET, FedAvg
-from sordino.methods.interface import Bench, ClientState, Cohort, Reported
+from sordino.methods.interface import Bench, ClientState, Cohort, Reported, State
+from sordino.methods.round_steps import moved, send, start_of, steps_before, train, vector_of
 from sordino.methods.setting import Built, Setting, plainly_built
-from sordino.methods.upload import MAX_SAMPLES, Draw, PerClass, Upload
+from sordino.methods.upload import MAX_SAMPLES, Draw, PerClass, Tally, Upload
 from sordino.privacy.guarantee import Adjacency, Release
 from sordino.wire.messages import Plan
 
@@ -102,20 +103,23 @@ class WebFed(FedAvg):
         return PerClass(len(found), lambda c: (*found[c], counted))
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
+        w = start_of(plan.arrays, self.statistics)
+        trained = train(self, w, cohort, draw, bench, steps_before(self.training, plan.round, cohort.data))  # (Eq. 3)
         if self._counts is None:
-            return super().report(plan, cohort, draw, bench)
+            return send(self.upload(plan), cohort, trained.vectors, draw, trained)  # with Laplace noise (line 11)
         first = plan.round == 1
         announced = self._counts.announce(cohort, draw) if first else [self._counts.again(k) for k in cohort.states]
-        reported = super().report(plan, replace(cohort, sizes=tuple(announced)), draw, bench)
+        counted = replace(cohort, sizes=tuple(announced))
+        reported = send(self.upload(plan), counted, trained.vectors, draw, trained)
         states = (
             {**kept, KEPT: np.array(count)} if first or KEPT in before else kept
             for before, kept, count in zip(cohort.states, reported.states, announced, strict=True)
         )
         return replace(reported, states=tuple(states))
 
-    def _alike(self, cohort: Cohort) -> list[list[int]]:
-        """By the records that there are, whatever numbers are announced."""
-        return super()._alike(replace(cohort, sizes=tuple(0 if data is None else len(data) for data in cohort.data)))
+    def update(self, state: State, plan: Plan, tally: Tally) -> State:
+        w = tally.mean()  # weighed by |D_i|, by noisy counts or alike (line 16)
+        return moved(state, w - vector_of(state.parameters, state.arrays, self.statistics), self.statistics)
 
 
 def build(setting: Setting) -> Built:

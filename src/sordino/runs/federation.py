@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from sordino import channels
+from sordino.channels.spec import ReleasesOf
 from sordino.errors import InvalidInput
 from sordino.learning import partition
 from sordino.learning.evaluation import Exam
@@ -40,6 +42,7 @@ class Federation:
     built: Built
     budgets: Sequence[Budget] | None
     record_shape: tuple[int, ...]  #: of a record as the model sees it
+    releases: ReleasesOf  #: what a report on a plan tells of its client, behind the recipe's channel
 
     @property
     def method(self) -> Method:
@@ -99,7 +102,10 @@ def wire(recipe: Recipe) -> Federation:
         )
     setting, seen = setting_of(recipe, dataset.shape, len(dataset.classes), sizes)
     built = recipe.method.build(setting)
-    return Federation(recipe, dataset, parts, exams, setting.model, setting.layout, built, recipe.budgets(), seen)
+    return Federation(
+        recipe, dataset, parts, exams, setting.model, setting.layout, built, recipe.budgets(), seen,
+        channels.releases(recipe, built.method),
+    )  # fmt: skip
 
 
 def _set_aside(recipe: Recipe, dataset: Dataset, parts: Sequence[NDArray[np.int64]]) -> tuple[Parts, dict[str, Exam]]:

@@ -470,7 +470,7 @@ def of_federation(
 ) -> Preflight:
     """Look ahead for a wired recipe; the sizes of updates are the caller's to measure."""
     recipe, method, upload = federation.recipe, federation.method, federation.upload
-    plans, schedules = _rounds(method, recipe)
+    plans, schedules = _rounds(federation)
     uneven = any(own is not schedule[0] for schedule in schedules for own in schedule)
     groups = groups_of(
         _senders(federation, plans[0], update_norm),
@@ -523,13 +523,14 @@ def _batch_norm(federation: Federation, noise: float | None) -> BatchNorm | None
     return BatchNorm(None if released is None else released / math.sqrt(federation.upload.values), PIECE)
 
 
-def _rounds(method: Method, recipe: Recipe) -> tuple[list[Plan], list[Schedule]]:
+def _rounds(federation: Federation) -> tuple[list[Plan], list[Schedule]]:
     """The plans of all rounds, and what every class of clients releases in each; what is equal is one object."""
+    method, recipe = federation.method, federation.recipe
     state, plans, by_round = method.init(), [], []
     known: dict[Releases, Releases] = {}
     for _ in range(recipe.rounds.count):
         plans.append(method.plan(state, recipe.name))
-        own = (tuple(replace(release, id="planned") for release in each) for each in method.releases(plans[-1]))
+        own = (tuple(replace(release, id="planned") for release in each) for each in federation.releases(plans[-1]))
         by_round.append([known.setdefault(releases, releases) for releases in own])
         state = state.unchanged()
     return plans, list(zip(*by_round, strict=True))

@@ -191,8 +191,7 @@ class RealClients(ClientSide):
         self._parts, self._method = parts, parts.method
         terms = CommonTerms.of(parts.recipe, name, parts.dataset, key.author)
         self.fleet = SignedFleet(fleet, key, terms.digest)
-        members = channels.members(parts.recipe, parts.method)
-        self._releases = self._method.releases if members is None else members.releases
+        self._releases = parts.releases
 
     def spent(self, plan: Plan, attendance: Attendance, sent: int) -> Spent:
         """What left in a round: of everybody who was asked and did not decline at once.

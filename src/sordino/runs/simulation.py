@@ -65,7 +65,8 @@ def run(
             execution = _execution(federation, place, past)
             fleet = SimulatedFleet(
                 work_of(federation, Bench(execution, place)), ledger, workers=count,
-                report_bytes=4 * federation.upload.values, members=members, prepared=store.belongings(),
+                report_bytes=4 * federation.upload.values, members=members,
+                releases=federation.releases, prepared=store.belongings(),
             )  # fmt: skip
             federation = federation.holding(fleet.examples, fleet.exams)  # one copy of the records is enough
             try:

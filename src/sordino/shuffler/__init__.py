@@ -6,13 +6,11 @@
     store       what the shuffler holds, durably, until a batch leaves
     service     the shuffler itself, over HTTP
     remote      how clients and the server speak to it
-    released    what a statement may say of it
 
 Whoever reads docs/shuffler.md knows what it hides, and from whom.
 """
 
 from sordino.shuffler.envelopes import Opened, open_batch, seal, spread
-from sordino.shuffler.released import behind_service
 from sordino.shuffler.terms import Terms
 
-__all__ = ["Opened", "Terms", "behind_service", "open_batch", "seal", "spread"]
+__all__ = ["Opened", "Terms", "open_batch", "seal", "spread"]

@@ -1,0 +1,174 @@
+"""The steps of a round that methods share: train, send, average. Each method's file calls them in its paper's order.
+
+A vector `[values]` is the model's parameters, followed by the running statistics that are released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sordino.methods.interface import Bench, ClientState, Cohort, Floats, LocalView, Reported, State
+from sordino.methods.upload import Draw, Float64s, Upload
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from sordino.learning.cohort import ClientData, CohortResult, LocalTraining
+    from sordino.learning.private_sgd import PrivateTraining
+    from sordino.methods.setting import Statistics
+
+PARAMETERS = "parameters"  #: the array of a plan with the model's parameters
+
+
+# --- vectors ----------------------------------------------------------------------------------------------------------
+
+
+def vector_of(parameters: Floats, arrays: Mapping[str, Floats], statistics: Statistics) -> Floats:
+    """The vector of a state or a plan."""
+    return np.concatenate([parameters.reshape(-1), *(arrays[name].reshape(-1) for name in statistics.released)])
+
+
+def start_of(arrays: Mapping[str, Floats], statistics: Statistics) -> Floats:
+    """w_t: the vector in a plan's arrays, from which clients start."""
+    return vector_of(arrays[PARAMETERS], arrays, statistics)
+
+
+def moved(state: State, step: NDArray[Any], statistics: Statistics, columns: slice = slice(None)) -> State:
+    """The state one round later, its vector moved by `step` in these columns."""
+    after = vector_of(state.parameters, state.arrays, statistics)
+    with np.errstate(over="ignore"):  # the coordinator does not count a round that leads out of all bounds
+        after[columns] += step
+    first, arrays = state.parameters.size, dict(state.arrays)
+    for name in statistics.released:
+        size = arrays[name].size
+        own = after[first : first + size].reshape(arrays[name].shape)
+        # noise can make a variance negative, and nothing computes then
+        arrays[name] = np.maximum(own, 0) if name.endswith("running_var") else own
+        first += size
+    return state.after(after[: state.parameters.size], arrays)
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
+
+
+class Learner(Protocol):
+    """What clients train, how, and what becomes of its running statistics."""
+
+    @property
+    def model(self) -> nn.Module: ...
+    @property
+    def training(self) -> LocalTraining | PrivateTraining: ...
+    @property
+    def statistics(self) -> Statistics: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """K clients after local training."""
+
+    start: Floats  #: `[values]`, or `[K, values]` where every client has its own
+    vectors: Floats  #: `[K, values]`
+    states: tuple[ClientState, ...]  #: with the statistics that each client keeps
+    loss: Float64s
+    failed: NDArray[np.bool_]
+
+    @cached_property
+    def update(self) -> Floats:
+        """`[K, values]`: how far training moved each client."""
+        return self.vectors - self.start
+
+    def local(self, clipped: Float64s, handed_in: Floats) -> LocalView:
+        """What owners see, `handed_in [K, d]` being what the mechanism gets."""
+        norms, largest = np.linalg.norm(self.update.astype(np.float64), axis=1), np.abs(handed_in).max(axis=1)
+        return LocalView(self.loss, self.failed, clipped, norms, largest.astype(np.float64))
+
+
+def steps_before(training: LocalTraining | PrivateTraining, round: int, data: Sequence[ClientData | None]) -> list[int]:
+    """How many steps each client has taken before this round: there the learning rate's decay goes on."""
+    if not training.optimizer.decay:
+        return [0] * len(data)
+    return [0 if own is None else (round - 1) * training.total_steps(len(own)) for own in data]
+
+
+def train(
+    learner: Learner, start: Floats, cohort: Cohort, draw: Draw, bench: Bench, first_steps: Sequence[int]
+) -> Trained:
+    """Local training from `start`, the learning rate decaying from `first_steps [K]` on.
+
+    A client without records, or one whose training stops being finite, stays where it started.
+    """
+    import torch
+
+    vectors = np.tile(start, (len(cohort.clients), 1)) if start.ndim == 1 else start.copy()
+    loss, failed = np.full(len(vectors), np.nan), np.zeros(len(vectors), np.bool_)
+    states, d = list(cohort.states), vectors.shape[1] - learner.statistics.size
+    for first_step in dict.fromkeys(first_steps):  # clients that go on from the same step are trained together
+        rows = [k for k, own in enumerate(cohort.data) if own is not None and first_steps[k] == first_step]
+        if not rows:
+            continue
+        trained = bench.trainer(learner.model).train(
+            torch.from_numpy(vectors[rows, :d]),
+            [own for k in rows if (own := cohort.data[k]) is not None],
+            learner.training,
+            draw([cohort.clients[k] for k in rows]),
+            buffers=_buffers(learner.statistics, vectors[rows, d:], [cohort.states[k] for k in rows]),
+            first_step=first_step,
+        )
+        vectors[rows] = _vectors(trained, learner.statistics)
+        loss[rows], failed[rows] = trained.local.loss, trained.local.failed
+        for row, kept in zip(rows, _kept(trained, learner.statistics), strict=True):
+            states[row] = kept
+    return Trained(start, vectors, tuple(states), loss, failed)
+
+
+def _buffers(statistics: Statistics, released: Floats, states: Sequence[ClientState]) -> dict[str, Tensor] | None:
+    """Running statistics to start from: the server's where they are released, else the client's own."""
+    import torch
+
+    if not statistics.start:
+        return None
+    stacked, first = {}, 0
+    for name in statistics.released:
+        value = statistics.start[name]
+        columns = released[:, first : first + value.numel()]
+        stacked[name] = torch.from_numpy(columns.copy()).reshape(len(states), *value.shape)
+        first += value.numel()
+    for name, value in statistics.start.items():
+        if name not in stacked:
+            stacked[name] = torch.stack([torch.from_numpy(np.asarray(s[name])) if name in s else value for s in states])
+    return stacked
+
+
+def _vectors(trained: CohortResult, statistics: Statistics) -> Floats:
+    """`[K, values]`: the parameters after training, and statistics that are released."""
+    import torch
+
+    parts = [trained.parameters.cpu()]
+    parts += [trained.buffers[name].cpu().reshape(len(parts[0]), -1) for name in statistics.released]
+    return torch.cat(parts, dim=1).numpy()
+
+
+def _kept(trained: CohortResult, statistics: Statistics) -> list[ClientState]:
+    """The statistics that stay with each client."""
+    own = {n: v.cpu().numpy() for n, v in trained.buffers.items() if n not in statistics.released}
+    return [{name: value[k].copy() for name, value in own.items()} for k in range(len(trained.parameters))]
+
+
+# --- sending ----------------------------------------------------------------------------------------------------------
+
+
+def send(upload: Upload, cohort: Cohort, values: Floats, draw: Draw, trained: Trained) -> Reported:
+    """Clip, randomise and encode `values [K, d]`, which training made."""
+    sent = upload.send(cohort.clients, values, draw, cohort.sizes)
+    return Reported(sent.bodies, trained.states, trained.local(sent.clipped, values))
+
+
+__all__ = [
+    "PARAMETERS", "Learner", "Trained", "moved", "send", "start_of", "steps_before", "train", "vector_of",
+]  # fmt: skip
