@@ -12,7 +12,7 @@ from pathlib import Path
 from papers.experiments import PAPERS, Experiment, Gain, experiments, gains, module_of
 from papers.plots import over_rounds, plot
 from papers.records import Epsilons, Record, Records, essence, only_claimed, worst
-from sordino.durable import write_whole
+from sordino.storage.files import write_whole
 
 BEGIN, END = "<!-- figures: made by `sordino reproduce` -->", "<!-- end of figures -->"
 CLOSE = 2.0  #: points within which a figure counts as reproduced

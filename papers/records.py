@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sordino.durable import append_line, whole_lines
 from sordino.errors import InvalidInput
 from sordino.privacy.statement import NOT_SUPPORTED, Row
 from sordino.recipe import Recipe
+from sordino.storage.files import append_line, whole_lines
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from sordino.durable import NotWritten
 from sordino.fleets import simulated
 from sordino.recipe import Recipe, shipped
 from sordino.report.compare import compare
 from sordino.report.folder import RunFolder
 from sordino.runs import simulation
+from sordino.storage.files import NotWritten
 from tests.engine.tiny import TINY, TWO_POINT, left, recipe
 
 with warnings.catch_warnings():  # typer imports names that click has deprecated

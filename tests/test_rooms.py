@@ -1,4 +1,4 @@
-"""Dependencies point downwards: wire, parts, privacy, mechanisms, learning, methods, channels, fleets, runs, audits."""
+"""Dependencies point downwards: storage, wire, parts, privacy, mechanisms, learning, methods, channels, and so on."""
 
 import ast
 import re
@@ -10,6 +10,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "sordino"
 RUNNING = {"runs", "audits", "flower", "web", "deploy", "cli"}
 ABOVE_LEARNING = {"methods", "channels", "shuffler", "client", "fleets", "report", "recipe", *RUNNING}
 FORBIDDEN = {
+    "storage": {"wire", "parts", "privacy", "mechanisms", "learning", *ABOVE_LEARNING},
     "wire": {"parts", "privacy", "mechanisms", "learning", *ABOVE_LEARNING},
     "parts": {"privacy", "mechanisms", "learning", *ABOVE_LEARNING},
     "privacy": {"mechanisms", "learning", *ABOVE_LEARNING},

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import sordino
-from sordino.durable import NotWritten
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets import simulated
 from sordino.fleets.simulated import NoRoom
 from sordino.recipe import Recipe, RecipeInvalid
 from sordino.runs import store
+from sordino.storage.files import NotWritten
 from tests.engine.tiny import BATCH_NORM, TWO_POINT, VALUES, left, recipe
 
 # --- clients and their records ----------------------------------------------------------------------------------------

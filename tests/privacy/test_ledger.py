@@ -488,9 +488,9 @@ def test_looking_up_drawing_and_recording_are_one_transaction(ledger: Ledger) ->
         steps.append("draw")
         return pure("a", 0.5), b"1"
 
-    ledger._connection.set_trace_callback(lambda statement: steps.append(statement.split(" (")[0]))
+    ledger._db.connection.set_trace_callback(lambda statement: steps.append(statement.split(" (")[0]))
     ledger.release_once(key(0), draw)
-    ledger._connection.set_trace_callback(None)
+    ledger._db.connection.set_trace_callback(None)
     marks = [s for s in steps if s in ("BEGIN", "BEGIN IMMEDIATE", "draw", "INSERT INTO entries", "COMMIT")]
     marks = [mark for mark, _ in itertools.groupby(marks)]  # SQLite names an INSERT again for its trigger
     assert marks == ["BEGIN", "COMMIT", "BEGIN IMMEDIATE", "draw", "INSERT INTO entries", "COMMIT"]
@@ -810,8 +810,8 @@ def test_a_closed_ledger_says_so(ledger: Ledger) -> None:
 
 def test_every_commit_is_synced(ledger: Ledger) -> None:
     """In mode DELETE, a journal whose deletion was not synced could come back and undo a spend."""
-    assert ledger._connection.execute("PRAGMA synchronous").fetchone() == (2,)
-    assert ledger._connection.execute("PRAGMA journal_mode").fetchone() == ("truncate",)
+    assert ledger._db.connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert ledger._db.connection.execute("PRAGMA journal_mode").fetchone() == ("truncate",)
 
 
 def test_paths_with_odd_characters_are_paths(tmp_path: Path) -> None:

@@ -103,9 +103,9 @@ def client_killed_before_statement(path: Path, statement: int, pipe: Connection)
         seen += 1
 
     with Ledger.open(path) as ledger:
-        ledger._connection.set_trace_callback(trace)
+        ledger._db.connection.set_trace_callback(trace)
         sent = ledger.release_once(key(1), draw)
-        ledger._connection.set_trace_callback(None)
+        ledger._db.connection.set_trace_callback(None)
     pipe.send((1, sent))
 
 

@@ -17,13 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sordino
-from sordino import durable
-from sordino.durable import InUse, NotWritten, held, last_line, whole_lines, write_whole
 from sordino.errors import InvalidInput
 from sordino.report.folder import RunFolder, environment, unused_folder
 from sordino.report.records import ClientBudget, Result, Round, Simulation, from_json, plain, to_line, to_page
 from sordino.report.statement import to_text
 from sordino.runs.journal import JournalStore
+from sordino.storage import files
+from sordino.storage.files import InUse, NotWritten, held, last_line, whole_lines, write_whole
 from tests.power_cut import watched
 from tests.report.runs import a_result, a_round, ordinary, stated, unprotected
 
@@ -124,7 +124,7 @@ def test_a_name_that_leaves_its_folder_is_refused(tmp_path, name):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from sordino.durable import held
+from sordino.storage.files import held
 
 with held(Path(sys.argv[1]), "this"):
     print("held", flush=True)
@@ -148,7 +148,7 @@ def test_a_lock_keeps_other_processes_out_and_ends_with_its_own(tmp_path):
 
 def test_a_lock_that_its_holder_removes_while_others_wait_for_it_is_not_taken_by_two(tmp_path, monkeypatch):
     """The file is opened, then its holder is done and removes it, and a third process makes and locks a new one."""
-    lock, opened, flock = tmp_path / "lock", [], durable.fcntl.flock
+    lock, opened, flock = tmp_path / "lock", [], files.fcntl.flock
     third = held(lock, "this")
 
     def late(descriptor, how):
@@ -158,7 +158,7 @@ def test_a_lock_that_its_holder_removes_while_others_wait_for_it_is_not_taken_by
             third.__enter__()
         flock(descriptor, how)
 
-    monkeypatch.setattr(durable.fcntl, "flock", late)
+    monkeypatch.setattr(files.fcntl, "flock", late)
     with pytest.raises(InUse):
         held(lock, "this").__enter__()
     third.__exit__(None, None, None)
@@ -178,7 +178,7 @@ def test_where_locks_are_missing_one_that_is_let_go_meanwhile_is_taken(tmp_path,
             lock.unlink()
             raise
 
-    monkeypatch.setattr(durable, "fcntl", None)
+    monkeypatch.setattr(files, "fcntl", None)
     with monkeypatch.context() as racing:
         racing.setattr(os, "open", late)
         holding = held(lock, "this")
@@ -196,9 +196,9 @@ def _no_such_lock(descriptor: int, how: int) -> None:
 @pytest.mark.parametrize("missing", ["in the system", "in the file system"])
 def test_where_there_are_no_locks_the_file_keeps_others_out_until_a_person_removes_it(tmp_path, monkeypatch, missing):
     if missing == "in the system":
-        monkeypatch.setattr(durable, "fcntl", None)
+        monkeypatch.setattr(files, "fcntl", None)
     else:
-        monkeypatch.setattr(durable.fcntl, "flock", _no_such_lock)
+        monkeypatch.setattr(files.fcntl, "flock", _no_such_lock)
     lock = tmp_path / "lock"
     with held(lock, "this"):
         refused = rf"running this \(process {os.getpid()} on .*or remove {lock} if that process has ended"
@@ -460,7 +460,7 @@ def test_a_reader_sees_the_old_file_or_the_new_one_and_nothing_between(tmp_path)
     contents = [bytes([65 + k]) * 200_000 for k in range(2)]
     write_whole(path, contents[0])
     program = (
-        "import sys; from pathlib import Path; from sordino.durable import write_whole\n"
+        "import sys; from pathlib import Path; from sordino.storage.files import write_whole\n"
         "for k in range(60): write_whole(Path(sys.argv[1]), bytes([65 + k % 2]) * 200_000)"
     )
     writer = subprocess.Popen([sys.executable, "-c", program, str(path)])

@@ -240,7 +240,7 @@ def test_a_class_of_which_too_few_answer_is_withdrawn_at_once_and_the_other_coun
     assert isinstance(found[0], Sum) and found[0].clients == (0, 2, 4) and not found[0].total.any()
     assert isinstance(found[1], Lost) and "fewer than 2 clients of class 1" in found[1].why
     assert here.withdrawn == [(1, 1)]
-    assert here.store._one("SELECT count(*) FROM held")[0] == 0, "what was withdrawn is deleted"
+    assert here.store._db.one("SELECT count(*) FROM held")[0] == 0, "what was withdrawn is deleted"
 
 
 def test_batches_stay_until_a_later_round_begins(tmp_path):
@@ -250,7 +250,7 @@ def test_batches_stay_until_a_later_round_begins(tmp_path):
     channel, method = posted(here, given, private)
 
     def states():
-        return [state for (state,) in here.store._db.execute("SELECT state FROM batches ORDER BY round, class")]
+        return [state for (state,) in here.store._db.all("SELECT state FROM batches ORDER BY round, class")]
 
     everybody = {0, 1, 2, 3, 4}
     held_round(here, channel, method, private, everybody)

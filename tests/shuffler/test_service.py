@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from sordino.cli import app
-from sordino.durable import InUse
 from sordino.errors import InvalidInput
 from sordino.shuffler import keys, open_batch, seal, spread
 from sordino.shuffler.envelopes import Body
@@ -22,6 +21,7 @@ from sordino.shuffler.remote import Announcement, Rejected, Remote, Unreachable
 from sordino.shuffler.service import MOST_BODY_BYTES, Address, Allowance, Pace, serve
 from sordino.shuffler.store import Store
 from sordino.shuffler.terms import Terms
+from sordino.storage.files import InUse
 from sordino.wire.messages import Plan
 
 from .parties import Running, by_position, certificate, opaque, random_bits, report, terms_of
@@ -171,7 +171,7 @@ class Service:
     def held(self) -> tuple[int, ...]:
         with Store(self.folder) as store:
             tables = ("clients", "latencies", "rounds", "batches", "progress", "held", "pieces")
-            return tuple(store._one(f"SELECT count(*) FROM {table}")[0] for table in tables)
+            return tuple(store._db.one(f"SELECT count(*) FROM {table}")[0] for table in tables)
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,7 @@ def batch_of(store: Store, round: int = 1, group: int = 0) -> bytes:
 
 
 def rows(store: Store, table: str) -> int:
-    return store._one(f"SELECT count(*) FROM {table}")[0]
+    return store._db.one(f"SELECT count(*) FROM {table}")[0]
 
 
 # --- mixing -----------------------------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ import sordino
 from sordino.channels.summed import plan_in
 from sordino.client.core import Client
 from sordino.client.invitation import Invitation
-from sordino.durable import NotWritten
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Reply
 from sordino.learning.stacked import Execution
@@ -26,12 +25,15 @@ from sordino.privacy.ledger import Ledger, Released
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
 from sordino.runs.federation import wire
+from sordino.runs.journal import NAME as NAME_OF_JOURNAL
 from sordino.runs.journal import JournalStore, read_past
 from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome
 from sordino.runs.serving import has_run, read_notes, serve
 from sordino.runs.stopping import TooFewClients
 from sordino.runs.store import RoundEntry
+from sordino.storage.files import NotWritten
+from sordino.storage.sqlite import Database
 from sordino.wire.messages import Plan, answer_to
 from tests.client import people
 from tests.client.people import NAME, DirectFleet
@@ -66,7 +68,7 @@ class Points:
 @contextmanager
 def stopping(points: Points) -> Iterator[None]:
     """Stop in the middle of a write, before a transaction is committed, and after it."""
-    write, transaction = os.write, JournalStore._transaction
+    write, transaction = os.write, Database.transaction
 
     def torn(descriptor: int, data: Any) -> int:
         try:
@@ -77,16 +79,18 @@ def stopping(points: Points) -> Iterator[None]:
         return write(descriptor, data)
 
     @contextmanager
-    def watched(own: JournalStore) -> Iterator[None]:
-        with transaction(own):
+    def watched(own: Database, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
+        with transaction(own, begin):
             yield
+            if own.path.name == NAME_OF_JOURNAL:
+                points.pass_by()
+        if own.path.name == NAME_OF_JOURNAL:
             points.pass_by()
-        points.pass_by()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "write", torn)
         patch.setattr(os, "fsync", lambda _: None)  # a killed process loses nothing that it wrote
-        patch.setattr(JournalStore, "_transaction", watched)
+        patch.setattr(Database, "transaction", watched)
         yield
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sordino.durable import NotWritten
 from sordino.errors import InvalidInput
+from sordino.storage.files import NotWritten
 from sordino.web.limits import network
 from sordino.web.roster import Invitations, Member, Receipts, Roster, Turned
 

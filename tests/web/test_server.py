@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from sordino.durable import InUse, keep_lines
+from sordino.storage.files import InUse, keep_lines
 from sordino.web.headers import POLICY
 from sordino.web.limits import Limits
 from sordino.web.roster import Roster

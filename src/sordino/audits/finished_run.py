@@ -9,7 +9,6 @@ from pathlib import Path
 from shlex import quote
 
 import sordino
-from sordino.durable import whole_lines
 from sordino.errors import InvalidInput
 from sordino.privacy import history
 from sordino.privacy.guarantee import Adjacency, Adversary, Release
@@ -19,6 +18,7 @@ from sordino.recipe import EVERYTHING, Recipe
 from sordino.report.folder import RunFolder
 from sordino.runs.federation import Federation, wire
 from sordino.runs.outcome import statement_of
+from sordino.storage.files import whole_lines
 
 View = tuple[Adversary, Adjacency]
 

@@ -10,7 +10,6 @@ from sordino.audits import canaries, randomised_records, trusted_server, uploads
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.lower_bound import VIOLATED, Row
 from sordino.audits.questions import AuditOptions, Findings
-from sordino.durable import write_whole
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.methods.central_dp import CentralDp
 from sordino.methods.fedavg import FedAvg
@@ -24,6 +23,7 @@ from sordino.report.folder import RunFolder, alone
 from sordino.report.records import to_page
 from sordino.report.statement import to_json
 from sordino.runs.execution import one_thread
+from sordino.storage.files import write_whole
 
 FILE = "audit.json"  #: in the run's folder: the last audit's rows, with seeds and caps
 

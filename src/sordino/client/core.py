@@ -40,7 +40,6 @@ from sordino.client.settings import NAME, Settings
 from sordino.client.summing import Standing as SumStanding
 from sordino.client.summing import SumFolder
 from sordino.client.turn import Turn
-from sordino.durable import NotWritten, append_line, held, make_folder, whole_lines, write_whole
 from sordino.errors import BudgetExceeded, ConsentMissing, InvalidInput, SordinoError
 from sordino.learning.stacked import LOOP, Execution
 from sordino.methods.interface import ClientState
@@ -53,6 +52,7 @@ from sordino.privacy.statement import Statement
 from sordino.randomness import KEY_BYTES, Keystream
 from sordino.report.statement import to_text
 from sordino.shuffler.remote import Rejected, Unreachable
+from sordino.storage.files import NotWritten, append_line, held, make_folder, whole_lines, write_whole
 from sordino.wire.messages import Plan, answer_to
 from sordino.wire.receipt import Seal
 from sordino.wire.signing import Envelope

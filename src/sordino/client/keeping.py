@@ -15,9 +15,9 @@ import numpy as np
 
 from sordino.client.invitation import Invitation
 from sordino.client.summing import SumFolder
-from sordino.durable import make_folder, write_whole
 from sordino.errors import InvalidInput
 from sordino.methods.interface import ClientState
+from sordino.storage.files import make_folder, write_whole
 from sordino.wire.signing import Author
 
 KEPT_STATES = 2  #: files of earlier rounds that stay beside the last one

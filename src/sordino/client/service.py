@@ -18,8 +18,8 @@ from sordino.client.core import Client
 from sordino.client.invitation import Invitation
 from sordino.client.refusal import Reason, Refused
 from sordino.client.turn import Turn
-from sordino.durable import make_folder, write_whole
 from sordino.errors import InvalidInput, SordinoError
+from sordino.storage.files import make_folder, write_whole
 from sordino.wire import requests
 from sordino.wire.requests import Request, Response, What
 

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BeforeValidator, Field, ValidationError
 
-from sordino.durable import write_whole
 from sordino.errors import InvalidInput
 from sordino.parts.tables import Count, Table
 from sordino.parts.toml import inline
@@ -24,6 +23,7 @@ from sordino.recipe import Data
 from sordino.recipe.problems import translated
 from sordino.shuffler.keys import write_secret
 from sordino.shuffler.remote import Remote
+from sordino.storage.files import write_whole
 
 LONGEST_TOKEN = 1000
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  #: of clients, data sets and federations

@@ -16,8 +16,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from sordino.durable import make_folder, write_whole
 from sordino.errors import InvalidInput
+from sordino.storage.files import make_folder, write_whole
 from sordino.wire.codec import canonical, join, split
 from sordino.wire.messages import Plan
 

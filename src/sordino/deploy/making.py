@@ -19,7 +19,6 @@ from sordino.deploy import certificates, commands, keys
 from sordino.deploy.certificates import Pair, checked_host
 from sordino.deploy.deployment import AUTHORITY, FILE, KEY, SEALED_TO, SERVER, TOKEN, Deployment, sha256
 from sordino.deploy.needs import Needs, needs
-from sordino.durable import NotWritten, write_whole
 from sordino.errors import InvalidInput
 from sordino.flower.app import write_app
 from sordino.learning.datasets import KNOWN
@@ -27,6 +26,7 @@ from sordino.privacy.guarantee import Adjacency
 from sordino.privacy.terms import plain
 from sordino.recipe import Recipe
 from sordino.runs.federation import Federation, wire
+from sordino.storage.files import NotWritten, write_whole
 from sordino.wire.signing import SigningKey
 
 PORT, NODE_PORT = 8000, 9094  #: of the server, and of a node's own processes, as Flower has them

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 from sordino.client.invitation import Invitation
 from sordino.client.settings import NAME
-from sordino.durable import write_whole
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.interface import Fleet, Reply
 from sordino.flower import bundles
+from sordino.storage.files import write_whole
 from sordino.wire.requests import Request, Response, What
 
 if TYPE_CHECKING:

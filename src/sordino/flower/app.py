@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sordino.client.settings import NAME
-from sordino.durable import NotWritten, write_whole
 from sordino.errors import InvalidInput
 from sordino.parts.toml import inline
+from sordino.storage.files import NotWritten, write_whole
 
 if TYPE_CHECKING:
     from sordino.recipe import Recipe

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sordino.durable import held, write_whole
 from sordino.errors import InvalidInput
 from sordino.flower import bundles, require
+from sordino.storage.files import held, write_whole
 
 require()
 

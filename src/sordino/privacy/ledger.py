@@ -14,10 +14,9 @@ import os
 import secrets
 import sqlite3
 import tempfile
-import threading
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -36,6 +35,7 @@ from sordino.errors import (
 )
 from sordino.privacy.accountant import Account
 from sordino.privacy.guarantee import Budget, Derived, Destination, Infinite, Release, from_json, to_json
+from sordino.storage.sqlite import Database
 
 _ANYWHERE = Destination()
 
@@ -506,16 +506,8 @@ _REMEDIES = {
 }
 
 
-@contextmanager
-def _translated(path: Path) -> Iterator[None]:
-    """Errors of SQLite as what they mean for the owner of the file."""
-    try:
-        yield
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where a message quotes damaged text
-        raise _refusal(path, error) from error
-
-
 def _refusal(path: Path, error: Exception) -> SordinoError:
+    """An error of SQLite as what it means to the owner of the file."""
     name = getattr(error, "sqlite_errorname", "")
     if isinstance(error, sqlite3.ProgrammingError):
         return LedgerUnavailable(f"the ledger {path} is closed; open it again ({error})")
@@ -537,32 +529,12 @@ def _sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _connect(path: Path, busy_timeout: float) -> sqlite3.Connection:
-    return sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=rw",
-        uri=True,
-        isolation_level=None,
-        timeout=busy_timeout,
-        check_same_thread=False,
-    )
-
-
-def _make_durable(connection: sqlite3.Connection) -> None:
-    """Let commits survive a power cut.
-
-    `synchronous=FULL` syncs the journal and the file, but does not sync the deletion of a journal in mode DELETE: the
-    journal could come back after a power cut and undo a spend. TRUNCATE syncs it, and keeps all data in one file.
-    """
-    for pragma in ("trusted_schema=OFF", "journal_mode=TRUNCATE", "synchronous=FULL", "fullfsync=ON"):
-        connection.execute(f"PRAGMA {pragma}").fetchall()
-
-
-def _require_ours(path: Path, connection: sqlite3.Connection) -> None:
+def _require_ours(database: Database) -> None:
     """Look before anything is changed: the file may belong to another program."""
-    if path.stat().st_size == 0:
-        raise LedgerDamaged(f"the ledger {path} is damaged: it is empty. {_LOOK}")
-    if connection.execute("PRAGMA application_id").fetchone() != (_APPLICATION_ID,):
-        raise LedgerDamaged(f"{path} is not a ledger: it is an SQLite file of another program. Check the path")
+    if database.path.stat().st_size == 0:
+        raise LedgerDamaged(f"the ledger {database.path} is damaged: it is empty. {_LOOK}")
+    if database.identity[0] != _APPLICATION_ID:
+        raise LedgerDamaged(f"{database.path} is not a ledger: it is an SQLite file of another program. Check the path")
 
 
 Draw = Callable[[], tuple[Release | Sequence[Release], bytes]]
@@ -575,14 +547,13 @@ class Ledger:
     for the same key gives the same bytes: nothing is ever drawn twice. After `fork`, open it anew.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, database: Database) -> None:
         """Use `Ledger.open` or `Ledger.create`."""
-        self.path = path
-        self._connection = connection
+        self.path = database.path
+        self._db = database
         self._book = _Book()
         self._written: list[Entry] = []
         self._drawing = False
-        self._lock = threading.RLock()
         self._process = os.getpid()
         self._file = self._identity()
 
@@ -594,8 +565,7 @@ class Ledger:
         if path.exists() or (journal.exists() and journal.stat().st_size):
             raise InvalidInput(f"{path} (or its journal) exists already: open it, or choose another path")
         try:
-            with _translated(path):
-                cls._create(path)
+            cls._create(path)
         except FileExistsError:
             raise InvalidInput(f"{path} exists already: open it, or choose another path") from None
         except OSError as error:
@@ -608,15 +578,14 @@ class Ledger:
         os.close(descriptor)
         draft = Path(name)
         try:
-            with closing(_connect(draft, busy_timeout=1.0)) as connection:
-                _make_durable(connection)
-                connection.execute("BEGIN IMMEDIATE")
-                for statement in _SCHEMA.values():
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version={_FORMAT}")
-                _insert(connection, _Book(), Opened(secrets.token_hex(16)), None)
-                connection.execute("COMMIT")
+            own = Database(draft, lambda _, error: _refusal(path, error), create=False, timeout=1.0)
+            with closing(own) as database:
+                database.make_durable()
+                with database.transaction():
+                    for statement in _SCHEMA.values():
+                        database.execute(statement)
+                    database.identify((_APPLICATION_ID, _FORMAT))
+                    _insert(database, _Book(), Opened(secrets.token_hex(16)), None)
             os.link(draft, path)  # unlike a rename, never replaces a ledger that another process made meanwhile
             _sync_directory(path.parent)
         finally:
@@ -638,22 +607,20 @@ class Ledger:
                 f"there is no ledger at {path}; make one with its first budget: "
                 "sordino ledger budget PATH DATASET --epsilon E"
             )
-        with _translated(path):
-            connection = _connect(path, busy_timeout)
+        database = Database(path, _refusal, create=False, timeout=busy_timeout)
         try:
-            with _translated(path):
-                _require_ours(path, connection)
-                _make_durable(connection)
-            ledger = cls(path, connection)
+            _require_ours(database)
+            database.make_durable()
+            ledger = cls(database)
             with ledger._transaction("BEGIN"):
                 return ledger
         except BaseException:
-            connection.close()
+            database.close()
             raise
 
     def close(self) -> None:
         """Let go of the file; what was recorded is on disk already."""
-        self._connection.close()
+        self._db.close()
 
     def __enter__(self) -> Self:
         return self
@@ -769,7 +736,7 @@ class Ledger:
         if entry is None:
             return None
         assert isinstance(entry.event, Released)
-        for (report,) in self._rows("SELECT report FROM entries WHERE sequence = ?", entry.sequence):
+        for (report,) in self._db.rows("SELECT report FROM entries WHERE sequence = ?", [entry.sequence]):
             if isinstance(report, bytes) and _sha256(report) == entry.event.report_sha256:
                 return report
         raise self._damaged(f"the report of entry {entry.sequence} was edited or removed")
@@ -836,7 +803,7 @@ class Ledger:
         """How many entries this ledger had when this was its head; 0 where it never was."""
         with self._transaction("BEGIN"):
             known = "SELECT count(*) FROM entries WHERE sequence <= (SELECT sequence FROM entries WHERE hash = ?)"
-            (found,) = self._rows(known, head.strip().lower())
+            (found,) = self._db.rows(known, [head.strip().lower()])
             return int(found[0])
 
     def verify(self, expected_head: str | None = None) -> Verified:
@@ -863,21 +830,16 @@ class Ledger:
         """Everything inside sees, and adds to, one state of the file; an error leaves the file as it was."""
         if os.getpid() != self._process:
             raise LedgerUnavailable(f"the ledger {self.path} was opened before a fork; open it anew in this process")
-        with self._lock:
+        with self._db.lock:
             if self._drawing:
                 raise InvalidInput("a draw must not use the ledger it is recorded in: look up what it needs before")
-            self._execute(begin)
-            self._drawing = True
             try:
-                self._catch_up()
-                yield
-                self._execute("COMMIT")
+                with self._db.transaction(begin):
+                    self._drawing = True
+                    self._catch_up()
+                    yield
                 for entry in self._written:
                     self._fold(entry)
-            except BaseException:
-                with suppress(sqlite3.Error):
-                    self._connection.execute("ROLLBACK")
-                raise
             finally:
                 self._written.clear()
                 self._drawing = False
@@ -894,7 +856,7 @@ class Ledger:
             raise self._damaged("it was replaced by another file while it was in use")
         if not self._book.sequence:
             self._inspect()
-        elif not any(digest == self._book.head for (digest,) in self._rows(_HASH_AT, self._book.sequence)):
+        elif not any(digest == self._book.head for (digest,) in self._db.rows(_HASH_AT, [self._book.sequence])):
             raise self._damaged(f"entry {self._book.sequence}, which was there before, is gone: it is an older copy")
         for entry in self._walk(self._book):
             self._fold(entry)
@@ -905,7 +867,7 @@ class Ledger:
         """The entries after those in `book`, each checked against the one before it."""
         previous, sequence = book.head, book.sequence
         query = f"SELECT {_COLUMNS} FROM entries WHERE sequence > ? ORDER BY sequence"
-        for row in self._rows(query, sequence):
+        for row in self._db.rows(query, [sequence]):
             sequence += 1
             try:
                 entry = _read(row, previous, sequence)
@@ -916,31 +878,22 @@ class Ledger:
 
     def _inspect(self) -> None:
         """What must hold before any entry is read: this format, sound pages, our schema."""
-        if (version := next(self._rows("PRAGMA user_version"))[0]) != _FORMAT:
+        if (version := self._db.identity[1]) != _FORMAT:
             raise LedgerUnavailable(
                 f"{self.path} has format {version}, this Sordino reads format {_FORMAT}: use the Sordino that wrote it"
             )
-        if (found := next(self._rows("PRAGMA integrity_check"))[0]) != "ok":
+        if (found := self._db.one("PRAGMA integrity_check")[0]) != "ok":
             raise self._damaged(str(found))
         query = "SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
-        schema = dict(self._rows(query))
+        schema = dict(self._db.rows(query))
         if schema != _SCHEMA:
             changed = sorted(name for name in schema.keys() | _SCHEMA if schema.get(name) != _SCHEMA.get(name))
             raise self._damaged(f"its tables or triggers were altered ({', '.join(changed)})")
 
     def _append(self, event: Event, report: bytes | None = None) -> Entry:
-        with _translated(self.path):
-            entry = _insert(self._connection, self._book, event, report)
+        entry = _insert(self._db, self._book, event, report)
         self._written.append(entry)
         return entry
-
-    def _execute(self, statement: str) -> None:
-        with _translated(self.path):
-            self._connection.execute(statement)
-
-    def _rows(self, query: str, *parameters: object) -> Iterator[Any]:
-        with _translated(self.path):
-            yield from self._connection.execute(query, parameters)
 
     def _identity(self) -> tuple[int, int] | None:
         try:
@@ -956,11 +909,11 @@ class Ledger:
 _HASH_AT = "SELECT hash FROM entries WHERE sequence = ?"
 
 
-def _insert(connection: sqlite3.Connection, book: _Book, event: Event, report: bytes | None) -> Entry:
+def _insert(database: Database, book: _Book, event: Event, report: bytes | None) -> Entry:
     sequence, time = book.sequence + 1, datetime.now(UTC).isoformat(timespec="seconds")
     columns = _columns_of(event)
     entry = Entry(sequence, time, event, _chained(book.head, sequence, time, columns))
-    connection.execute(_INSERT, (sequence, time, *columns, entry.hash, report))
+    database.execute(_INSERT, (sequence, time, *columns, entry.hash, report))
     return entry
 
 

@@ -15,12 +15,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sordino.durable import NotWritten, write_whole
 from sordino.errors import InvalidInput
 from sordino.privacy.statement import Row, View, leading, views
 from sordino.report.folder import RunFolder
 from sordino.report.records import INFINITE, Result, Round, to_line
 from sordino.report.statement import adversary, proof
+from sordino.storage.files import NotWritten, write_whole
 
 _LABELS = frozenset({"seed", "name", "summary", "paper"})  #: settings that do not change what is computed
 UNSET = "not set"  #: how a setting is shown where a recipe does not have it

@@ -29,7 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sordino
-from sordino.durable import (
+from sordino.errors import InvalidInput
+from sordino.report.records import Result, Round, from_json, to_line, to_page
+from sordino.storage.files import (
     NotWritten,
     append_line,
     held,
@@ -42,8 +44,6 @@ from sordino.durable import (
     whole_lines,
     write_whole,
 )
-from sordino.errors import InvalidInput
-from sordino.report.records import Result, Round, from_json, to_line, to_page
 
 if TYPE_CHECKING:
     from sordino.privacy.statement import Statement

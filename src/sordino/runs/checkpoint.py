@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.durable import make_folder, write_whole
 from sordino.errors import InvalidInput
 from sordino.methods.interface import ClientState, State
+from sordino.storage.files import make_folder, write_whole
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from sordino.durable import write_whole
 from sordino.errors import InvalidInput, SordinoError
 from sordino.hardware import check_device, check_workers, cores
 from sordino.learning.datasets import cache_folder
 from sordino.learning.models import parameter_layout
 from sordino.learning.stacked import Execution, choose_width
+from sordino.storage.files import write_whole
 
 WORTH_MEASURING = 1e9  #: records times parameters of a whole run: below it, a second of measuring does not repay
 WORTH_WORKERS = 1e9  #: below it, starting processes takes longer than it saves

@@ -18,15 +18,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sordino.durable import NotWritten, make_folder, whole_lines, write_whole
 from sordino.errors import InvalidInput, SordinoError
 from sordino.privacy.history import Spent, members, ranges
 from sordino.report.folder import RunFolder
@@ -34,6 +32,8 @@ from sordino.report.records import Round, from_json, to_line
 from sordino.runs.checkpoint import Checkpoint
 from sordino.runs.coordinator import Attendance
 from sordino.runs.store import Past, RoundEntry, Store
+from sordino.storage.files import NotWritten, make_folder, whole_lines, write_whole
+from sordino.storage.sqlite import Database
 from sordino.wire.messages import Plan
 
 VERSION = 1
@@ -75,62 +75,28 @@ class JournalStore(Store):
         super().__init__(folder)
         self._run, self._place, self._path = folder, folder.checkpoint, folder.checkpoint / NAME
         make_folder(self._place)
-        with _translated(self._path):
-            self._db = sqlite3.connect(self._path, isolation_level=None)
-            try:
-                for pragma in ("trusted_schema=OFF", "journal_mode=TRUNCATE", "synchronous=FULL", "fullfsync=ON"):
-                    self._db.execute(f"PRAGMA {pragma}").fetchall()
-                self._begin()
-            except BaseException:
-                self._db.close()
-                raise
-
-    def _begin(self) -> None:
-        (found,) = self._db.execute("PRAGMA application_id").fetchone()
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        (tables,) = self._db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        if not tables and not found:
-            with self._transaction():
-                for statement in _SCHEMA.split(";\n"):
-                    self._db.execute(statement)
-                self._db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-                self._db.execute(f"PRAGMA user_version = {VERSION}")
-        elif found != _APPLICATION_ID or version != VERSION:
-            raise InvalidInput(
-                f"{self._path} is no journal of version {VERSION} (it says {version}): it belongs to another program "
-                "or to another version of Sordino"
-            )
+        self._db = Database(self._path, _refusal)
+        try:
+            self._db.make_durable()
+            self._db.prepare("journal", _SCHEMA.split(";\n"), (_APPLICATION_ID, VERSION))
+        except BaseException:
+            self._db.close()
+            raise
 
     def close(self) -> None:
         """Let go of the file."""
         self._db.close()
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with _translated(self._path):
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                with suppress(sqlite3.Error):
-                    self._db.execute("ROLLBACK")
-                raise
-
-    def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        with _translated(self._path):
-            return self._db.execute(query, values).fetchall()
-
     # --- what the run is
 
     def begin(self, about: Mapping[str, str]) -> None:
         """Write down what the run is, once."""
-        with self._transaction():
-            self._db.executemany("INSERT INTO about VALUES (?, ?)", about.items())
+        with self._db.transaction():
+            self._db.execute_each("INSERT INTO about VALUES (?, ?)", about.items())
 
     def start(self, checkpoint: Checkpoint) -> None:
         """Write down that a coordinator takes over."""
-        with self._transaction():
+        with self._db.transaction():
             self._db.execute("INSERT INTO starts (time, process) VALUES (?, ?)", (_now(), os.getpid()))
 
     # --- plans
@@ -138,21 +104,21 @@ class JournalStore(Store):
     def plan(self, plan: Plan) -> Plan:
         """Write a plan down, durably, before anyone sees it; one that may have been sent before a restart stays."""
         path = self._place / f"plan-{plan.round:06d}.bin"
-        found = self._rows("SELECT sha256 FROM plans WHERE round = ?", plan.round)
+        found = self._db.all("SELECT sha256 FROM plans WHERE round = ?", [plan.round])
         if found:
             return Plan.decode(_read(path, found[0][0], "its bytes are not those of the plan that was sent"))
         content, now = plan.encode(), _now()
         write_whole(path, content)
-        with self._transaction():
+        with self._db.transaction():
             row = (plan.round, hashlib.sha256(content).hexdigest(), now, now)
             self._db.execute("INSERT INTO plans VALUES (?, ?, 0, ?, ?)", row)
         return plan
 
     def send(self, round: int) -> int:
         """Count that a plan goes out now; how often it has, with this time."""
-        with self._transaction():
+        with self._db.transaction():
             self._db.execute("UPDATE plans SET sent = sent + 1, last_sent = ? WHERE round = ?", (_now(), round))
-        return int(self._rows("SELECT sent FROM plans WHERE round = ?", round)[0][0])
+        return int(self._db.one("SELECT sent FROM plans WHERE round = ?", [round])[0])
 
     # --- rounds
 
@@ -166,9 +132,9 @@ class JournalStore(Store):
             ranges(attendance.declined), _json(attendance.refused), _json(attendance.strays), entry.spent.to_line(),
             None if entry.record is None else to_line(entry.record), path.name, hashlib.sha256(content).hexdigest(),
         )  # fmt: skip
-        with self._transaction():
+        with self._db.transaction():
             self._db.execute(f"INSERT INTO rounds VALUES ({', '.join('?' * len(row))})", row)
-            self._db.executemany("INSERT OR REPLACE INTO receipts VALUES (?, ?)", attendance.receipts.items())
+            self._db.execute_each("INSERT OR REPLACE INTO receipts VALUES (?, ?)", attendance.receipts.items())
         self._forget({path.name})
         if entry.record is not None:
             self._run.append_round(entry.record)
@@ -194,7 +160,7 @@ class JournalStore(Store):
     def past(self) -> Past:
         """All rounds that are over."""
         query = "SELECT round, asked, reported, declined, refused, strays, spent, record FROM rounds ORDER BY round"
-        rows = self._rows(query)
+        rows = self._db.all(query)
         numbers = [int(row[0]) for row in rows]
         if numbers and numbers != list(range(numbers[0], numbers[-1] + 1)):
             raise _damaged(self._path, "it lacks some rounds")
@@ -205,14 +171,14 @@ class JournalStore(Store):
             [from_json(Round, json.loads(row[7])) for row in rows if row[7] is not None],
             {} if checkpoint is None else checkpoint.memory,
             None if result is None else result.stopped,
-            {int(client): bytes(receipt) for client, receipt in self._rows("SELECT client, receipt FROM receipts")},
+            {int(client): bytes(receipt) for client, receipt in self._db.all("SELECT client, receipt FROM receipts")},
             {int(row[0]): _attendance(*row[1:6]) for row in rows},
-            dict(self._rows("SELECT key, value FROM about")),
+            dict(self._db.all("SELECT key, value FROM about")),
         )
 
     def _checkpoint(self) -> Checkpoint | None:
         """The state after the last round that is over; None before the first."""
-        found = self._rows("SELECT round, state_file, state_sha256 FROM rounds ORDER BY round DESC LIMIT 1")
+        found = self._db.all("SELECT round, state_file, state_sha256 FROM rounds ORDER BY round DESC LIMIT 1")
         if not found:
             return None
         round, name, digest = found[0]
@@ -254,16 +220,8 @@ def _read(path: Path, digest: str, otherwise: str) -> bytes:
     return content
 
 
-@contextmanager
-def _translated(path: Path) -> Iterator[None]:
-    """Errors of SQLite as what they mean for whoever runs the coordinator."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise _refusal(path, error) from None
-
-
-def _refusal(path: Path, error: sqlite3.Error) -> SordinoError:
+def _refusal(path: Path, error: Exception) -> SordinoError:
+    """An error of SQLite as what it means to whoever runs the coordinator."""
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
         return NotWritten(

@@ -47,7 +47,8 @@ def run(
     """Run a recipe; with a folder, everything is written there and an interrupted run goes on with `resume`.
 
     `workers` are processes (default: one per core where that pays, one on a GPU); results do not depend on their
-    number, on a GPU but for rounding. A folder that another process is running is refused (`sordino.durable.InUse`).
+    number, on a GPU but for rounding. A folder that another process is running is refused
+    (`sordino.storage.files.InUse`).
     """
     place = device_for(device)
     if resume and folder is None:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sordino.durable import append_line, keep_lines, make_folder, whole_lines, write_whole
 from sordino.errors import InvalidInput, SordinoError
 from sordino.privacy.history import Spent
 from sordino.recipe import EVERYTHING, Recipe
@@ -23,6 +22,7 @@ from sordino.report.records import Round
 from sordino.runs.checkpoint import Belongings, Checkpoint
 from sordino.runs.coordinator import Attendance
 from sordino.runs.outcome import Outcome, write_outcome
+from sordino.storage.files import append_line, keep_lines, make_folder, whole_lines, write_whole
 from sordino.wire.messages import Plan
 
 CHECKPOINT_SECONDS = 2.0  #: rounds shorter than this share a checkpoint: a crash costs that much work, no more

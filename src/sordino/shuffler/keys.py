@@ -10,8 +10,8 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
-from sordino.durable import make_folder, settle, write_whole
 from sordino.errors import InvalidInput
+from sordino.storage.files import make_folder, settle, write_whole
 
 PRIVATE, PUBLIC = "server.key", "server.pub"
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import sqlite3
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -33,12 +32,12 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.requests import ClientDisconnect
 
-from sordino.durable import held, make_folder
 from sordino.errors import InvalidInput, SordinoError
 from sordino.shuffler.envelopes import Body
 from sordino.shuffler.remote import is_loopback
-from sordino.shuffler.store import Contradiction, Limits, NoSuchRound, NotYet, Over, Store
+from sordino.shuffler.store import Contradiction, Limits, NoSuchRound, NotYet, Over, Store, Unavailable
 from sordino.shuffler.terms import Terms
+from sordino.storage.files import held, make_folder
 
 MOST_TERMS_BYTES = 2**14
 MOST_BODY_BYTES = 2**22
@@ -47,7 +46,7 @@ Round = Annotated[int, InPath(ge=1, le=2**32 - 1)]
 Class = Annotated[int, InPath(ge=0, le=255)]
 
 _STATUS: dict[type[Exception], int] = {
-    InvalidInput: 400, NoSuchRound: 404, Contradiction: 409, Over: 410, NotYet: 425,
+    InvalidInput: 400, NoSuchRound: 404, Contradiction: 409, Over: 410, NotYet: 425, Unavailable: 503,
 }  # fmt: skip
 
 
@@ -91,7 +90,7 @@ def build_app(store: Store, server_key: X25519PublicKey, pace: Pace = Pace(), ti
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     doors = _Doors(store, Allowance(pace), pace.patience)
-    for kind in (SordinoError, sqlite3.Error, ClientDisconnect):
+    for kind in (SordinoError, ClientDisconnect):
         app.add_exception_handler(kind, _refusal)
     key = server_key.public_bytes_raw().hex()
 
@@ -162,14 +161,12 @@ async def _settle_for_ever(store: Store, tick: float) -> None:
     while True:
         try:
             await run_in_threadpool(store.settle)
-        except sqlite3.Error as error:  # say so, and try again: nothing was lost
-            print(f"batches could not be closed: {error}", file=sys.stderr)
+        except Unavailable as error:  # say so, and try again: nothing was lost
+            print(f"batches could not be closed: {error.__cause__}", file=sys.stderr)
         await asyncio.sleep(tick)
 
 
 async def _refusal(_: Request, error: Exception) -> Response:
-    if isinstance(error, sqlite3.Error):
-        return JSONResponse({"detail": "the shuffler cannot write now: nothing was accepted. Send it again"}, 503)
     if isinstance(error, ClientDisconnect):
         return Response(status_code=400)
     status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 400)

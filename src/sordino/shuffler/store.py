@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -22,11 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from sordino.durable import make_folder
 from sordino.errors import InvalidInput, SordinoError
 from sordino.shuffler.envelopes import Body, Bytes, batch_head, envelope_bytes, mixed
 from sordino.shuffler.keys import write_secret
 from sordino.shuffler.terms import LONGEST_NAME, MOST_CLIENTS, Terms
+from sordino.storage.files import make_folder
+from sordino.storage.sqlite import Database
 
 FILE = "shuffler.sqlite"
 SERVER_TOKEN = "server.token"
@@ -86,12 +84,12 @@ class Limits:
 # --- the folder -------------------------------------------------------------------------------------------------------
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
-    pragmas = ("trusted_schema=OFF", "journal_mode=WAL", "synchronous=FULL", "fullfsync=ON", "secure_delete=ON")
-    for pragma in pragmas:
-        connection.execute(f"PRAGMA {pragma}").fetchall()
-    return connection
+class Unavailable(SordinoError):
+    """The file cannot be read or written now: nothing was accepted."""
+
+
+def _refusal(path: Path, error: Exception) -> SordinoError:
+    return Unavailable("the shuffler cannot write now: nothing was accepted. Send it again")
 
 
 def _hashed(token: str) -> bytes:
@@ -114,57 +112,34 @@ class Store:
                 "by nobody"
             )
         self._at_least, self._limits, self._clock = at_least, limits, clock
-        self._lock = threading.RLock()
         make_folder(folder)
         try:
-            self._db = _connect(folder / FILE)
+            self._db = Database(folder / FILE, _refusal)
             self._prepare(folder)
-        except sqlite3.Error as error:
-            raise InvalidInput(f"{folder / FILE} is not a shuffler's file, or cannot be written ({error})") from None
+        except Unavailable as error:
+            raise InvalidInput(
+                f"{folder / FILE} is not a shuffler's file, or cannot be written ({error.__cause__})"
+            ) from None
 
     def _prepare(self, folder: Path) -> None:
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version not in (0, FORMAT):
-            raise InvalidInput(f"{folder / FILE} has format {version}, here it is {FORMAT}: update one")
-        with self._writing():
-            if self._db.execute("PRAGMA user_version").fetchone() == (0,):
-                for statement in _SCHEMA.split(";")[:-1]:
-                    self._db.execute(statement)
-                self._db.execute(f"PRAGMA user_version={FORMAT}")
-        if self._one("SELECT 1 FROM server") is None:
+        self._db.make_durable("WAL", "secure_delete=ON")
+        self._db.prepare("shuffler's file", _SCHEMA.split(";")[:-1], (0, FORMAT))
+        if self._db.one("SELECT 1 FROM server") is None:
             token = secrets.token_urlsafe(32)
             (folder / SERVER_TOKEN).unlink(missing_ok=True)  # of a start that was cut off before anybody could use it
             write_secret(folder / SERVER_TOKEN, token.encode() + b"\n")
-            with self._writing():
+            with self._db.transaction():
                 self._db.execute("INSERT INTO server VALUES (1, ?)", (_hashed(token),))
 
     def close(self) -> None:
         """Let go of the file."""
-        with self._lock:
-            self._db.close()
+        self._db.close()
 
     def __enter__(self) -> Store:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """One transaction: all of it, durable on return, or nothing."""
-        with self._lock:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
-
-    def _one(self, query: str, given: Sequence[Any] = ()) -> Any:
-        with self._lock:
-            return self._db.execute(query, given).fetchone()
 
     # --- who may speak
 
@@ -174,26 +149,26 @@ class Store:
             if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
                 raise InvalidInput(f"a client's name has 1 to {LONGEST_NAME} printable letters, got {name!r}")
         tokens = {name: secrets.token_urlsafe(32) for name in names}
-        try:
-            with self._writing():
-                for name, token in tokens.items():
-                    self._db.execute("INSERT INTO clients (name, token) VALUES (?, ?)", (name, _hashed(token)))
-        except sqlite3.IntegrityError:
-            raise InvalidInput("a client of that name is registered already: nobody was registered") from None
+        with self._db.transaction():
+            known = {name for (name,) in self._db.rows("SELECT name FROM clients")}
+            if known & set(names) or len(tokens) < len(names):
+                raise InvalidInput("a client of that name is registered already: nobody was registered")
+            rows = ((name, _hashed(token)) for name, token in tokens.items())
+            self._db.execute_each("INSERT INTO clients (name, token) VALUES (?, ?)", rows)
         return tokens
 
     def client_of(self, token: str) -> int | None:
         """Whose token this is; none where it is nobody's."""
-        row = self._one("SELECT number FROM clients WHERE token = ?", (_hashed(token),))
+        row = self._db.one("SELECT number FROM clients WHERE token = ?", (_hashed(token),))
         return None if row is None else int(row[0])
 
     def is_server(self, token: str) -> bool:
         """Whether this is the server's token."""
-        return self._one("SELECT 1 FROM server WHERE token = ?", (_hashed(token),)) is not None
+        return self._db.one("SELECT 1 FROM server WHERE token = ?", (_hashed(token),)) is not None
 
     def registered(self) -> int:
         """How many clients there are."""
-        return int(self._one("SELECT count(*) FROM clients")[0])
+        return int(self._db.one("SELECT count(*) FROM clients")[0])
 
     # --- T
 
@@ -201,18 +176,17 @@ class Store:
         """A client's proposal for T; its last one counts."""
         if type(seconds) not in (int, float) or not 0 <= seconds <= LONGEST_LATENCY:
             raise InvalidInput(f"T is proposed in seconds, from 0 to {LONGEST_LATENCY:g}, got {seconds!r}")
-        with self._writing():
+        with self._db.transaction():
             self._db.execute("INSERT OR REPLACE INTO latencies VALUES (?, ?)", (client, float(seconds)))
 
     def latency(self) -> float:
         """T: the median of the proposals, so that no single client decides it; 0 where nobody proposed anything."""
-        with self._lock:
-            found = [seconds for (seconds,) in self._db.execute("SELECT seconds FROM latencies")]
+        found = [seconds for (seconds,) in self._db.all("SELECT seconds FROM latencies")]
         return float(median(found)) if found else 0.0
 
     def agreed_latency(self, round: int) -> float:
         """T of a round: what had been proposed when it was opened. Everybody is told the same."""
-        row = self._one("SELECT latency FROM rounds WHERE round = ?", (round,))
+        row = self._db.one("SELECT latency FROM rounds WHERE round = ?", (round,))
         if row is None:
             raise NoSuchRound(f"there is no round {round}")
         return float(row[0])
@@ -221,8 +195,8 @@ class Store:
 
     def announce(self, terms: Terms) -> None:
         """Open a round; the same terms again change nothing."""
-        with self._writing():
-            known = self._one("SELECT terms FROM rounds WHERE round = ?", (terms.round,))
+        with self._db.transaction():
+            known = self._db.one("SELECT terms FROM rounds WHERE round = ?", (terms.round,))
             if known is not None:
                 if known[0] != terms.to_json():
                     raise Contradiction(f"round {terms.round} is open or over, on other terms: a round is held once")
@@ -234,16 +208,16 @@ class Store:
             row = (terms.round, terms.to_json(), closes, self._at_least, piece, self.latency())
             self._db.execute("INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?)", row)
             batches = [(terms.round, group, "open" if asked else "short") for group, asked in enumerate(terms.asked)]
-            self._db.executemany("INSERT INTO batches (round, class, state) VALUES (?, ?, ?)", batches)
+            self._db.execute_each("INSERT INTO batches (round, class, state) VALUES (?, ?, ?)", batches)
 
     def _check_room(self, terms: Terms) -> None:
-        last = self._one("SELECT round, terms FROM rounds ORDER BY round DESC LIMIT 1")
+        last = self._db.one("SELECT round, terms FROM rounds ORDER BY round DESC LIMIT 1")
         if last is not None:
             if terms.round <= last[0]:
                 raise Contradiction(f"round {last[0]} was held already, and rounds go upwards: got {terms.round}")
             if (name := Terms.from_json(last[1]).federation) != terms.federation:
                 raise Contradiction(f"this shuffler serves the federation {name!r}: start another for another one")
-        waiting = self._one("SELECT count(DISTINCT round) FROM batches WHERE state IN ('open', 'ready')")[0]
+        waiting = self._db.one("SELECT count(DISTINCT round) FROM batches WHERE state IN ('open', 'ready')")[0]
         if waiting >= self._limits.waiting:
             raise Contradiction(f"{waiting} rounds are open or were not taken yet: take their batches first")
         needed = self.registered() * terms.positions * envelope_bytes(terms)
@@ -255,14 +229,14 @@ class Store:
 
     def terms(self, round: int) -> Terms:
         """What was agreed for a round."""
-        row = self._one("SELECT terms FROM rounds WHERE round = ?", (round,))
+        row = self._db.one("SELECT terms FROM rounds WHERE round = ?", (round,))
         if row is None:
             raise NoSuchRound(f"there is no round {round}")
         return Terms.from_json(row[0])
 
     def at_least(self, round: int) -> int:
         """How many clients a batch of this round has, at least: what was announced, or more."""
-        row = self._one("SELECT at_least FROM rounds WHERE round = ?", (round,))
+        row = self._db.one("SELECT at_least FROM rounds WHERE round = ?", (round,))
         return self._at_least if row is None else max(self._at_least, row[0])
 
     # --- envelopes in
@@ -271,7 +245,7 @@ class Store:
         """Hold what is new of these envelopes, durably; how many that were. The first one for a position counts."""
         terms = self.terms(round)
         body.check(terms)
-        with self._writing():
+        with self._db.transaction():
             self._check_open(round, body.group)
             have, known = self._have(round, client, body.group, terms)
             new = ~have[body.positions]
@@ -285,7 +259,7 @@ class Store:
         return int(new.sum())
 
     def _check_open(self, round: int, group: int) -> None:
-        row = self._one(
+        row = self._db.one(
             "SELECT state, closes FROM batches JOIN rounds USING (round) WHERE round = ? AND class = ?", (round, group)
         )
         if row[0] != "open" or self._clock() >= row[1]:
@@ -293,7 +267,7 @@ class Store:
 
     def _have(self, round: int, client: int, group: int, terms: Terms) -> tuple[Any, bool]:
         """Which positions a client has filled, and whether it was heard in this round before."""
-        row = self._one("SELECT class, have FROM progress WHERE round = ? AND client = ?", (round, client))
+        row = self._db.one("SELECT class, have FROM progress WHERE round = ? AND client = ?", (round, client))
         if row is None:
             return np.zeros(terms.positions, np.bool_), False
         if row[0] != group:
@@ -302,7 +276,7 @@ class Store:
         return bits.astype(np.bool_), True
 
     def _hold(self, round: int, client: int, body: Body, new: Any) -> None:
-        (size,) = self._one("SELECT piece FROM rounds WHERE round = ?", (round,))
+        (size,) = self._db.one("SELECT piece FROM rounds WHERE round = ?", (round,))
         positions, envelopes = body.positions[new], body.envelopes[new]
         piece_of = positions // size
         for piece in np.unique(piece_of):
@@ -315,10 +289,9 @@ class Store:
 
     def settle(self) -> list[tuple[int, int]]:
         """Close what is due: batches that are complete, and those whose time is up. Which ones, as (round, class)."""
-        with self._lock:
-            rows = self._db.execute(
-                "SELECT round, class, closes, terms FROM batches JOIN rounds USING (round) WHERE state = 'open'"
-            ).fetchall()
+        rows = self._db.all(
+            "SELECT round, class, closes, terms FROM batches JOIN rounds USING (round) WHERE state = 'open'"
+        )
         due = [
             (round, group)
             for round, group, closes, terms in rows
@@ -331,20 +304,19 @@ class Store:
 
     def _cut_log(self) -> None:
         """What the log still holds of who sent what goes too."""
-        with self._lock:
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._db.all("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _complete(self, round: int, group: int) -> int:
         query = "SELECT count(*) FROM progress WHERE round = ? AND class = ? AND missing = 0"
-        return int(self._one(query, (round, group))[0])
+        return int(self._db.one(query, (round, group))[0])
 
     def _settle(self, round: int, group: int) -> bool:
         """Mix and forget, or only forget; False where the batch is short but may still fill up."""
         terms = self.terms(round)
-        with self._writing():
+        with self._db.transaction():
             clients = self._complete(round, group)
             state = "ready" if clients >= self.at_least(round) else "short"
-            (closes,) = self._one("SELECT closes FROM rounds WHERE round = ?", (round,))
+            (closes,) = self._db.one("SELECT closes FROM rounds WHERE round = ?", (round,))
             if state == "short" and self._clock() < closes:
                 return False
             if state == "ready":
@@ -362,9 +334,9 @@ class Store:
         )
 
     def _mix(self, terms: Terms, group: int) -> None:
-        (size,) = self._one("SELECT piece FROM rounds WHERE round = ?", (terms.round,))
+        (size,) = self._db.one("SELECT piece FROM rounds WHERE round = ?", (terms.round,))
         query = "SELECT client FROM progress WHERE round = ? AND class = ? AND missing = 0"
-        clients = {c: k for k, (c,) in enumerate(self._db.execute(query, (terms.round, group)))}
+        clients = {c: k for k, (c,) in enumerate(self._db.rows(query, (terms.round, group)))}
         for piece, first in enumerate(range(0, terms.positions, size)):
             count = min(size, terms.positions - first)
             together = self._gathered(terms, group, piece, first, count, clients)
@@ -374,7 +346,7 @@ class Store:
     def _gathered(self, terms: Terms, group: int, piece: int, first: int, count: int, clients: dict[int, int]) -> Bytes:
         together: Bytes = np.zeros((count, len(clients), envelope_bytes(terms)), np.uint8)
         query = "SELECT client, positions, envelopes FROM held WHERE round = ? AND class = ? AND piece = ?"
-        for client, positions, envelopes in self._db.execute(query, (terms.round, group, piece)):
+        for client, positions, envelopes in self._db.rows(query, (terms.round, group, piece)):
             if client in clients:
                 where = np.frombuffer(positions, "<u4") - np.uint32(first)
                 together[where, clients[client]] = np.frombuffer(envelopes, np.uint8).reshape(len(where), -1)
@@ -382,7 +354,7 @@ class Store:
 
     def batch(self, round: int, group: int) -> tuple[int, Iterator[bytes]]:
         """The length of a batch that has left, and its bytes in pieces."""
-        row = self._one("SELECT state, clients FROM batches WHERE round = ? AND class = ?", (round, group))
+        row = self._db.one("SELECT state, clients FROM batches WHERE round = ? AND class = ?", (round, group))
         if row is None:
             raise NoSuchRound(f"there is no class {group} in a round {round}")
         state, clients = row
@@ -404,7 +376,7 @@ class Store:
         yield head
         piece = 0
         query = "SELECT data FROM pieces WHERE round = ? AND class = ? AND piece = ?"
-        while (row := self._one(query, (round, group, piece))) is not None:
+        while (row := self._db.one(query, (round, group, piece))) is not None:
             yield row[0]
             piece += 1
 
@@ -413,26 +385,26 @@ class Store:
 
         One that is closed already stays as it is.
         """
-        if self._one("SELECT 1 FROM batches WHERE round = ? AND class = ?", (round, group)) is None:
+        if self._db.one("SELECT 1 FROM batches WHERE round = ? AND class = ?", (round, group)) is None:
             raise NoSuchRound(f"there is no class {group} in a round {round}")
-        with self._writing():
-            row = self._one("SELECT state FROM batches WHERE round = ? AND class = ?", (round, group))
+        with self._db.transaction():
+            row = self._db.one("SELECT state FROM batches WHERE round = ? AND class = ?", (round, group))
             if row[0] == "open":
                 self._forget(round, group, "short", 0)
         self._cut_log()
 
     def taken(self, round: int, group: int) -> None:
         """The server has the batch: it is removed. Saying so again changes nothing."""
-        row = self._one("SELECT state FROM batches WHERE round = ? AND class = ?", (round, group))
+        row = self._db.one("SELECT state FROM batches WHERE round = ? AND class = ?", (round, group))
         if row is None:
             raise NoSuchRound(f"there is no class {group} in a round {round}")
         if row[0] == "open":
             raise NotYet(f"round {round} is still open: there is no batch to take")
-        with self._writing():
+        with self._db.transaction():
             self._db.execute("DELETE FROM pieces WHERE round = ? AND class = ?", (round, group))
             self._db.execute(
                 "UPDATE batches SET state = 'taken' WHERE round = ? AND class = ? AND state = 'ready'", (round, group)
             )
 
 
-__all__ = ["FILE", "SERVER_TOKEN", "Contradiction", "Limits", "NoSuchRound", "NotYet", "Over", "Store"]
+__all__ = ["FILE", "SERVER_TOKEN", "Contradiction", "Limits", "NoSuchRound", "NotYet", "Over", "Store", "Unavailable"]

@@ -25,8 +25,8 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
 import sordino
-from sordino.durable import NotWritten
 from sordino.errors import InvalidInput
+from sordino.storage.files import NotWritten
 from sordino.web.connection import SUBPROTOCOL, Connection, Credit, deny, refuse
 from sordino.web.doorway import Doorway, room_for
 from sordino.web.headers import REPORT_POLICY, HeadRequests, SecurityHeaders

@@ -18,8 +18,8 @@ from typing import Any, Literal, cast
 from starlette.responses import JSONResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from sordino.durable import NotWritten
 from sordino.errors import InvalidInput
+from sordino.storage.files import NotWritten
 from sordino.web.doorway import Visit
 from sordino.web.hosting import Hosted
 from sordino.web.limits import Bucket, Limits

@@ -21,11 +21,11 @@ from typing import Any
 from sordino.client.invitation import Invitation, NotSigned
 from sordino.client.refusal import Reason, Refused
 from sordino.client.service import Listener
-from sordino.durable import NotWritten, write_whole
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.gateways import STEP, Bundle, Gather
 from sordino.fleets.web import Stopped
 from sordino.recipe import Recipe
+from sordino.storage.files import NotWritten, write_whole
 from sordino.web.hosting import Hosted, State
 from sordino.wire.messages import Plan
 from sordino.wire.requests import Closed, Request, Response, What

@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.client.invitation import CommonTerms, Invitation
-from sordino.durable import NotWritten, held, make_folder, write_whole
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.web import PATIENCE, Stopped, WebFleet
 from sordino.learning import datasets
@@ -39,6 +38,7 @@ from sordino.runs.journal import read_past
 from sordino.runs.observer import Observer
 from sordino.runs.serving import has_run, serve
 from sordino.runs.stopping import TooFewClients
+from sordino.storage.files import NotWritten, held, make_folder, write_whole
 from sordino.web.bounds import check_bounds, notice
 from sordino.web.limits import Limits
 from sordino.web.roster import Invitations, Kind, Member, Receipts, Roster

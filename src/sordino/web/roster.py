@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sordino.durable import append_line, whole_lines, write_whole
 from sordino.errors import InvalidInput, SordinoError
+from sordino.storage.files import append_line, whole_lines, write_whole
 
 Kind = Literal["page", "native"]
 ID = re.compile(r"[0-9a-f]{32}")

@@ -24,8 +24,8 @@ from pathlib import Path
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from sordino.durable import make_folder, write_whole
 from sordino.errors import InvalidInput
+from sordino.storage.files import make_folder, write_whole
 from sordino.wire.codec import Layout, join, numbers
 from sordino.wire.messages import DIGEST_BYTES, Plan
 
