@@ -19,6 +19,7 @@ from sordino.channels import secagg, summed
 from sordino.channels.direct import Direct
 from sordino.client.invitation import Invitation
 from sordino.errors import InvalidInput, SordinoError
+from sordino.fleets.gateways import Bundle, Gather
 from sordino.fleets.interface import Fleet, Reply
 from sordino.mechanisms import Box, TwoPoint
 from sordino.runs.coordinator import Coordinator
@@ -29,6 +30,7 @@ from sordino.wire.codec import VERSION
 from sordino.wire.messages import Answer, Plan, answer_to
 from sordino.wire.receipt import Seal
 from sordino.wire.requests import Request, Response
+from sordino.wire.signing import Author, Envelope
 from tests.engine.federations import VALUES, work
 from tests.engine.test_upload import BUILDERS, D, draw, upload, vectors
 from tests.golden import wire
@@ -39,6 +41,10 @@ SLOW = 10_000  #: milliseconds that no message may take, even where machines are
 
 PARSERS: dict[str, Callable[[bytes], Any]] = {
     "plan": Plan.decode,
+    "signed-plan": Envelope.decode,
+    "rotation": lambda raw: Author(wire.author().first, (raw,)),
+    "gather": Gather.decode,
+    "bundle": Bundle.decode,
     "answer-report": Answer.decode,
     "request-step": Request.decode,
     "response-fine": Response.decode,
@@ -73,6 +79,8 @@ def hostile(draw: Any, whole: bytes) -> bytes:
     return whole + whole[place:]
 
 
+GOLDEN["gather"] = Gather((0, 2, 9), GOLDEN["signed-plan"], 30.0).encode()
+GOLDEN["bundle"] = Bundle({0: GOLDEN["answer-report"], 9: GOLDEN["answer-declined"]}, (2,)).encode()
 KEY = SERVER.public_key().public_bytes_raw().hex()
 GOLDEN["announcement"] = json.dumps(
     {"at_least": 3, "key": KEY, "latency": 0.0, "terms": json.loads(GOLDEN["terms"])}
@@ -146,6 +154,9 @@ HOSTILE = {
     "envelopes-batch": [
         struct.pack("<2sBxHHII32s", b"SB", VERSION, 0, 49, 3, 2**32 - 1, wire.terms().digest) + b"x" * 100,
     ],
+    "signed-plan": [b"SC\x02\x00" + bytes(116) + b"\xff" * 8],
+    "gather": [b"SG\x02\x00" + bytes(4) + b"\xff\xff\xff\xff"],
+    "bundle": [b"SN\x02\x00" + bytes(4) + struct.pack("<II", 4, 1) + b"\xff\xff\xff\xff"],
     "request-step": [b"SQ\x02\x03\xff\xff\xff\xff"],
     "response-fine": [b"SA\x02\x01\xff\xff\xff\xff"],
 }
