@@ -34,6 +34,7 @@ from sordino.deploy.making import Place, make, member_names, renew
 from sordino.errors import InvalidInput
 from sordino.recipe import Recipe
 from sordino.wire.signing import SigningKey
+from sordino.wire.tls_address import trusting
 from tests.client import people
 from tests.engine import tiny
 from tests.flower.nodes import Served
@@ -67,7 +68,7 @@ def handshake(folder: Path, own: Pair, authority: bytes, host: str) -> None:
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(folder / "own.crt", folder / "own.key")
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = certificates.trusting(folder / "ca.crt").wrap_bio(to_client, to_server, server_hostname=host)
+    client = trusting(folder / "ca.crt").wrap_bio(to_client, to_server, server_hostname=host)
     server = serving.wrap_bio(to_server, to_client, server_side=True)
     waiting = [client, server]
     while waiting:

@@ -18,11 +18,12 @@ from sordino.errors import InvalidInput
 from sordino.shuffler import keys, open_batch, seal, spread
 from sordino.shuffler.envelopes import Body
 from sordino.shuffler.remote import Announcement, Rejected, Remote, Unreachable
-from sordino.shuffler.service import MOST_BODY_BYTES, Address, Allowance, Pace, serve
+from sordino.shuffler.service import MOST_BODY_BYTES, Allowance, Pace, serve
 from sordino.shuffler.store import Store
 from sordino.shuffler.terms import Terms
 from sordino.storage.files import InUse
 from sordino.wire.messages import Plan
+from sordino.wire.tls_address import TlsAddress
 
 from .parties import Running, by_position, certificate, opaque, random_bits, report, terms_of
 
@@ -277,13 +278,13 @@ def test_what_was_sent_before_the_nonsense_still_counts(service):
 
 def test_one_process_holds_a_folder(service):
     with pytest.raises(InUse, match="another process"):
-        serve(service.folder, service.key, 2, Address(port=0))
+        serve(service.folder, service.key, 2, TlsAddress())
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "shuffler.example"])
-def test_away_from_this_machine_only_tls_will_do(host):
+def test_away_from_this_machine_only_tls_will_do(host, tmp_path):
     with pytest.raises(InvalidInput, match="tls-cert"):
-        Address(host)
+        serve(tmp_path, X25519PrivateKey.generate().public_key(), 2, TlsAddress(host))
     with pytest.raises(InvalidInput, match="https only"):
         Remote(f"http://{host}:8470", "token")
 

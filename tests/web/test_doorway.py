@@ -30,11 +30,12 @@ from sordino.web.connection import Credit
 from sordino.web.doorway import Doorway, room_for
 from sordino.web.limits import Limits
 from sordino.web.roster import Turned
-from sordino.web.server import Place, serving
+from sordino.web.server import serving
 from sordino.web.task import PROTOCOL
 from sordino.web.turns import Turns
 from sordino.wire.messages import Plan, answer_to
 from sordino.wire.requests import Request, Response, What
+from sordino.wire.tls_address import TlsAddress
 from tests.client import people
 from tests.web.visitors import BITS, fetch, get, hello, hosted, server, visit
 
@@ -190,14 +191,15 @@ import sys
 from pathlib import Path
 from sordino.web.app import Hall
 from sordino.web.limits import Limits
-from sordino.web.server import Place, serve, serving
+from sordino.web.server import serve, serving
+from sordino.wire.tls_address import TlsAddress
 from tests.web.visitors import hosted
 
 found = hosted(Path(sys.argv[1]), {"rounds.quorum": 3})
 hall = Hall({found.name: found}, Limits(request=1.5, refused=10_000, requests=1000))
 certified = [Path(each) for each in sys.argv[3:]]
 if sys.argv[2] == "serve":
-    serve(hall, Place("127.0.0.1", 0, *certified), lambda port: print(port, flush=True))
+    serve(hall, TlsAddress("127.0.0.1", 0, *certified), lambda port: print(port, flush=True))
 else:
     with serving(hall) as port:
         print(port, flush=True)
@@ -309,7 +311,7 @@ def certified(tmp_path_factory):
     (folder / "key").write_bytes(
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
-    return Place(port=0, certificate=folder / "certificate", key=folder / "key")
+    return TlsAddress(certificate=folder / "certificate", key=folder / "key")
 
 
 def test_a_connection_counts_before_its_tls_handshake_which_has_to_be_quick(tmp_path, certified):

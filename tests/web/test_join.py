@@ -29,11 +29,12 @@ from sordino.recipe import Recipe
 from sordino.runs.simulation import run
 from sordino.web.app import Hall
 from sordino.web.hosting import Hosted
-from sordino.web.joining import Link, NotJoined, Participant, located, readable, trusting
+from sordino.web.joining import Link, NotJoined, Participant, located, readable
 from sordino.web.limits import Limits
-from sordino.web.server import Place, serving
+from sordino.web.server import serving
 from sordino.wire.requests import Request, What
 from sordino.wire.signing import SigningKey
+from sordino.wire.tls_address import TlsAddress, trusting
 from tests.client import people
 from tests.client.forgeries import forged
 from tests.web.visitors import get, hosted, recipe, server, visit
@@ -387,7 +388,7 @@ def test_serve_refuses_what_pages_cannot_run_and_half_a_certificate(tmp_path):
 
 def test_serve_says_how_long_an_honest_report_is_beside_the_norm(tmp_path, capsys):
     found = Hosted(Recipe.load("webfed-digits", ["method.norm=10"]), tmp_path / "served")
-    _announce(Hall({found.name: found}, Limits()), Place("127.0.0.1", 8000), 8000)
+    _announce(Hall({found.name: found}, Limits()), TlsAddress("127.0.0.1", 8000), 8000)
     found.stop()
     assert "an honest report has an L2 norm of about 5.39, and method.norm = 10" in capsys.readouterr().out
 
@@ -475,7 +476,7 @@ def certified(folder):
     (folder / "cert.pem").write_bytes(made.public_bytes(pem))
     private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     (folder / "key.pem").write_bytes(private)
-    return Place("127.0.0.1", 0, folder / "cert.pem", folder / "key.pem")
+    return TlsAddress("127.0.0.1", 0, folder / "cert.pem", folder / "key.pem")
 
 
 # --- plans of somebody else's

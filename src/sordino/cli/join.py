@@ -70,7 +70,8 @@ def join(
             import torch
 
             from sordino.client.core import Client
-            from sordino.web.joining import Link, Participant, located, trusting
+            from sordino.web.joining import Link, Participant, located
+            from sordino.wire.tls_address import trusting
 
         torch.set_num_threads(1)  # records are trained on one by one: more threads only wait for each other
         trust = trusting(trusted)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sordino.recipe import Recipe
     from sordino.web.app import Hall
     from sordino.web.hosting import Hosted
-    from sordino.web.server import Place
+    from sordino.wire.tls_address import TlsAddress
 
 
 def serve(
@@ -91,12 +91,12 @@ def serve(
         with needing("learn,service", "the server for web pages"):
             from sordino.web.app import Hall
             from sordino.web.limits import Limits
-            from sordino.web.server import Place
             from sordino.web.server import serve as serve_hall
+            from sordino.wire.tls_address import TlsAddress
 
         _check_idle(invite=invite, absence=absence, gateway=gateway, of_gateway=(federation, coordinator, slots))
         origins = frozenset(map(_origin, origin or ()))
-        place = Place(host, port, tls_cert, tls_key)
+        place = TlsAddress(host, port, tls_cert, tls_key)
         limits = Limits(connections=connections, places=per_address)
         limits = limits if absence is None else replace(limits, absence=absence)
         loaded = _loaded(recipes, overrides or [])
@@ -200,11 +200,11 @@ def _relayed(gateway: Path | None, hosted: Mapping[str, Hosted]) -> Iterator[Non
         service.stop()
 
 
-def _announce(hall: Hall, place: Place, port: int) -> None:
+def _announce(hall: Hall, place: TlsAddress, port: int) -> None:
     from sordino.report.expectations import norm_sentence
     from sordino.runs.preflight import of_federation
 
-    address = place.address(port)
+    address = place.url(port)
     typer.echo(f"Serving at {address}  (watch: {address}/live; stop: Ctrl-C)")
     for name, hosted in hall.federations.items():
         typer.echo(
@@ -223,7 +223,7 @@ def _announce(hall: Hall, place: Place, port: int) -> None:
             "NOTICE: the web page is not built, so only native clients can join (sordino join). In a checkout: make "
             "page (it needs Node.js 20.19 or newer); then start the server again."
         )
-    if place.needs_https:
+    if place.needs_tls:
         typer.echo(
             "NOTICE: pages of other machines need HTTPS (browsers keep encryption and threads from pages without). "
             "Give --tls-cert and --tls-key, or put a proxy with HTTPS in front: docs/serve.md. Native clients can join."

@@ -81,9 +81,10 @@ def serve(
     """
     with plain_errors():
         from sordino.shuffler import keys
-        from sordino.shuffler.service import Address, serve
+        from sordino.shuffler.service import serve
+        from sordino.wire.tls_address import TlsAddress
 
-        address = Address(host, port, tls_cert, tls_key)
+        address = TlsAddress(host, port, tls_cert, tls_key)
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # both ways to stop it let go of the folder
         with suppress(KeyboardInterrupt):
             serve(folder, keys.public_key(server_key), at_least, address, said=typer.echo)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -122,14 +120,6 @@ def signed_by(certificate: bytes, issuer: bytes) -> bool:
     return True
 
 
-def trusting(authorities: str | Path) -> ssl.SSLContext:
-    """A client's view: the hosts that the authorities in this file vouch for, and no others."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_verify_locations(authorities)
-    return context
-
-
 def _authority(key: ec.EllipticCurvePrivateKey, begins: datetime, ends: datetime) -> x509.Certificate:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Sordino test authority")])
     usage = _usage(key_cert_sign=True, crl_sign=True)
@@ -214,4 +204,4 @@ def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-__all__ = ["DAYS", "Pair", "Seen", "authority", "checked_host", "seen", "server", "signed_by", "trusting"]
+__all__ = ["DAYS", "Pair", "Seen", "authority", "checked_host", "seen", "server", "signed_by"]

@@ -28,6 +28,7 @@ from sordino.deploy.deployment import CLIENT, KEY, SERVER, SOCKET, Deployment, s
 from sordino.errors import InvalidInput, SordinoError
 from sordino.wire import requests
 from sordino.wire.requests import Request, Response, What
+from sordino.wire.tls_address import trusting
 
 OLDEST, BEFORE = (1, 41), (1, 42)  #: versions of Flower that are allowed
 SOON = timedelta(days=14)  #: a certificate that ends within is worth a word
@@ -227,8 +228,8 @@ def _unreachable(deployment: Deployment, error: OSError) -> tuple[str, str]:
 
 def _trusting(machine: _Machine) -> ssl.SSLContext | None:
     try:
-        return certificates.trusting(machine.folder / "ca.crt")
-    except (OSError, ssl.SSLError):
+        return trusting(machine.folder / "ca.crt")
+    except InvalidInput:
         return None
 
 

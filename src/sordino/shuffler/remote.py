@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
 from dataclasses import dataclass
 from http.client import HTTPException
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 from sordino.errors import InvalidInput, SordinoError
 from sordino.shuffler.terms import Terms
 from sordino.wire.messages import Plan
+from sordino.wire.tls_address import is_loopback, trusting
 
 
 class Unreachable(SordinoError):
@@ -75,8 +74,7 @@ class Remote:
         self._url, self._token, self._timeout = url.rstrip("/"), token, timeout
         handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
         if parts.scheme == "https":
-            context = ssl.create_default_context(cafile=None if trusted is None else str(trusted))
-            handlers.append(urllib.request.HTTPSHandler(context=context))
+            handlers.append(urllib.request.HTTPSHandler(context=trusting(trusted)))
         self._opener = urllib.request.build_opener(*handlers)
 
     def _ask(self, method: str, path: str, body: bytes | None = None, most: int | None = 2**20) -> bytes:
@@ -145,12 +143,4 @@ def _why(error: urllib.error.HTTPError) -> str:
         return f"status {error.code}"
 
 
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, which no other can reach."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-__all__ = ["Announcement", "Rejected", "Remote", "Unreachable", "is_loopback"]
+__all__ = ["Announcement", "Rejected", "Remote", "Unreachable"]

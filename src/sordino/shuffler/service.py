@@ -34,10 +34,10 @@ from starlette.requests import ClientDisconnect
 
 from sordino.errors import InvalidInput, SordinoError
 from sordino.shuffler.envelopes import Body
-from sordino.shuffler.remote import is_loopback
 from sordino.shuffler.store import Contradiction, Limits, NoSuchRound, NotYet, Over, Store, Unavailable
 from sordino.shuffler.terms import Terms
 from sordino.storage.files import held, make_folder
+from sordino.wire.tls_address import TlsAddress
 
 MOST_TERMS_BYTES = 2**14
 MOST_BODY_BYTES = 2**22
@@ -219,42 +219,23 @@ def _token(request: Request) -> str:
 # --- the process ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Address:
-    """Where the service listens; away from this machine only with TLS."""
-
-    host: str = "127.0.0.1"
-    port: int = 8470
-    certificate: Path | None = None
-    key: Path | None = None
-
-    def __post_init__(self) -> None:
-        if (self.certificate is None) != (self.key is None):
-            raise InvalidInput("TLS needs both a certificate and its key")
-        for path in (self.certificate, self.key):
-            if path is not None and not path.is_file():
-                raise InvalidInput(f"there is no file {path}")
-        if self.certificate is None and not is_loopback(self.host):
-            raise InvalidInput(
-                f"listening on {self.host} needs --tls-cert and --tls-key: whoever reads the wire can tell the server "
-                "which envelopes are whose"
-            )
-
-    @property
-    def scheme(self) -> str:
-        """What its address begins with."""
-        return "http" if self.certificate is None else "https"
-
-
 def serve(
     folder: Path,
     server_key: X25519PublicKey,
     at_least: int,
-    address: Address,
+    address: TlsAddress,
     limits: Limits = Limits(),  # noqa: B008 (a frozen value)
     said: Callable[[str], None] = print,
 ) -> None:
-    """Run the service until it is stopped; one process at a time holds a folder."""
+    """Run the service until it is stopped, over TLS unless this machine alone is served.
+
+    One process at a time holds a folder.
+    """
+    if address.needs_tls:
+        raise InvalidInput(
+            f"listening on {address.host} needs --tls-cert and --tls-key: whoever reads the wire can tell the server "
+            "which envelopes are whose"
+        )
     make_folder(folder)
     with held(folder / "lock", f"the shuffler in {folder}"), Store(folder, at_least, limits) as store:
         config = uvicorn.Config(
@@ -269,15 +250,15 @@ def serve(
             limit_concurrency=256,
             timeout_keep_alive=10,
             timeout_graceful_shutdown=10,
-            ssl_certfile=None if address.certificate is None else str(address.certificate),
-            ssl_keyfile=None if address.key is None else str(address.key),
+            ssl_certfile=address.certificate,
+            ssl_keyfile=address.key,
         )
         with _listening(address) as listener:
             said(f"The shuffler listens on {address.scheme}://{address.host}:{listener.getsockname()[1]}")
             uvicorn.Server(config).run(sockets=[listener])
 
 
-def _listening(address: Address) -> socket.socket:
+def _listening(address: TlsAddress) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
         return socket.create_server((address.host, address.port), family=family, backlog=256)
@@ -285,4 +266,4 @@ def _listening(address: Address) -> socket.socket:
         raise InvalidInput(f"cannot listen on {address.host}:{address.port} ({error.strerror})") from None
 
 
-__all__ = ["Address", "Allowance", "Pace", "build_app", "serve"]
+__all__ = ["Allowance", "Pace", "build_app", "serve"]

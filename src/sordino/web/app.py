@@ -504,4 +504,4 @@ def _drained(hosted: Hosted) -> list[tuple[int, int, str]]:
     return found
 
 
-__all__ = ["LOCAL", "PAGE", "Hall", "create_app"]
+__all__ = ["PAGE", "Hall", "create_app"]

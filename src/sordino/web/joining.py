@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import parse_qs, quote, urlsplit
@@ -82,14 +81,6 @@ class Link:
     def socket(self) -> str:
         """The address of the WebSocket."""
         return f"ws{self.server[4:]}/api/federations/{quote(self.name)}/ws"
-
-
-def trusting(certificate: Path | None) -> ssl.SSLContext:
-    """The system's certificates, or one certificate that the owner trusts."""
-    try:
-        return ssl.create_default_context(cafile=None if certificate is None else str(certificate))
-    except (OSError, ssl.SSLError) as error:
-        raise InvalidInput(f"{certificate} cannot be read as a certificate ({error}): give a PEM file") from None
 
 
 def fetch(server: str, path: str, trust: ssl.SSLContext) -> Any:
@@ -367,4 +358,4 @@ def _refused_status(error: InvalidStatus) -> Exception:
     return NotJoined(said) if error.response.status_code in (403, 404) else _Lost(said, False)
 
 
-__all__ = ["Link", "NotJoined", "Participant", "Stay", "fetch", "located", "readable", "trusting"]
+__all__ = ["Link", "NotJoined", "Participant", "Stay", "fetch", "located", "readable"]

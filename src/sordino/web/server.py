@@ -9,14 +9,13 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
 
 import uvicorn
 
-from sordino.errors import InvalidInput, SordinoError
-from sordino.web.app import LOCAL, Hall, create_app
+from sordino.errors import SordinoError
+from sordino.web.app import Hall, create_app
 from sordino.web.doorway import GuardedHttp, GuardedWebSocket, Handshake
+from sordino.wire.tls_address import TlsAddress
 
 UNSENT = 60_000  #: milliseconds that sent bytes may wait for a peer that does not take them
 UNSENT_BYTES = 2**17  #: that the system keeps for a peer: what waits beyond them is seen here
@@ -26,38 +25,6 @@ QUEUE = 4096  #: connections that wait to be accepted
 
 class NotListening(SordinoError):
     """The server cannot listen where it was asked to."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a server listens, and with which certificate."""
-
-    host: str = "127.0.0.1"
-    port: int = 8000
-    certificate: Path | None = None
-    key: Path | None = None
-
-    def __post_init__(self) -> None:
-        if (self.certificate is None) != (self.key is None):
-            raise InvalidInput("a certificate goes with its key: give both --tls-cert and --tls-key, or neither")
-        for path in (self.certificate, self.key):
-            if path is not None and not path.is_file():
-                raise InvalidInput(f"{path} is no file: give the path of a certificate or key in PEM format")
-
-    @property
-    def scheme(self) -> str:
-        """http or https."""
-        return "http" if self.certificate is None else "https"
-
-    def address(self, port: int) -> str:
-        """The address to open, on this machine where it listens everywhere."""
-        host = {"0.0.0.0": "localhost", "::": "localhost", "127.0.0.1": "localhost"}.get(self.host, self.host)
-        return f"{self.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
-
-    @property
-    def needs_https(self) -> bool:
-        """Whether pages of other machines could not use it as it is: browsers encrypt nothing without HTTPS."""
-        return self.scheme == "http" and self.host not in LOCAL
 
 
 class _Server(uvicorn.Server):
@@ -86,7 +53,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def listen(place: Place) -> socket.socket:
+def listen(place: TlsAddress) -> socket.socket:
     """A listening socket; a peer that takes nothing for long is dropped by the system itself."""
     family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
@@ -105,7 +72,7 @@ def listen(place: Place) -> socket.socket:
     return listening
 
 
-def _config(hall: Hall, place: Place) -> uvicorn.Config:
+def _config(hall: Hall, place: TlsAddress) -> uvicorn.Config:
     return uvicorn.Config(
         create_app(hall),
         http=functools.partial(GuardedHttp, doorway=hall.doorway),  # type: ignore[arg-type]
@@ -115,8 +82,8 @@ def _config(hall: Hall, place: Place) -> uvicorn.Config:
         ws_per_message_deflate=False,  # reports are random bits: nothing to gain, and memory to lose
         ws_ping_interval=hall.limits.idle / 3,
         ws_ping_timeout=hall.limits.idle,
-        ssl_certfile=None if place.certificate is None else str(place.certificate),
-        ssl_keyfile=None if place.key is None else str(place.key),
+        ssl_certfile=place.certificate,
+        ssl_keyfile=place.key,
         log_level="error",  # what visitors send that cannot be read is a warning of uvicorn's, a line each
         access_log=False,
         server_header=False,
@@ -125,7 +92,7 @@ def _config(hall: Hall, place: Place) -> uvicorn.Config:
     )
 
 
-def serve(hall: Hall, place: Place, ready: Callable[[int], None]) -> None:
+def serve(hall: Hall, place: TlsAddress, ready: Callable[[int], None]) -> None:
     """Serve until SIGINT or SIGTERM; `ready` is told the port when it can be reached."""
     with closing(listen(place)) as listening:
         port = listening.getsockname()[1]
@@ -147,9 +114,9 @@ def _ending_in_order() -> Iterator[None]:
 
 
 @contextmanager
-def serving(hall: Hall, place: Place | None = None) -> Iterator[int]:
+def serving(hall: Hall, place: TlsAddress | None = None) -> Iterator[int]:
     """Serve in a thread, for as long as it is needed; the port comes back. For tests and for programs."""
-    place = place or Place(port=0)
+    place = place or TlsAddress()
     with closing(listen(place)) as listening:
         started = threading.Event()
         server = _Server(_config(hall, place), hall, started.set)
@@ -172,4 +139,4 @@ def serving(hall: Hall, place: Place | None = None) -> Iterator[int]:
             thread.join(60)
 
 
-__all__ = ["NotListening", "Place", "listen", "serve", "serving"]
+__all__ = ["NotListening", "listen", "serve", "serving"]
