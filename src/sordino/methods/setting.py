@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
-from sordino.learning import models
-from sordino.learning.cohort import LocalTraining
-from sordino.learning.models import Layer, Layout
-from sordino.learning.optimizers import Optimizer
+from sordino.deferred import deferred
 from sordino.methods.interface import Method
 from sordino.methods.upload import Upload
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from sordino.learning import models
+    from sordino.learning.cohort import LocalTraining
+    from sordino.learning.models import Layout
+    from sordino.learning.optimizers import Optimizer
     from sordino.recipe import Recipe
+else:
+    models = deferred("sordino.learning.models")  # it loads PyTorch
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class Setting:
         """The layout of what is sent: the layers, and released statistics as one more, called `statistics`."""
         if not self.statistics.size:
             return self.layout
-        more = Layer("statistics", self.layout.size, self.values)
+        more = models.Layer("statistics", self.layout.size, self.values)
         return replace(self.layout, layers=(*self.layout.layers, more))
 
     @property

@@ -27,20 +27,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from sordino.errors import InvalidInput
-from sordino.learning.models import Layout
-from sordino.mechanisms.spec import per_layer
+from sordino.mechanisms import TwoPoint
+from sordino.mechanisms.spec import Centre, MechanismSpec, Radius, RangeSpec, noise, per_layer
 from sordino.messages import Plan
+from sordino.methods.aggregation import Mean, PartAggregation
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import Bench, Cohort, Reported, State
-from sordino.methods.round_steps import moved, send, start_of, steps_before, train, vector_of
+from sordino.methods.round_steps import moved, send, train, vector_of
+from sordino.methods.selection import AnySelection, SelectAll
 from sordino.methods.setting import Built, Setting, plainly_built
+from sordino.methods.spec import AGGREGATION, CHANNEL, SELECTION, BitChannel, MethodSpec, ServerLr, direct
 from sordino.methods.upload import Draw, Tally, Upload
+from sordino.parts.slot import Slot
+from sordino.parts.tables import Found, Positive, Probability, reads, tag
+
+if TYPE_CHECKING:
+    from sordino.learning.models import Layout
 
 Floats = NDArray[np.float32]
 
@@ -120,12 +129,59 @@ class Uploads:
 # --- the method -------------------------------------------------------------------------------------------------------
 
 
+class AdaptiveRange(RangeSpec):
+    """A range by layer that the server takes from its own noisy mean after each round (LDP-FL): nothing new is lost."""
+
+    adapts: ClassVar[bool] = True
+    kind: str = tag("adaptive", "by layer, from the last noisy mean")
+    radius: Radius | None = Field(
+        default=None,
+        description="in the first round: one number, or a table by layer; spans the initial weights if left out",
+    )
+    centre: Centre = Field(default=0.0, description="in the first round, with radius: one number, or a table by layer")
+    slack: Positive = Field(default=1.0, description="every radius taken from a mean is multiplied by it")
+    quantile: Probability = Field(
+        default=1.0, description="share of a layer's values that its range spans (1: from the smallest to the largest)"
+    )
+
+    @reads("method.name", ".", "method.mechanism")
+    def can_be_had(self, recipe: Any) -> Found:
+        """The first round's range is given whole or not at all, and the mechanism has a range by layer."""
+        mechanism = recipe.method.mechanism
+        if self.radius is None and self.centre != 0:
+            yield ".centre", "got one without a radius, and both are of the first round: give both or none"
+        if mechanism.around_zero:
+            yield ".kind", f"got adaptive with {mechanism.form}; allowed: fixed"
+
+
 class LdpFl(FedAvg):
     """Federated averaging of weights that arrive as bits, with ranges that may follow the noisy means."""
 
+    class Spec(MethodSpec):
+        """LDP-FL: weights as single bits, ranges by layer, single parameters shuffled."""
+
+        name: str = tag("ldp-fl", "weights as bits, ranges by layer, shuffled")
+        server_lr: ServerLr = 1.0
+        selection: AnySelection = Field(default=SelectAll(), description=SELECTION)
+        range: Annotated[RangeSpec, Slot("range")] | None = Field(
+            default=None, description="where weights are clipped to; left out only without a mechanism"
+        )
+        mechanism: Annotated[MechanismSpec, Slot("mechanism", noise("points"))] = Field(
+            default=TwoPoint.Spec(), description="the paper's randomiser, or for comparison one of those without noise"
+        )
+        channel: BitChannel = Field(default_factory=direct, description=CHANNEL)
+        aggregation: PartAggregation = Field(default=Mean(), description=AGGREGATION)
+
+        def build(self, setting: Setting) -> Built:
+            statistics = " and batch-norm statistics" if setting.statistics.size else ""
+            uploads = Uploads(setting, f"model weights{statistics}")
+            ranges = first_range(setting) if getattr(self.range, "adapts", False) else None
+            upload = uploads.fixed() if ranges is None else uploads.within(ranges)
+            return plainly_built(setting, LdpFl(setting, uploads, upload, ranges), upload, setting.local_training)
+
     def __init__(self, setting: Setting, uploads: Uploads, first: Upload, ranges: Floats | None) -> None:
         super().__init__(setting, setting.local_training, first, sends="weights")
-        given: Any = setting.recipe.method
+        given = setting.recipe.method
         self._uploads, self._first_range = uploads, ranges
         self._adaptive = None
         if ranges is not None:
@@ -146,17 +202,16 @@ class LdpFl(FedAvg):
 
     def update(self, state: State, plan: Plan, tally: Tally) -> State:
         w = tally.mean()  # of the w*_id received (lines 10 and 11)
-        step = self._aggregation.move(w, w - vector_of(state.parameters, state.arrays, self.statistics))
+        step = self._aggregation.move(w, w - vector_of(state, self.statistics))
         after = moved(state, self._server_lr * step, self.statistics)
         if self._adaptive is None:
             return after
-        return _with_range(after, self._adaptive.of(vector_of(after.parameters, after.arrays, self.statistics)))
+        return _with_range(after, self._adaptive.of(vector_of(after, self.statistics)))
 
     # --- LocalUpdate
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
-        w = start_of(plan.arrays, self.statistics)
-        trained = train(self, w, cohort, draw, bench, steps_before(self.training, plan.round, cohort.data))  # W^s
+        trained = train(self, plan, cohort, draw, bench)  # W^s
         return send(self.upload(plan), cohort, trained.vectors, draw, trained)  # w* (Eq. 2)
 
 
@@ -164,19 +219,9 @@ def _with_range(state: State, ranges: Floats) -> State:
     return replace(state, arrays={**state.arrays, RANGE: ranges})
 
 
-def build(setting: Setting) -> Built:
-    """LDP-FL as a recipe asks for it."""
-    given: Any = setting.recipe.method
-    statistics = " and batch-norm statistics" if setting.statistics.size else ""
-    uploads = Uploads(setting, f"model weights{statistics}")
-    ranges = first_range(setting) if getattr(given.range, "adapts", False) else None
-    upload = uploads.fixed() if ranges is None else uploads.within(ranges)
-    return plainly_built(setting, LdpFl(setting, uploads, upload, ranges), upload, setting.local_training)
-
-
 def first_range(setting: Setting) -> Floats:
     """(C_0, R_0): as the recipe states them, else those of the initial weights, which are public."""
-    given: Any = setting.recipe.method
+    given = setting.recipe.method
     ranges = Ranges(setting.sent_layout, given.range.slack, given.range.quantile)
     if given.range.radius is not None:
         return ranges.given(given.range.centre, given.range.radius)
@@ -185,4 +230,4 @@ def first_range(setting: Setting) -> Floats:
     return ranges.of(np.concatenate(values))
 
 
-__all__ = ["RANGE", "LdpFl", "Ranges", "Uploads", "build", "first_range"]
+__all__ = ["RANGE", "AdaptiveRange", "LdpFl", "Ranges", "Uploads", "first_range"]
