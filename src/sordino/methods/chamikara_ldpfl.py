@@ -44,16 +44,7 @@ from sordino.mechanisms.record_tables import RecordMechanismSpec, Theorem2
 from sordino.messages import Plan
 from sordino.methods.aggregation import AggregationSpec, Mean, offering
 from sordino.methods.fedavg import DATASET, FedAvg
-from sordino.methods.interface import (
-    Bench,
-    ClientState,
-    Cohort,
-    LocalView,
-    Positions,
-    Reported,
-    State,
-    View,
-)
+from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Positions, Reported, State, View
 from sordino.methods.local_only import LocalOnly, alone
 from sordino.methods.round_steps import PARAMETERS, average, send, train
 from sordino.methods.selection import AnySelection, SelectAll

@@ -29,16 +29,7 @@ from sordino.methods.round_steps import PARAMETERS, moved, send, train, vector_o
 from sordino.methods.scopes import ScopeAll, ScopeSpec
 from sordino.methods.selection import AnySelection, SelectAll, SelectionSpec
 from sordino.methods.setting import Built, Setting, plainly_built
-from sordino.methods.spec import (
-    AGGREGATION,
-    CHANNEL,
-    SELECTION,
-    AnyChannel,
-    MethodSpec,
-    Norm,
-    ServerLr,
-    direct,
-)
+from sordino.methods.spec import AGGREGATION, CHANNEL, SELECTION, AnyChannel, MethodSpec, Norm, ServerLr, direct
 from sordino.methods.upload import Draw, Tally, Upload
 from sordino.parts.slot import Slot
 from sordino.parts.tables import Found, reads, tag
@@ -116,16 +107,7 @@ class FedAvg(Method):
         def built(self, setting: Setting, kind: type[FedAvg]) -> Built:
             """Federated averaging, or a `kind` of it."""
             what = "model update" if self.upload == "update" else "model weights"
-            upload = Upload(
-                self.mechanism.builder(self.range, setting.sent_layout.layers, setting.values),
-                setting.recipe.epsilons(),
-                setting.values,
-                clients=setting.clients,
-                what=f"{what} and batch-norm statistics" if setting.statistics.size else what,
-                samples=self.aggregation.samples,
-                norm=self.norm,
-            )
-            upload.check(setting.checked)
+            upload = setting.upload(what, self.range, norm=self.norm)
             training = setting.local_training
             method = kind(setting, training, upload, sends=self.upload)
             return plainly_built(setting, method, upload, training)

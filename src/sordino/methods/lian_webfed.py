@@ -84,13 +84,6 @@ class Counts:
         return Release(f"{name}/{COUNTED}", DATASET, COUNTED, (guarantee,))
 
 
-class CountedUpload(Upload):
-    """Reports that name a number of samples which is a release of its own, made before."""
-
-    def _class_releases(self, c: int, name: str, dataset: str) -> tuple[Release, ...]:
-        return super()._class_releases(c, name, dataset)[:1]
-
-
 # --- the method -------------------------------------------------------------------------------------------------------
 
 
@@ -119,16 +112,8 @@ class WebFed(FedAvg):
 
         def build(self, setting: Setting) -> Built:
             noisy = isinstance(self.aggregation, NoisySamples)
-            upload = (CountedUpload if noisy else Upload)(
-                self.mechanism.builder(self.range, setting.sent_layout.layers, setting.values),
-                setting.recipe.epsilons(),
-                setting.values,
-                clients=setting.clients,
-                what="model weights and batch-norm statistics" if setting.statistics.size else "model weights",
-                samples=self.aggregation.samples,
-                most_samples=self.aggregation.limit if noisy else MAX_SAMPLES,
-            )
-            upload.check(setting.checked)
+            most = self.aggregation.limit if noisy else MAX_SAMPLES
+            upload = setting.upload("model weights", self.range, most_samples=most)
             counts = Counts(self.aggregation.epsilon, self.aggregation.limit) if noisy else None
             return plainly_built(setting, WebFed(setting, upload, counts), upload, setting.local_training)
 
@@ -138,10 +123,10 @@ class WebFed(FedAvg):
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         found = super().releases(plan)
-        if self._counts is None or plan.round > 1:
+        if self._counts is None:
             return found
-        counted = self._counts.release(f"{plan.federation}/{plan.round}")
-        return PerClass(len(found), lambda c: (*found[c], counted))
+        announced = (self._counts.release(f"{plan.federation}/{plan.round}"),) if plan.round == 1 else ()
+        return PerClass(len(found), lambda c: (found[c][0], *announced))
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
         trained = train(self, plan, cohort, draw, bench)  # (Eq. 3)

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float32]
 
 RANGE = "range"  #: the array of plan and state with centres and radii `[2, layers]`
+WHAT = "model weights"
 SMALLEST_RADIUS = 1e-3  #: a layer whose weights are all alike still needs an interval
 
 
@@ -81,49 +82,6 @@ class Ranges:
         """The same form for numbers that a recipe states, for all layers or by layer."""
         rows = [per_layer(*each, self.layout.layers) for each in (("centre", centre), ("radius", radius))]
         return np.array(rows, np.float32)
-
-
-class Uploads:
-    """The upload of every range: server and clients compute the same from the plan."""
-
-    def __init__(self, setting: Setting, what: str) -> None:
-        self._setting, self._what = setting, what
-        self._epsilons = setting.recipe.epsilons()
-        self._last: dict[bytes, Upload] = {}
-
-    def fixed(self) -> Upload:
-        """For the recipe's own range, in every round."""
-        return self._upload(self._method.range)
-
-    def within(self, ranges: Floats) -> Upload:
-        """For the centres and radii of one round; the last one is kept."""
-        layers = self._setting.sent_layout.layers
-        if ranges.shape != (2, len(layers)):
-            raise InvalidInput(
-                f"a plan's ranges are [2, {len(layers)}], centres and radii of all layers: ask for it again"
-            )
-        key = np.asarray(ranges, "<f4").tobytes()
-        if key not in self._last:
-            centre, radius = ({layer.name: float(x) for layer, x in zip(layers, row, strict=True)} for row in ranges)
-            self._last = {key: self._upload(self._method.range.model_copy(update={"centre": centre, "radius": radius}))}
-        return self._last[key]
-
-    @property
-    def _method(self) -> Any:
-        return self._setting.recipe.method
-
-    def _upload(self, range_: Any) -> Upload:
-        setting = self._setting
-        upload = Upload(
-            self._method.mechanism.builder(range_, setting.sent_layout.layers, setting.values),
-            self._epsilons,
-            setting.values,
-            clients=setting.clients,
-            what=self._what,
-            samples=self._method.aggregation.samples,
-        )
-        upload.check(setting.checked)
-        return upload
 
 
 # --- the method -------------------------------------------------------------------------------------------------------
@@ -173,22 +131,23 @@ class LdpFl(FedAvg):
         aggregation: PartAggregation = Field(default=Mean(), description=AGGREGATION)
 
         def build(self, setting: Setting) -> Built:
-            statistics = " and batch-norm statistics" if setting.statistics.size else ""
-            uploads = Uploads(setting, f"model weights{statistics}")
             ranges = first_range(setting) if getattr(self.range, "adapts", False) else None
-            upload = uploads.fixed() if ranges is None else uploads.within(ranges)
-            return plainly_built(setting, LdpFl(setting, uploads, upload, ranges), upload, setting.local_training)
+            upload = setting.upload(WHAT, self.range) if ranges is None else within(setting, ranges)
+            return plainly_built(setting, LdpFl(setting, upload, ranges), upload, setting.local_training)
 
-    def __init__(self, setting: Setting, uploads: Uploads, first: Upload, ranges: Floats | None) -> None:
+    def __init__(self, setting: Setting, first: Upload, ranges: Floats | None) -> None:
         super().__init__(setting, setting.local_training, first, sends="weights")
-        given = setting.recipe.method
-        self._uploads, self._first_range = uploads, ranges
-        self._adaptive = None
-        if ranges is not None:
-            self._adaptive = Ranges(setting.sent_layout, given.range.slack, given.range.quantile)
+        self._setting, self._first_range = setting, ranges
+        self._adaptive = None if ranges is None else adaptive(setting)
+        self._last: dict[bytes, Upload] = {}  # by its range: server and clients compute the same from the plan
 
     def upload(self, plan: Plan) -> Upload:
-        return self._upload if self._adaptive is None else self._uploads.within(plan.arrays[RANGE])
+        if self._adaptive is None:
+            return self._upload
+        key = np.asarray(plan.arrays[RANGE], "<f4").tobytes()
+        if key not in self._last:
+            self._last = {key: within(self._setting, plan.arrays[RANGE])}
+        return self._last[key]
 
     # --- CloudUpdate
 
@@ -219,15 +178,28 @@ def _with_range(state: State, ranges: Floats) -> State:
     return replace(state, arrays={**state.arrays, RANGE: ranges})
 
 
+def within(setting: Setting, ranges: Floats) -> Upload:
+    """The upload of a round with these centres and radii."""
+    layers = setting.sent_layout.layers
+    if ranges.shape != (2, len(layers)):
+        raise InvalidInput(f"a plan's ranges are [2, {len(layers)}], centres and radii of all layers: ask for it again")
+    centre, radius = ({layer.name: float(x) for layer, x in zip(layers, row, strict=True)} for row in ranges)
+    return setting.upload(WHAT, setting.recipe.method.range.model_copy(update={"centre": centre, "radius": radius}))
+
+
+def adaptive(setting: Setting) -> Ranges:
+    """How ranges follow from noisy means."""
+    given = setting.recipe.method.range
+    return Ranges(setting.sent_layout, given.slack, given.quantile)
+
+
 def first_range(setting: Setting) -> Floats:
     """(C_0, R_0): as the recipe states them, else those of the initial weights, which are public."""
-    given = setting.recipe.method
-    ranges = Ranges(setting.sent_layout, given.range.slack, given.range.quantile)
-    if given.range.radius is not None:
-        return ranges.given(given.range.centre, given.range.radius)
-    start = setting.statistics
+    given, start = setting.recipe.method.range, setting.statistics
+    if given.radius is not None:
+        return adaptive(setting).given(given.centre, given.radius)
     values = [setting.initial, *(start.start[name].numpy().reshape(-1) for name in start.released)]
-    return ranges.of(np.concatenate(values))
+    return adaptive(setting).of(np.concatenate(values))
 
 
-__all__ = ["RANGE", "AdaptiveRange", "LdpFl", "Ranges", "Uploads", "first_range"]
+__all__ = ["RANGE", "AdaptiveRange", "LdpFl", "Ranges", "first_range"]

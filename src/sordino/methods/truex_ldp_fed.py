@@ -167,11 +167,7 @@ class Uploads:
     """The upload of every round: those of equal layers and shares are one object, built once."""
 
     def __init__(self, setting: Setting, q: Fraction) -> None:
-        given = setting.recipe.method
-        self._mechanism, self._range, self._layout = given.mechanism, given.range, setting.sent_layout
-        self._alphas, self._clients, self._q = setting.recipe.epsilons(), setting.clients, q
-        self._checked = setting.checked
-        self._samples = given.aggregation.samples
+        self._setting, self._q, self._alphas = setting, q, setting.recipe.epsilons()
         self._built: dict[tuple[str, Fraction], RoundUpload] = {}
 
     def __call__(self, turn: Turn) -> RoundUpload:
@@ -180,18 +176,19 @@ class Uploads:
         return self._built[turn.what, turn.share]
 
     def _build(self, turn: Turn) -> RoundUpload:
-        builder = self._mechanism.builder(self._range, self._layout.layers, turn.size)
+        setting, given = self._setting, self._setting.recipe.method
+        builder = given.mechanism.builder(given.range, setting.sent_layout.layers, turn.size)
         upload = RoundUpload(
             LdpModule(builder, turn.size, turn.share / self._q),
             self._alphas,
             turn.size,
-            clients=self._clients,
+            clients=setting.clients,
             what=f"model update of {turn.what}",
-            samples=self._samples,
+            samples=given.aggregation.samples,
         )
-        if self._mechanism.noise == "coded":
+        if given.mechanism.noise == "coded":
             upload.formula = formula(self._q)
-        upload.check(self._checked)
+        upload.check(setting.checked)
         return upload
 
 

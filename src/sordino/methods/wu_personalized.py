@@ -174,14 +174,7 @@ class Personalized(FedAvg):
                     'personalised LDP-FL has no place for batch-norm statistics: set model.buffers = "local", or take '
                     "a model without them, such as logistic-ovr"
                 )
-            upload = Upload(
-                self.mechanism.builder(self.range, setting.sent_layout.layers, setting.values),
-                setting.recipe.epsilons(),
-                setting.values,
-                clients=setting.clients,
-                what="signs of model weights" if self.sends == "signs" else "model weights",
-            )
-            upload.check(setting.checked)
+            upload = setting.upload("signs of model weights" if self.sends == "signs" else "model weights", self.range)
             method = Personalized(setting, upload)
             training = setting.local_training
             sizes = [min(self.portion or size, size) for size in setting.sizes]
