@@ -37,9 +37,9 @@ from sordino.mechanisms import (
     RandomizedSign,
     TwoPoint,
 )
-from sordino.methods.personalized import Selection
 from sordino.methods.setting import setting_of
 from sordino.methods.upload import PLAIN_LIMIT, Upload
+from sordino.methods.wu_personalized import Selection
 from sordino.recipe import Recipe
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "malicious.md"

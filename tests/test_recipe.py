@@ -16,8 +16,8 @@ from sordino.errors import InvalidInput
 from sordino.learning.splits import IidSplit
 from sordino.mechanisms import TwoPoint
 from sordino.mechanisms.spec import FixedRange
+from sordino.methods.fedavg import FedAvg
 from sordino.methods.selection import SelectFraction
-from sordino.methods.tables.fedavg import FedAvg
 from sordino.privacy.guarantee import MODEL_READER, SERVER, Adjacency, Budget, shuffled
 from sordino.recipe import Data, Model, Recipe, RecipeInvalid, shipped
 
@@ -47,7 +47,7 @@ def test_what_is_left_out_has_its_default():
     assert (plain.seed, plain.rounds.count, plain.evaluation.every) == (1, 10, 1)
     assert (plain.training.epochs, plain.training.steps, plain.training.batch_size) == (1, None, 10)
     assert (plain.training.optimizer.name, plain.training.optimizer.lr) == ("sgd", 0.1)
-    assert isinstance(plain.method, FedAvg)
+    assert isinstance(plain.method, FedAvg.Spec)
     assert (plain.method.mechanism.name, plain.method.range, plain.method.selection.kind) == ("none", None, "all")
     assert plain.epsilons() is None
     assert plain.budgets() is None
@@ -58,7 +58,7 @@ def test_steps_take_the_place_of_epochs():
 
 
 def test_recipes_are_made_of_objects_as_well():
-    method = FedAvg(mechanism=TwoPoint.Spec(), range=FixedRange(radius=0.1))
+    method = FedAvg.Spec(mechanism=TwoPoint.Spec(), range=FixedRange(radius=0.1))
     made = Recipe(
         name="x", data=Data(source="digits"), split=IidSplit(clients=4), model=Model(name="logistic"),
         clients={"epsilon": 3.0}, method=method,
@@ -479,7 +479,7 @@ def test_values_are_read_as_toml_and_bare_words_as_text():
     assert (made.training.epochs, made.seed, made.training.shuffle, made.summary) == (5, 7, False, "a b")
     assert (made.training.optimizer.name, made.training.optimizer.lr) == ("adam", 1.0)
     assert made.model == Model(name="mlp", options={"hidden": [64, 32]})
-    assert isinstance(made.method, FedAvg)
+    assert isinstance(made.method, FedAvg.Spec)
     assert made.method.range == FixedRange(radius={"fc": 0.5}, centre={"a.b": 0.001})
     assert (made.budgets() or [])[0].adjacency == Adjacency.RECORD_REPLACE
 

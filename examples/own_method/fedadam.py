@@ -12,10 +12,9 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from sordino.methods import fedavg
+from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import State
 from sordino.methods.setting import Built, Setting
-from sordino.methods.tables import fedavg as tables
 from sordino.methods.upload import Tally
 from sordino.parts.tables import Positive, Share, tag
 from sordino.wire.messages import Plan
@@ -23,10 +22,10 @@ from sordino.wire.messages import Plan
 MOMENTS = ("first_moment", "second_moment")
 
 
-class FedAdam(fedavg.FedAvg):
+class FedAdam(FedAvg):
     """Federated averaging whose server steps by Adam; everything else is `fedavg`'s."""
 
-    class Spec(tables.FedAvg):
+    class Spec(FedAvg.Spec):
         """Federated averaging with Adam at the server."""
 
         name: str = tag("fedadam", "federated averaging with Adam at the server")
@@ -35,7 +34,7 @@ class FedAdam(fedavg.FedAvg):
         tau: Positive = Field(default=1e-3, description="added to the root")
 
         def build(self, setting: Setting) -> Built:
-            return fedavg.build(setting, FedAdam)
+            return self.built(setting, FedAdam)
 
     def init(self) -> State:
         state = super().init()

@@ -10,8 +10,8 @@ from sordino import run
 from sordino.channels.direct import Direct
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import SimulatedFleet, Task
+from sordino.methods.chamikara_ldpfl import Ldpfl
 from sordino.methods.interface import Bench
-from sordino.methods.ldpfl import Ldpfl
 from sordino.privacy.guarantee import Budget
 from sordino.privacy.history import Spent
 from sordino.privacy.ledger import Consents, MemoryLedger

@@ -29,8 +29,8 @@ from sordino.learning.optimizers import SGD, Adam, Optimizer, RMSprop, WeightDec
 from sordino.learning.private_sgd import PrivateTraining, integer_rows
 from sordino.mechanisms.noise import discrete_gaussian
 from sordino.methods.interface import Cohort
+from sordino.methods.lian_webfed import Counts
 from sordino.methods.upload import Upload
-from sordino.methods.webfed import Counts
 from sordino.privacy import accountant
 from sordino.privacy.accountant import Account
 from sordino.privacy.guarantee import (

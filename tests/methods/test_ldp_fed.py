@@ -19,8 +19,8 @@ from sordino.learning.models import Layer
 from sordino.mechanisms import Exponential
 from sordino.mechanisms.exponential import posterior_confidence
 from sordino.methods.interface import Bench
-from sordino.methods.ldp_fed import basic, dealt, proportional, single_layer
-from sordino.methods.tables.scopes import ScopeAll, ScopeLayers, ScopeProportional
+from sordino.methods.scopes import ScopeAll, basic
+from sordino.methods.truex_ldp_fed import ScopeLayers, ScopeProportional, dealt, proportional, single_layer
 from sordino.methods.upload import Upload
 from sordino.privacy.guarantee import SERVER, Adjacency
 from sordino.privacy.statement import Statement

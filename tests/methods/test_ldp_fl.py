@@ -18,7 +18,7 @@ from sordino.fleets.simulated import SimulatedFleet
 from sordino.learning import models
 from sordino.mechanisms import TwoPoint
 from sordino.methods.interface import Bench, State
-from sordino.methods.ldp_fl import RANGE, SMALLEST_RADIUS, LdpFl, Ranges
+from sordino.methods.sun_ldp_fl import RANGE, SMALLEST_RADIUS, LdpFl, Ranges
 from sordino.methods.upload import Upload
 from sordino.privacy.accountant import bit_epsilon
 from sordino.privacy.guarantee import SERVER, Adjacency, Release, shuffled

@@ -22,6 +22,8 @@ from sordino.mechanisms import BitRandomizer, BitString, FixedPoint
 from sordino.mechanisms.output import BitOutput
 from sordino.mechanisms.privunit import best_cap
 from sordino.mechanisms.record_tables import Optimised, Theorem1, Theorem2, optimised
+from sordino.methods.chamikara_ldpfl import WHAT, Ldpfl
+from sordino.methods.chamikara_ldpfl import OrientedExtractor as Oriented
 from sordino.methods.extractors import (
     PARAMETERS,
     OrientedExtractor,
@@ -31,7 +33,6 @@ from sordino.methods.extractors import (
     features_of,
 )
 from sordino.methods.interface import Bench, ClientState, Cohort
-from sordino.methods.ldpfl import WHAT, Ldpfl
 from sordino.methods.randomised_records import (
     CLEAR_LABELS,
     FEATURES,
@@ -44,7 +45,6 @@ from sordino.methods.randomised_records import (
     Unpacked,
     unit,
 )
-from sordino.methods.tables.ldpfl import OrientedExtractor as Oriented
 from sordino.privacy.guarantee import Adjacency, Budget, Derived, Infinite, ParallelByRecord, Pure, Sequential
 from sordino.privacy.ledger import cost
 from sordino.randomness import Keystream

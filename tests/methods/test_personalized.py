@@ -19,8 +19,8 @@ from sordino.learning.unit_interval import UNIT, unit_interval
 from sordino.mechanisms import Box, Gaussian, RandomizedSign
 from sordino.methods.aggregation import rhos
 from sordino.methods.interface import Bench, ClientState, Cohort, State
-from sordino.methods.personalized import ANNOUNCED, ORDER, PersonalizedLdpFl, Selection
 from sordino.methods.upload import Draw
+from sordino.methods.wu_personalized import ANNOUNCED, ORDER, Personalized, Selection
 from sordino.privacy.accountant import compose
 from sordino.privacy.guarantee import SERVER, Adjacency, Pure, Release
 from sordino.privacy.statement import Statement
@@ -61,9 +61,9 @@ def settings(changes: dict[str, Any] | None = None) -> Recipe:
     return Recipe.from_dict({**TINY, **personal}).with_(changes or {})
 
 
-def personalised(recipe: Recipe) -> PersonalizedLdpFl:
+def personalised(recipe: Recipe) -> Personalized:
     method = wire(recipe).method
-    assert isinstance(method, PersonalizedLdpFl)
+    assert isinstance(method, Personalized)
     return method
 
 

@@ -11,8 +11,8 @@ from sordino.channels.direct import Direct
 from sordino.fleets.simulated import SimulatedFleet
 from sordino.mechanisms import Laplace
 from sordino.methods.interface import Bench, ClientState, Cohort, State
+from sordino.methods.lian_webfed import COUNTED, KEPT, Counts, WebFed
 from sordino.methods.upload import Draw
-from sordino.methods.webfed import COUNTED, KEPT, Counts, WebFed
 from sordino.privacy.accountant import compose
 from sordino.privacy.guarantee import Adjacency, Infinite, Pure, Release
 from sordino.randomness import Keystream

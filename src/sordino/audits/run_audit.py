@@ -12,8 +12,8 @@ from sordino.audits.lower_bound import VIOLATED, Row
 from sordino.audits.questions import AuditOptions, Findings
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.methods.central_dp import CentralDp
+from sordino.methods.chamikara_ldpfl import Ldpfl
 from sordino.methods.fedavg import FedAvg
-from sordino.methods.ldpfl import Ldpfl
 from sordino.methods.local_only import LocalOnly
 from sordino.privacy.guarantee import Adjacency, Adversary
 from sordino.privacy.history import ranges

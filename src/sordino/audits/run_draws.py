@@ -27,9 +27,9 @@ from sordino.learning.stacked import Execution
 from sordino.mechanisms import BitString, Mechanism, PrivUnitG, Sphere
 from sordino.mechanisms.output import BitOutput
 from sordino.methods.central_dp import CentralDp
+from sordino.methods.chamikara_ldpfl import Ldpfl
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import Bench, Cohort
-from sordino.methods.ldpfl import Ldpfl
 from sordino.methods.randomised_records import RECORDS, JointRecords, RandomisedRecords
 from sordino.methods.silo_dp import SiloDp
 from sordino.methods.upload import Upload

@@ -23,22 +23,28 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Discriminator, Field, Tag
 
+from sordino.deferred import deferred
 from sordino.learning import draws
 from sordino.learning.draws import Draw as Drawn
-from sordino.learning.private_sgd import RESOLUTION, Grid, grid_for, integer_rows, least_noise, too_faint
 from sordino.mechanisms import Mechanism, NoPrivacy
 from sordino.mechanisms.interface import Float64s, as_matrix
 from sordino.mechanisms.noise import FARTHEST, Slack
+from sordino.methods.aggregation import Mean, MeanAlone
 from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import Bench, Cohort, LocalView, Reported, State
+from sordino.methods.selection import SelectionSpec, SelectProbability
 from sordino.methods.setting import Built, Setting, plainly_built
+from sordino.methods.silo_dp import NoiseSpec
+from sordino.methods.spec import AGGREGATION, CHANNEL, ClipNorm, DirectAlone, ServerLr, Target, direct
 from sordino.methods.upload import Draw, Int64s, Tally, Upload
+from sordino.parts.slot import Slot
+from sordino.parts.tables import Positive, Says, tag
 from sordino.privacy.accountant import compose
 from sordino.privacy.guarantee import (
     MODEL_READER,
@@ -54,6 +60,12 @@ from sordino.privacy.guarantee import (
 from sordino.privacy.planning import noise_multiplier_for
 from sordino.randomness import Keystream, Purpose
 from sordino.wire.messages import Plan
+
+if TYPE_CHECKING:
+    from sordino.learning import private_sgd
+    from sordino.learning.private_sgd import Grid
+else:
+    private_sgd = deferred("sordino.learning.private_sgd")
 
 WHAT = "model update, to a trusted server"
 SERVER_STREAM = 2**32 - 1  #: the number under which the server draws its noise, where clients have theirs
@@ -83,7 +95,7 @@ class Noise:
 
     def grid(self, values: int) -> Grid:
         """Of the clipped updates and the noise."""
-        return grid_for(self.sigma, values)
+        return private_sgd.grid_for(self.sigma, values)
 
     def draw(self, round: int, values: int) -> Int64s:
         """The noise of one round in grid steps, from the server's own stream."""
@@ -113,8 +125,13 @@ class ClippedTally(Tally):
 
     def _clipped(self, fixed: Int64s, bound: float) -> Int64s:
         """Rows `[K, d]` in grid steps, the bound being `grid.clip` of them and no row longer; each row by itself."""
+        import torch
+
         limit = math.ldexp(bound or 1.0, self._shift)
-        rows = (integer_rows(torch.from_numpy(row[None].astype(np.float64)), limit, self._grid.clip) for row in fixed)
+        rows = (
+            private_sgd.integer_rows(torch.from_numpy(row[None].astype(np.float64)), limit, self._grid.clip)
+            for row in fixed
+        )
         return np.concatenate([row.numpy().astype(np.int64) for row, _ in rows])
 
     @cached_property
@@ -156,8 +173,52 @@ class Unprotected(NoPrivacy):
         return np.full(as_matrix(values).shape, self._share)
 
 
+def _clip_form(value: Any) -> str:
+    return "median" if isinstance(value, str) else "number"
+
+
 class CentralDp(FedAvg):
     """Federated averaging by a server that clips and adds noise."""
+
+    class Spec(NoiseSpec):
+        """Client-level differential privacy by a trusted server, which clips updates and adds noise (Geyer et al.)."""
+
+        simulation_only: ClassVar[str] = (
+            "the server's noise of central-dp follows from the recipe's seed, which invitations make public: its "
+            "clients could take the noise off. It is a baseline for simulations"
+        )
+        name: str = tag("central-dp", "a trusted server adds the noise")
+        server_lr: ServerLr = 1.0
+        clip: Annotated[
+            Annotated[ClipNorm, Tag("number")] | Annotated[Literal["median"], Tag("median")],
+            Discriminator(_clip_form),
+            Says('a number from 1e-30 to 1e30, or "median"'),
+        ] = Field(
+            description="L2 norm to which updates are clipped, or the median of a round's norms: nothing proves that"
+        )
+        noise_multiplier: Positive | None = Field(
+            default=None, description="noise of a round's sum, in units of clip; or give target"
+        )
+        target: Target | None = Field(
+            default=None, description="what the whole run is to protect, from which the noise multiplier is computed"
+        )
+        selection: Annotated[SelectionSpec, Slot("selection", lambda spec: spec is SelectProbability)] = Field(
+            default=SelectProbability(p=1.0), description="each client's probability of being in a round's sum"
+        )
+        channel: DirectAlone = Field(default_factory=direct, description=CHANNEL)
+        aggregation: MeanAlone = Field(default=Mean(), description=AGGREGATION)
+
+        @property
+        def sends_updates(self) -> bool:
+            return True
+
+        def build(self, setting: Setting) -> Built:
+            noise = noise_of(setting)
+            share = (noise.sigma * (noise.clip or 0.0)) ** 2 / noise.expected
+            upload = Upload(_Trusting(share), None, setting.values, clients=setting.clients, what=WHAT)
+            method = CentralDp(setting, upload, noise)
+            built = plainly_built(setting, method, upload, setting.local_training)
+            return Built(method, upload, built.batch, built.records * noise.rate)
 
     def __init__(self, setting: Setting, upload: Upload, noise: Noise) -> None:
         super().__init__(setting, setting.local_training, upload, sends="update")
@@ -180,7 +241,7 @@ class CentralDp(FedAvg):
             return Infinite(MEDIAN), "none"
         values = self._upload.values
         grid = self._noise.grid(values)
-        if too_faint(grid, Adjacency.CLIENT):
+        if private_sgd.too_faint(grid, Adjacency.CLIENT):
             return Infinite(FAINT), "none"
         slack = grid.noise.slack()
         basis = BASIS.format(noise=grid.noise.sigma, clip=grid.clip, q=self._noise.rate)
@@ -232,7 +293,7 @@ def claim(setting: Setting, noise: Noise) -> Claim:
 
 
 def _delta(setting: Setting) -> float:
-    given: Any = setting.recipe.method
+    given = setting.recipe.method
     budget = setting.recipe.clients.budget
     if given.target is not None:
         return float(given.target.delta)
@@ -241,7 +302,7 @@ def _delta(setting: Setting) -> float:
 
 def noise_of(setting: Setting) -> Noise:
     """The recipe's noise; the multiplier follows from its target where it names one, for a client exchanged."""
-    given: Any = setting.recipe.method
+    given = setting.recipe.method
     sigma, rate, values = given.noise_multiplier, given.selection.p, setting.values
     if given.target is not None:
 
@@ -258,7 +319,9 @@ def noise_of(setting: Setting) -> Noise:
             )
             return max(found, 2 / FARTHEST)  # with less nothing could be stated
 
-        sigma = least_noise(least, lambda multiplier: grid_for(multiplier, values).noise, RESOLUTION)
+        sigma = private_sgd.least_noise(
+            least, lambda multiplier: private_sgd.grid_for(multiplier, values).noise, private_sgd.RESOLUTION
+        )
     clip = None if given.clip == "median" else float(given.clip)
     return Noise(clip, float(sigma), rate, rate * setting.clients, setting.recipe.seed)
 
@@ -273,14 +336,4 @@ class _Trusting:
         return Unprotected(self.share)
 
 
-def build(setting: Setting) -> Built:
-    """Central differential privacy as a recipe asks for it."""
-    noise = noise_of(setting)
-    share = (noise.sigma * (noise.clip or 0.0)) ** 2 / noise.expected
-    upload = Upload(_Trusting(share), None, setting.values, clients=setting.clients, what=WHAT)
-    method = CentralDp(setting, upload, noise)
-    built = plainly_built(setting, method, upload, setting.local_training)
-    return Built(method, upload, built.batch, built.records * noise.rate)
-
-
-__all__ = ["WHAT", "CentralDp", "ClippedTally", "Noise", "build", "claim", "noise_of"]
+__all__ = ["WHAT", "CentralDp", "ClippedTally", "Noise", "claim", "noise_of"]

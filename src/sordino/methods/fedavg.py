@@ -14,28 +14,103 @@ can tell it from the others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
-from sordino.learning.cohort import LocalTraining
-from sordino.learning.private_sgd import PrivateTraining
-from sordino.methods.aggregation import AggregationSpec
+from sordino.mechanisms import NoPrivacy
+from sordino.mechanisms.spec import AnyMechanism, Fixed
+from sordino.methods.aggregation import AggregationSpec, AnyAggregation, Mean
 from sordino.methods.interface import Bench, Cohort, Method, Reported, State, View
 from sordino.methods.robust import AgreementTally
-from sordino.methods.round_steps import PARAMETERS, moved, send, start_of, steps_before, train, vector_of
-from sordino.methods.selection import SelectionSpec
+from sordino.methods.round_steps import PARAMETERS, moved, send, train, vector_of
+from sordino.methods.scopes import ScopeAll, ScopeSpec
+from sordino.methods.selection import AnySelection, SelectAll, SelectionSpec
 from sordino.methods.setting import Built, Setting, plainly_built
+from sordino.methods.spec import AGGREGATION, CHANNEL, SELECTION, AnyChannel, MethodSpec, Norm, ServerLr, direct
 from sordino.methods.upload import Draw, Tally, Upload
+from sordino.parts.slot import Slot
+from sordino.parts.tables import Found, reads, tag
+from sordino.parts.toml import shown
 from sordino.privacy.guarantee import Release
 from sordino.wire.messages import Plan
+
+if TYPE_CHECKING:
+    from sordino.learning.cohort import LocalTraining
+    from sordino.learning.private_sgd import PrivateTraining
 
 DATASET = "records"  #: what a simulated client calls its data in the ledger
 PAST = "past_directions"  #: what the server remembers of each client's reports, where agreement counts
 
 
+def unseen_norm(method: Any) -> Found:
+    """A norm has single reports to scale."""
+    if method.norm is not None and method.channel.unseen:
+        why = f"got {method.norm:g}, but {method.channel.unseen}, and can shorten none"
+        yield ".norm", f"{why}: leave it out, or take method.channel.kind = direct with silo-dp or fedavg"
+
+
 class FedAvg(Method):
     """One round of local training by everyone who is asked, one weighted mean."""
+
+    class Spec(MethodSpec):
+        """Federated averaging, with a mechanism on what leaves each client."""
+
+        name: str = tag("fedavg", "federated averaging")
+        upload: Literal["update", "weights"] = Field(
+            default="update", description="what leaves a client: the change of the weights, or the weights"
+        )
+        server_lr: ServerLr = 1.0
+        selection: AnySelection = Field(default=SelectAll(), description=SELECTION)
+        scope: Annotated[ScopeSpec, Slot("scope", lambda spec: spec is ScopeAll)] = Field(
+            default=ScopeAll(), description="which tensors take part in a round"
+        )
+        range: Fixed | None = Field(
+            default=None, description="where values are clipped to; left out only without a mechanism"
+        )
+        mechanism: AnyMechanism = Field(
+            default=NoPrivacy.Spec(), description="the randomiser; none unless one is named"
+        )
+        norm: Norm = None
+        channel: AnyChannel = Field(default_factory=direct, description=CHANNEL)
+        aggregation: AnyAggregation = Field(default=Mean(), description=AGGREGATION)
+
+        @property
+        def sends_updates(self) -> bool:
+            return self.upload == "update"
+
+        @reads("method")
+        def a_norm_has_updates_to_scale(self, recipe: Any) -> Found:
+            """A norm is of updates around zero that single reports tell."""
+            yield from unseen_norm(self)
+            if self.norm is None:
+                return
+            if self.upload != "update":
+                yield (
+                    ".norm",
+                    f"got {self.norm:g} with upload = {self.upload}; shorter weights are another model: take upload = "
+                    "update, or method.aggregation.kind = trimmed-mean",
+                )
+            if self.mechanism.noise in ("points", "votes"):
+                yield (
+                    ".norm",
+                    f"got {self.norm:g} with the mechanism {self.mechanism.label}, whose two points bound a report: "
+                    "leave it out",
+                )
+            elif self.range is not None and self.range.centre != 0:
+                yield ".norm", f"got {self.norm:g} with range.centre = {shown(self.range.centre)}; allowed: 0"
+
+        def build(self, setting: Setting) -> Built:
+            return self.built(setting, FedAvg)
+
+        def built(self, setting: Setting, kind: type[FedAvg]) -> Built:
+            """Federated averaging, or a `kind` of it."""
+            what = "model update" if self.upload == "update" else "model weights"
+            upload = setting.upload(what, self.range, norm=self.norm)
+            training = setting.local_training
+            method = kind(setting, training, upload, sends=self.upload)
+            return plainly_built(setting, method, upload, training)
 
     def __init__(
         self,
@@ -45,7 +120,7 @@ class FedAvg(Method):
         *,
         sends: Literal["update", "weights"],
     ) -> None:
-        given: Any = setting.recipe.method
+        given = setting.recipe.method
         self.spec = given  #: the method's table
         self.clients = setting.clients
         self.model, self.training, self.statistics = setting.model, training, setting.statistics
@@ -87,7 +162,7 @@ class FedAvg(Method):
             state = State(state.round, state.parameters, {**state.arrays, PAST: past})
         else:
             x = tally.mean()
-        w = vector_of(state.parameters, state.arrays, self.statistics)
+        w = vector_of(state, self.statistics)
         step = self._aggregation.move(x, x if self._sends == "update" else x - w)
         return moved(state, self._server_lr * step, self.statistics)
 
@@ -103,29 +178,9 @@ class FedAvg(Method):
         return int(self._upload.class_of[client])
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
-        w = start_of(plan.arrays, self.statistics)
-        trained = train(self, w, cohort, draw, bench, steps_before(self.training, plan.round, cohort.data))
+        trained = train(self, plan, cohort, draw, bench)
         x = trained.update if self._sends == "update" else trained.vectors
         return send(self.upload(plan), cohort, x, draw, trained)
 
 
-def build(setting: Setting, kind: type[FedAvg] = FedAvg) -> Built:
-    """Federated averaging, or a `kind` of it, as a recipe asks for it."""
-    given: Any = setting.recipe.method
-    what = "model update" if given.upload == "update" else "model weights"
-    upload = Upload(
-        given.mechanism.builder(given.range, setting.sent_layout.layers, setting.values),
-        setting.recipe.epsilons(),
-        setting.values,
-        clients=setting.clients,
-        what=f"{what} and batch-norm statistics" if setting.statistics.size else what,
-        samples=given.aggregation.samples,
-        norm=given.norm,
-    )
-    upload.check(setting.checked)
-    training = setting.local_training
-    method = kind(setting, training, upload, sends=given.upload)
-    return plainly_built(setting, method, upload, training)
-
-
-__all__ = ["DATASET", "FedAvg", "build"]
+__all__ = ["DATASET", "FedAvg", "unseen_norm"]

@@ -18,23 +18,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-import torch
+from pydantic import Field
 
 from sordino.errors import InvalidInput
-from sordino.learning import models
-from sordino.learning.optimizers import Descent
-from sordino.learning.private_sgd import PrivateTraining
 from sordino.mechanisms import Mechanism, NoisySums
+from sordino.methods.aggregation import Mean, MeanAlone
 from sordino.methods.interface import Bench, Cohort, LocalView, Reported, State
 from sordino.methods.setting import Built, Setting
 from sordino.methods.silo_dp import RECORDS, WHAT, SiloDp, private_training
-from sordino.methods.silo_dp import build as build_silos
+from sordino.methods.spec import AGGREGATION
 from sordino.methods.upload import Draw, Sum, Tally, Upload
+from sordino.parts.tables import Count, Found, Says, reads, tag
 from sordino.privacy.guarantee import Guarantee, Infinite, Release
 from sordino.wire.messages import Plan
+
+if TYPE_CHECKING:
+    from sordino.learning.private_sgd import PrivateTraining
 
 
 class WrappedTally(Tally):
@@ -48,6 +50,60 @@ class WrappedTally(Tally):
 
 class HybridOne(SiloDp):
     """Private silos whose noises add up in a secure sum."""
+
+    class Spec(SiloDp.Spec):
+        """Hybrid-One: silos that train by DP-SGD under a secure sum, each adding a part of the noise it needs."""
+
+        name: str = tag("hybrid-one", "record-level DP-SGD in every silo, the noise shared under a secure sum")
+        steps: Annotated[Literal[1], Says("1: what is summed is one noisy gradient")] = Field(
+            default=1,
+            description="noisy gradients per round: their sum is all that leaves, and the server takes the step",
+        )
+        colluding: Count = Field(
+            default=1,
+            description="how many silos of a sum may side with the server: the others, of the fewest that a sum has "
+            "in it, "
+            "add all of the noise",
+        )
+        aggregation: MeanAlone = Field(default=Mean(), description=AGGREGATION)
+
+        @reads("method", "split")
+        def honest_silos_are_in_every_secure_sum(self, recipe: Any) -> Found:
+            """Nobody sees less than a sum, and every sum has honest silos in it."""
+            channel, asked = self.channel, self.selection.asked(recipe.number_of_clients)
+            if not hasattr(channel, "least"):
+                yield (
+                    "method.channel.kind",
+                    f"got {channel.kind}; each silo of hybrid-one adds a part of the noise only, which hides little "
+                    "unless sums alone are seen: take summed, or the method silo-dp",
+                )
+            elif not self.selection.steady:
+                yield (
+                    "method.selection.kind",
+                    f"got {self.selection.kind}; how many silos share the noise must be known: take all, count or "
+                    "fraction",
+                )
+            elif self.colluding > (most := 2 * channel.least(asked) - asked - 1):
+                yield (
+                    ".colluding",
+                    f"got {self.colluding}; allowed: at most {most} where {channel.least(asked)} of {asked} silos are "
+                    "in every sum: raise method.channel.threshold, or ask more silos",
+                )
+
+        def build(self, setting: Setting) -> Built:
+            if self.clamp is not None:
+                raise InvalidInput(
+                    "method.clamp cuts single reports, and of a secure sum nobody sees any: leave it out, or take "
+                    "silo-dp"
+                )
+            silos = super().build(setting)
+            training = private_training(setting, honest_silos(self, setting.clients))
+            grid = training.grid(setting.values)
+            unit = training.clip * 2**grid.coarsening / grid.clip / training.expected_batch
+            bits = modulus_bits(training, setting.values, self.selection.asked(setting.clients))
+            mechanism = NoisySums(unit, bits, grid.noise.sigma)
+            upload = Upload(_Same(mechanism), None, setting.values, clients=setting.clients, what=WHAT)
+            return replace(silos, method=HybridOne(setting, training, upload, sends="update"), upload=upload)
 
     def tally(self, plan: Plan) -> Tally:
         return WrappedTally(self._upload, np.ones(1))
@@ -72,6 +128,8 @@ class HybridOne(SiloDp):
         return mechanism
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
+        import torch
+
         mechanism = self._sums
         start = torch.from_numpy(plan.arrays["parameters"])
         trainer = bench.trainer(self.model)
@@ -84,6 +142,11 @@ class HybridOne(SiloDp):
         return Reported(mechanism.encode(mechanism.output(sums)), cohort.states, view)
 
     def update(self, state: State, plan: Plan, tally: Tally) -> State:
+        import torch
+
+        from sordino.learning import models
+        from sordino.learning.optimizers import Descent
+
         layout = models.parameter_layout(self.model)
         sizes = dict(zip(layout.names, layout.sizes, strict=True))
         before = torch.from_numpy(state.parameters.reshape(1, -1)).clone()
@@ -115,23 +178,6 @@ def honest_silos(given: Any, clients: int) -> int:
     return honest
 
 
-def build(setting: Setting) -> Built:
-    """Hybrid-One as a recipe asks for it."""
-    given: Any = setting.recipe.method
-    if given.clamp is not None:
-        raise InvalidInput(
-            "method.clamp cuts single reports, and of a secure sum nobody sees any: leave it out, or take silo-dp"
-        )
-    silos = build_silos(setting)
-    training = private_training(setting, honest_silos(given, setting.clients))
-    grid = training.grid(setting.values)
-    unit = training.clip * 2**grid.coarsening / grid.clip / training.expected_batch
-    bits = modulus_bits(training, setting.values, given.selection.asked(setting.clients))
-    mechanism = NoisySums(unit, bits, grid.noise.sigma)
-    upload = Upload(_Same(mechanism), None, setting.values, clients=setting.clients, what=WHAT)
-    return replace(silos, method=HybridOne(setting, training, upload, sends="update"), upload=upload)
-
-
 class _Same:
     """No strength -> the one mechanism."""
 
@@ -142,4 +188,4 @@ class _Same:
         return self._mechanism
 
 
-__all__ = ["HybridOne", "NoisySums", "WrappedTally", "build", "honest_silos", "modulus_bits"]
+__all__ = ["HybridOne", "NoisySums", "WrappedTally", "honest_silos", "modulus_bits"]

@@ -9,19 +9,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
-from sordino.learning.cohort import ClientData, CohortTrainer
-from sordino.learning.stacked import Execution
 from sordino.methods.upload import Draw, Tally
 from sordino.privacy.guarantee import Release
 from sordino.randomness import Randomness
 from sordino.wire.messages import Plan
+
+if TYPE_CHECKING:  # reading a recipe must not load PyTorch
+    import torch
+    from torch import Tensor, nn
+
+    from sordino.learning.cohort import ClientData, CohortTrainer
+    from sordino.learning.stacked import Execution
 
 Floats = NDArray[np.float32]
 Positions = NDArray[np.int64]
@@ -74,16 +77,30 @@ class Cohort:
     prepared: tuple[ClientState, ...] = ()
 
 
+def _execution() -> Execution:
+    from sordino.learning.stacked import Execution
+
+    return Execution()
+
+
+def _processor() -> torch.device:
+    import torch
+
+    return torch.device("cpu")
+
+
 @dataclass(frozen=True)
 class Bench:
     """Where and how a cohort is computed."""
 
-    execution: Execution = field(default_factory=Execution)
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    execution: Execution = field(default_factory=_execution)
+    device: torch.device = field(default_factory=_processor)
     _trainers: dict[int, CohortTrainer] = field(default_factory=dict, compare=False, repr=False)
 
     def trainer(self, model: nn.Module) -> CohortTrainer:
         """What trains this model here; kept, so that what it prepared for one round serves the next."""
+        from sordino.learning.cohort import CohortTrainer
+
         key = id(model)  # the trainer keeps the model, so that no other can get its place
         if key not in self._trainers:
             self._trainers[key] = CohortTrainer(model, execution=self.execution, device=self.device)

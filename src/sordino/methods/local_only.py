@@ -10,15 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 
+from sordino.mechanisms import NoPrivacy
+from sordino.mechanisms.spec import MechanismSpec
+from sordino.methods.aggregation import Mean
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import Bench, ClientState, Cohort, Reported, State, View
-from sordino.methods.round_steps import PARAMETERS, steps_before, train
+from sordino.methods.round_steps import PARAMETERS, steps_before, train_from
+from sordino.methods.selection import SelectAll
 from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.silo_dp import plain
+from sordino.methods.spec import MethodSpec, direct
 from sordino.methods.upload import Draw, Tally, Upload
+from sordino.parts.tables import Found, reads, tag
 from sordino.privacy.guarantee import Release
 from sordino.wire.messages import Plan
 
@@ -44,6 +51,29 @@ class Presence(Tally):
 
 class LocalOnly(FedAvg):
     """Clients that keep their models to themselves."""
+
+    class Spec(MethodSpec):
+        """Every client learns alone for as many rounds, and sends nothing: what federated learning must beat."""
+
+        name: str = tag("local-only", "every client learns alone; nothing is sent")
+        server_lr: ClassVar[float] = 1.0
+        selection: ClassVar[SelectAll] = SelectAll()
+        mechanism: ClassVar[MechanismSpec] = NoPrivacy.Spec()
+        aggregation: ClassVar[Mean] = Mean()
+
+        @property
+        def channel(self) -> Any:
+            return direct()
+
+        @reads("clients.epsilon", "method.name")
+        def takes_no_epsilon(self, recipe: Any) -> Found:
+            """Nothing leaves that could be randomised."""
+            yield from self.mechanism.epsilon_where_it_is_used(recipe)
+
+        def build(self, setting: Setting) -> Built:
+            training = setting.local_training
+            upload = Upload(plain, None, setting.values, clients=setting.clients, what="nothing")
+            return plainly_built(setting, LocalOnly(alone(setting), training, upload, sends="update"), upload, training)
 
     def plan(self, state: State, federation: str) -> Plan:
         """A number, and nothing to start from: the common start follows from the recipe's seed."""
@@ -71,7 +101,7 @@ class LocalOnly(FedAvg):
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
         own = [np.asarray(kept.get(PARAMETERS, self._initial), np.float32) for kept in cohort.states]
         first_steps = steps_before(self.training, plan.round, cohort.data)
-        trained = train(self, np.stack(own), cohort, draw, bench, first_steps)  # w_k
+        trained = train_from(np.stack(own), self, cohort, draw, bench, first_steps)  # w_k
         states = (
             kept if data is None else {**kept, PARAMETERS: w.copy()}
             for data, kept, w in zip(cohort.data, trained.states, trained.vectors, strict=True)
@@ -85,11 +115,4 @@ def alone(setting: Setting) -> Setting:
     return replace(setting, statistics=replace(setting.statistics, policy="local", released=()))
 
 
-def build(setting: Setting) -> Built:
-    """Local learning as a recipe asks for it."""
-    training = setting.local_training
-    upload = Upload(plain, None, setting.values, clients=setting.clients, what="nothing")
-    return plainly_built(setting, LocalOnly(alone(setting), training, upload, sends="update"), upload, training)
-
-
-__all__ = ["LocalOnly", "alone", "build"]
+__all__ = ["LocalOnly", "alone"]

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.methods.interface import Bench, ClientState, Cohort, Floats, LocalView, Reported, State
-from sordino.methods.upload import Draw, Float64s, Upload
+from sordino.methods.upload import Draw, Float64s, Tally, Upload
+from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -29,29 +30,13 @@ PARAMETERS = "parameters"  #: the array of a plan with the model's parameters
 # --- vectors ----------------------------------------------------------------------------------------------------------
 
 
-def vector_of(parameters: Floats, arrays: Mapping[str, Floats], statistics: Statistics) -> Floats:
-    """The vector of a state or a plan."""
+def vector_of(state: State, statistics: Statistics) -> Floats:
+    """The vector of a state."""
+    return _joined(state.parameters, state.arrays, statistics)
+
+
+def _joined(parameters: Floats, arrays: Mapping[str, Floats], statistics: Statistics) -> Floats:
     return np.concatenate([parameters.reshape(-1), *(arrays[name].reshape(-1) for name in statistics.released)])
-
-
-def start_of(arrays: Mapping[str, Floats], statistics: Statistics) -> Floats:
-    """w_t: the vector in a plan's arrays, from which clients start."""
-    return vector_of(arrays[PARAMETERS], arrays, statistics)
-
-
-def moved(state: State, step: NDArray[Any], statistics: Statistics, columns: slice = slice(None)) -> State:
-    """The state one round later, its vector moved by `step` in these columns."""
-    after = vector_of(state.parameters, state.arrays, statistics)
-    with np.errstate(over="ignore"):  # the coordinator does not count a round that leads out of all bounds
-        after[columns] += step
-    first, arrays = state.parameters.size, dict(state.arrays)
-    for name in statistics.released:
-        size = arrays[name].size
-        own = after[first : first + size].reshape(arrays[name].shape)
-        # noise can make a variance negative, and nothing computes then
-        arrays[name] = np.maximum(own, 0) if name.endswith("running_var") else own
-        first += size
-    return state.after(after[: state.parameters.size], arrays)
 
 
 # --- training ---------------------------------------------------------------------------------------------------------
@@ -89,15 +74,21 @@ class Trained:
         return LocalView(self.loss, self.failed, clipped, norms, largest.astype(np.float64))
 
 
+def train(learner: Learner, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Trained:
+    """Local training from the plan's model, the learning rate's decay going on after the steps of earlier rounds."""
+    start = _joined(plan.arrays[PARAMETERS], plan.arrays, learner.statistics)
+    return train_from(start, learner, cohort, draw, bench, steps_before(learner.training, plan.round, cohort.data))
+
+
 def steps_before(training: LocalTraining | PrivateTraining, round: int, data: Sequence[ClientData | None]) -> list[int]:
-    """How many steps each client has taken before this round: there the learning rate's decay goes on."""
+    """How many steps each client has taken before this round."""
     if not training.optimizer.decay:
         return [0] * len(data)
     return [0 if own is None else (round - 1) * training.total_steps(len(own)) for own in data]
 
 
-def train(
-    learner: Learner, start: Floats, cohort: Cohort, draw: Draw, bench: Bench, first_steps: Sequence[int]
+def train_from(
+    start: Floats, learner: Learner, cohort: Cohort, draw: Draw, bench: Bench, first_steps: Sequence[int]
 ) -> Trained:
     """Local training from `start`, the learning rate decaying from `first_steps [K]` on.
 
@@ -169,6 +160,29 @@ def send(upload: Upload, cohort: Cohort, values: Floats, draw: Draw, trained: Tr
     return Reported(sent.bodies, trained.states, trained.local(sent.clipped, values))
 
 
+# --- averaging --------------------------------------------------------------------------------------------------------
+
+
+def average(state: State, tally: Tally, statistics: Statistics) -> State:
+    """The state one round later: the weighted mean of the models that were sent."""
+    return moved(state, tally.mean() - vector_of(state, statistics), statistics)
+
+
+def moved(state: State, step: NDArray[Any], statistics: Statistics, columns: slice = slice(None)) -> State:
+    """The state one round later, its vector moved by `step` in these columns."""
+    after = vector_of(state, statistics)
+    with np.errstate(over="ignore"):  # the coordinator does not count a round that leads out of all bounds
+        after[columns] += step
+    first, arrays = state.parameters.size, dict(state.arrays)
+    for name in statistics.released:
+        size = arrays[name].size
+        own = after[first : first + size].reshape(arrays[name].shape)
+        # noise can make a variance negative, and nothing computes then
+        arrays[name] = np.maximum(own, 0) if name.endswith("running_var") else own
+        first += size
+    return state.after(after[: state.parameters.size], arrays)
+
+
 __all__ = [
-    "PARAMETERS", "Learner", "Trained", "moved", "send", "start_of", "steps_before", "train", "vector_of",
+    "PARAMETERS", "Learner", "Trained", "average", "moved", "send", "steps_before", "train", "train_from", "vector_of",
 ]  # fmt: skip

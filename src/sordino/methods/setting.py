@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
-from sordino.learning import models
-from sordino.learning.cohort import LocalTraining
-from sordino.learning.models import Layer, Layout
-from sordino.learning.optimizers import Optimizer
+from sordino.deferred import deferred
 from sordino.methods.interface import Method
 from sordino.methods.upload import Upload
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from sordino.learning import models
+    from sordino.learning.cohort import LocalTraining
+    from sordino.learning.models import Layout
+    from sordino.learning.optimizers import Optimizer
+    from sordino.mechanisms.spec import RangeSpec
     from sordino.recipe import Recipe
+else:
+    models = deferred("sordino.learning.models")  # it loads PyTorch
 
 
 @dataclass(frozen=True)
@@ -81,8 +86,23 @@ class Setting:
         """The layout of what is sent: the layers, and released statistics as one more, called `statistics`."""
         if not self.statistics.size:
             return self.layout
-        more = Layer("statistics", self.layout.size, self.values)
+        more = models.Layer("statistics", self.layout.size, self.values)
         return replace(self.layout, layers=(*self.layout.layers, more))
+
+    def upload(self, what: str, within: RangeSpec | None, **more: Any) -> Upload:
+        """The whole model through the recipe's mechanism; what range or strengths do not allow is refused now."""
+        given = self.recipe.method
+        upload = Upload(
+            given.mechanism.builder(within, self.sent_layout.layers, self.values),
+            self.recipe.epsilons(),
+            self.values,
+            clients=self.clients,
+            what=f"{what} and batch-norm statistics" if self.statistics.size else what,
+            samples=given.aggregation.samples,
+            **more,
+        )
+        upload.check(self.checked)
+        return upload
 
     @property
     def optimizer(self) -> Optimizer:

@@ -15,23 +15,48 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
-import torch
+from annotated_types import Ge, Le
 from numpy.typing import NDArray
+from pydantic import Field
 
+from sordino.deferred import deferred
 from sordino.errors import InvalidInput
-from sordino.learning import linear_head, models
-from sordino.learning.private_sgd import PrivateTraining, noise_alone, remembers
 from sordino.mechanisms import Mechanism, NoPrivacy
-from sordino.methods.fedavg import DATASET, FedAvg
+from sordino.methods.aggregation import AnyAggregation, Mean
+from sordino.methods.fedavg import DATASET, FedAvg, unseen_norm
 from sordino.methods.interface import Bench, Cohort, LocalView, Reported
-from sordino.methods.round_steps import PARAMETERS, send, start_of, steps_before, train
+from sordino.methods.round_steps import PARAMETERS, send, train
+from sordino.methods.selection import AnySelection, SelectAll
 from sordino.methods.setting import Built, Setting
+from sordino.methods.spec import (
+    AGGREGATION,
+    CHANNEL,
+    SELECTION,
+    AnyChannel,
+    Clamp,
+    ClipNorm,
+    MethodSpec,
+    Norm,
+    ServerLr,
+    Target,
+    direct,
+)
 from sordino.methods.upload import Draw, Upload, samples_release
+from sordino.parts.tables import Count, Found, Natural, Positive, Says, reads, tag
+from sordino.parts.toml import shown
 from sordino.privacy.guarantee import Adjacency, Guarantee, Infinite, Release
 from sordino.wire.messages import Plan
+
+if TYPE_CHECKING:
+    from sordino.learning import linear_head, models, private_sgd
+    from sordino.learning.private_sgd import PrivateTraining
+else:
+    linear_head = deferred("sordino.learning.linear_head")
+    models = deferred("sordino.learning.models")
+    private_sgd = deferred("sordino.learning.private_sgd")
 
 WHAT = "model update (DP-SGD)"
 REMEMBERS = (
@@ -41,8 +66,110 @@ REMEMBERS = (
 RECORDS = Adjacency.RECORD_ADD_REMOVE, Adjacency.RECORD_REPLACE  #: the accountant counts an exchange as two changes
 
 
+class NoiseSpec(MethodSpec):
+    """A method whose strength is the noise of its sums, and not `clients.epsilon`."""
+
+    @reads("clients.epsilon", "method.name", "method.mechanism")
+    def takes_no_epsilon(self, recipe: Any) -> Found:
+        """The strength is the method's own."""
+        if recipe.clients.epsilon is not None:
+            own = "its strength is method.target or method.noise_multiplier"
+            yield "clients.epsilon", f"{self.name} takes none, {own}: leave it out"
+
+    @reads("method")
+    def noise_is_given_in_one_way(self, recipe: Any) -> Found:
+        """The noise is given, or what it is for."""
+        given = [name for name in ("noise_multiplier", "target") if getattr(self, name) is not None]
+        if len(given) != 1:
+            found = "neither" if not given else "both"
+            yield (
+                ".target",
+                f"{found} given of target = {{ epsilon = ..., delta = ... }} and noise_multiplier; allowed: exactly "
+                "one",
+            )
+
+
 class SiloDp(FedAvg):
     """Federated averaging of silos that train privately; the guarantee is the training's."""
+
+    class Spec(NoiseSpec):
+        """Silos that train by DP-SGD: each record is protected, for the whole run, from whoever sees the updates."""
+
+        draws_batches: ClassVar[bool] = True
+        name: str = tag("silo-dp", "record-level DP-SGD in every silo")
+        server_lr: ServerLr = 1.0
+        clip: ClipNorm = Field(default=1.0, description="L2 norm to which every record's gradient is clipped")
+        sampling_rate: Annotated[float, Ge(2.0**-32), Le(1), Says("a probability from 2^-32 to 1")] = Field(
+            default=0.1, description="probability with which a record is in a step's batch"
+        )
+        steps: Count = Field(default=20, description="noisy steps per round")
+        noise_multiplier: Positive | None = Field(
+            default=None, description="noise of a step's sum, in units of clip; or give target"
+        )
+        target: Target | None = Field(
+            default=None,
+            description="what the whole run is proven to protect, from which the noise multiplier is computed",
+        )
+        announced_size: Natural = Field(
+            default=0,
+            description="the public size of a silo that sums are divided by (0: the known data set's training examples "
+            "divided by the clients)",
+        )
+        resolution: Annotated[int, Ge(4), Le(24), Says("a whole number from 4 to 24")] = Field(
+            default=20,
+            description="the noise of a silo has 2^resolution steps of the grid that gradients are rounded to",
+        )
+        coarsening: Annotated[int, Ge(0), Le(24), Says("a whole number from 0 to 24")] = Field(
+            default=0, description="bits dropped from an exact sum, at random, before its noise: smaller numbers travel"
+        )
+        clamp: Clamp = None
+        norm: Norm = None
+        selection: AnySelection = Field(default=SelectAll(), description=SELECTION)
+        channel: AnyChannel = Field(default_factory=direct, description=CHANNEL)
+        aggregation: AnyAggregation = Field(default=Mean(), description=AGGREGATION)
+
+        @property
+        def sends_updates(self) -> bool:
+            return True
+
+        @reads("method.name", "training.epochs", "training.steps", "training.batch_size")
+        def silos_draw_their_own_batches(self, recipe: Any) -> Found:
+            """Nothing is said about batches that are never drawn."""
+            for name in sorted(recipe.training.model_fields_set - {"optimizer"}):
+                yield (
+                    f"training.{name}",
+                    f"got {shown(getattr(recipe.training, name))}; silo-dp draws its own batches "
+                    "(method.sampling_rate, method.steps) and takes the optimizer alone: leave it out",
+                )
+
+        @reads("method")
+        def a_norm_has_reports_to_scale(self, recipe: Any) -> Found:
+            """A norm has single reports to scale."""
+            yield from unseen_norm(self)
+
+        @reads("method", "data.source")
+        def silos_know_their_size(self, recipe: Any) -> Found:
+            """Sums are divided by a public number."""
+            if self.announced_size == 0 and recipe.data.origin not in ("known", None):
+                yield (
+                    ".announced_size",
+                    "missing; the number of your own examples is private: announce a public size of a silo, such as "
+                    "1000",
+                )
+
+        def build(self, setting: Setting) -> Built:
+            if 0 in setting.sizes:
+                raise InvalidInput(
+                    f"silo {setting.sizes.index(0)} holds no records, so there is nothing to protect: set "
+                    "split.at_least=1"
+                )
+            samples = self.aggregation.samples
+            upload = Upload(
+                plain, None, setting.values, clients=setting.clients, what=WHAT, samples=samples, clamp=self.clamp,
+                norm=self.norm,
+            )  # fmt: skip
+            method = SiloDp(setting, private_training(setting), upload, sends="update")
+            return Built(method, upload, 1, sum(setting.sizes) * self.sampling_rate * self.steps)
 
     training: PrivateTraining
 
@@ -50,9 +177,11 @@ class SiloDp(FedAvg):
         self, setting: Setting, training: PrivateTraining, upload: Upload, *, sends: Literal["update", "weights"]
     ) -> None:
         super().__init__(setting, training, upload, sends=sends)
+        import torch
+
         own = models.is_own(setting.recipe.model.name)
         start = torch.from_numpy(setting.initial)
-        self._remembers = own and remembers(setting.model, training.loss, start, setting.input_shape)
+        self._remembers = own and private_sgd.remembers(setting.model, training.loss, start, setting.input_shape)
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         name = f"{plan.federation}/{plan.round}"
@@ -75,8 +204,7 @@ class SiloDp(FedAvg):
         return alone or linear_head.of(self.model, self.training.loss) is not None
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
-        w = start_of(plan.arrays, self.statistics)
-        trained = train(self, w, cohort, draw, bench, steps_before(self.training, plan.round, cohort.data))
+        trained = train(self, plan, cohort, draw, bench)
         idle = [k for k, data in enumerate(cohort.data) if data is None]
         if idle:  # noise, as where every batch is empty: that nothing could be trained on is not sent in the open
             trained.vectors[idle] = self._noise_alone(plan, [cohort.clients[k] for k in idle], draw)
@@ -87,7 +215,7 @@ class SiloDp(FedAvg):
         layout = models.parameter_layout(self.model)
         sizes = dict(zip(layout.names, layout.sizes, strict=True))
         start, before = plan.arrays[PARAMETERS], (plan.round - 1) * self.training.steps
-        return noise_alone(self.training, start, sizes, draw(clients), len(clients), before).numpy()
+        return private_sgd.noise_alone(self.training, start, sizes, draw(clients), len(clients), before).numpy()
 
     def rehearse(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> LocalView:
         """One round with next to no noise, to see how large a silo's update is: in a simulation only."""
@@ -98,9 +226,9 @@ class SiloDp(FedAvg):
 
 def private_training(setting: Setting, shares: int = 1) -> PrivateTraining:
     """The recipe's DP-SGD; the noise follows from its target where it names one, and is that of `shares` silos."""
-    given: Any = setting.recipe.method
+    given = setting.recipe.method
     announced = given.announced_size or sum(setting.sizes) / setting.clients
-    training = PrivateTraining(
+    training = private_sgd.PrivateTraining(
         setting.optimizer,
         clip=given.clip,
         noise_multiplier=given.noise_multiplier or 1.0,
@@ -124,20 +252,4 @@ def plain(_: float | None) -> Mechanism:
     return NoPrivacy()
 
 
-def build(setting: Setting) -> Built:
-    """Private silos as a recipe asks for them."""
-    if 0 in setting.sizes:
-        raise InvalidInput(
-            f"silo {setting.sizes.index(0)} holds no records, so there is nothing to protect: set split.at_least=1"
-        )
-    given: Any = setting.recipe.method
-    samples = given.aggregation.samples
-    upload = Upload(
-        plain, None, setting.values, clients=setting.clients, what=WHAT, samples=samples, clamp=given.clamp,
-        norm=given.norm,
-    )  # fmt: skip
-    method = SiloDp(setting, private_training(setting), upload, sends="update")
-    return Built(method, upload, 1, sum(setting.sizes) * given.sampling_rate * given.steps)
-
-
-__all__ = ["RECORDS", "REMEMBERS", "WHAT", "SiloDp", "build", "private_training"]
+__all__ = ["RECORDS", "REMEMBERS", "WHAT", "NoiseSpec", "SiloDp", "plain", "private_training"]

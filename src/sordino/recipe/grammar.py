@@ -17,7 +17,7 @@ from sordino.errors import InvalidInput
 from sordino.learning.datasets import KNOWN
 from sordino.learning.splits import AnySplit
 from sordino.learning.training_tables import Training
-from sordino.methods.tables.spec import MethodSpec
+from sordino.methods.spec import MethodSpec
 from sordino.parts.registry import ADDRESS, allowed_model
 from sordino.parts.slot import Slot
 from sordino.parts.strengths import Strength

@@ -26,9 +26,9 @@ from sordino.learning.models import MaskedDropout, Network
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.mechanisms import MECHANISMS, Box, Mechanism
 from sordino.methods.fedavg import FedAvg
+from sordino.methods.lian_webfed import COUNTED, Counts
 from sordino.methods.silo_dp import RECORDS
 from sordino.methods.upload import Upload
-from sordino.methods.webfed import COUNTED, Counts
 from sordino.privacy import accountant, history
 from sordino.privacy.accountant import Account
 from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Claim, Guarantee, Infinite, Release

@@ -34,23 +34,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from sordino.errors import InvalidInput
 from sordino.learning import draws
-from sordino.learning.cohort import ClientData
-from sordino.methods.aggregation import SelectionByBudget, rhos
+from sordino.mechanisms import NoPrivacy
+from sordino.mechanisms.spec import FixedUnsaid, MechanismSpec, noise
+from sordino.methods.aggregation import AggregationSpec, InverseVariance, Mean, SelectionByBudget, offering, rhos
 from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import Bench, ClientState, Cohort, Reported, State
-from sordino.methods.round_steps import send, start_of, train
+from sordino.methods.round_steps import PARAMETERS, send, train_from
+from sordino.methods.selection import SelectAll
 from sordino.methods.setting import Built, Setting
+from sordino.methods.spec import AGGREGATION, MethodSpec, direct
 from sordino.methods.upload import Draw, PerClass, Tally, Upload
+from sordino.parts.slot import Slot
+from sordino.parts.tables import Found, Natural, Probability, reads, tag
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Pure, Release
 from sordino.randomness import Keystream, Purpose, Randomness
+from sordino.report.words import listed
 from sordino.wire.messages import Plan
+
+if TYPE_CHECKING:
+    from sordino.learning.cohort import ClientData
 
 Float64s = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -101,11 +111,79 @@ def announcement(name: str) -> Release:
 # --- the method -------------------------------------------------------------------------------------------------------
 
 
-class PersonalizedLdpFl(FedAvg):
+class Personalized(FedAvg):
     """Weights or signs of everybody in every round, put together by what each of them may tell."""
 
+    class Spec(MethodSpec):
+        """Personalised LDP-FL: each client has its epsilon; noisy weights or random signs are weighed by it."""
+
+        name: str = tag("personalized", "clients with epsilons of their own, weighed or selected by them")
+        sends: Literal["weights", "signs"] = Field(
+            default="weights",
+            description="weights (the paper's IID data), or their signs, of which the model is the majority",
+        )
+        start: Literal["zeros", "random"] = Field(default="zeros", description="where the model's parameters start")
+        portion: Natural = Field(
+            default=0,
+            description="records that a client takes up in a round, one portion after another (0: all of them)",
+        )
+        sampling: Probability = Field(default=1.0, description="probability q with which each of them is trained on")
+        schedule: Literal["continues", "restarts"] = Field(
+            default="continues",
+            description="whether the learning rate's decay goes on from round to round or begins anew",
+        )
+        range: FixedUnsaid | None = Field(
+            default=None, description="where weights are clipped to: radius is the paper's c"
+        )
+        mechanism: Annotated[MechanismSpec, Slot("mechanism", noise("gaussian", "votes"))] = Field(
+            default=NoPrivacy.Spec(), description="gaussian for weights, sign for signs; or an ablation"
+        )
+        aggregation: Annotated[AggregationSpec, Slot("aggregation", offering("variances", "deviations", "reports"))] = (
+            Field(default=Mean(), description=AGGREGATION)
+        )
+        server_lr: ClassVar[float] = 1.0
+        selection: ClassVar[SelectAll] = SelectAll()
+
+        @property
+        def channel(self) -> Any:
+            return direct()
+
+        @property
+        def record_sampling(self) -> float | None:
+            return self.sampling
+
+        @reads("method", "rounds.count")
+        def reports_fit_each_other(self, recipe: Any) -> Found:
+            """Signs are sent through votes, weights through noise that is added to them."""
+            mechanism, signs = self.mechanism, self.sends == "signs"
+            fits = mechanism.noise == "votes" or not mechanism.clips if signs else mechanism.noise != "votes"
+            if not fits:
+                fitting = ("sign", "none") if signs else ("gaussian", "clip-only", "none")
+                found = f"got {self.sends} with the mechanism {mechanism.label}"
+                yield ".sends", f"{found}; allowed: {listed(fitting, 'or')}"
+            if isinstance(self.aggregation, InverseVariance) and mechanism.noise == "votes":
+                yield (
+                    "method.aggregation.kind",
+                    "got inverse-variance with votes, which all have the same: take inverse-deviation, which is best "
+                    "for votes",
+                )
+
+        def build(self, setting: Setting) -> Built:
+            if setting.statistics.released:
+                raise InvalidInput(
+                    'personalised LDP-FL has no place for batch-norm statistics: set model.buffers = "local", or take '
+                    "a model without them, such as logistic-ovr"
+                )
+            upload = setting.upload("signs of model weights" if self.sends == "signs" else "model weights", self.range)
+            method = Personalized(setting, upload)
+            training = setting.local_training
+            sizes = [min(self.portion or size, size) for size in setting.sizes]
+            records = sum(training.total_steps(round_up(self.sampling * size)) for size in sizes if size)
+            batch = training.batch_size or max(sizes)
+            return Built(method, upload, batch, float(records * batch))
+
     def __init__(self, setting: Setting, upload: Upload) -> None:
-        given: Any = setting.recipe.method
+        given = setting.recipe.method
         super().__init__(setting, setting.local_training, upload, sends="weights")
         if given.start == "zeros":
             self._initial = np.zeros_like(self._initial)
@@ -155,9 +233,8 @@ class PersonalizedLdpFl(FedAvg):
             self._records(data, order, plan.round, randomness, k)
             for k, (data, order) in enumerate(zip(cohort.data, orders, strict=True))
         )
-        w = start_of(plan.arrays, self.statistics)
-        first_steps = self._first_steps(plan.round, cohort.sizes)
-        trained = train(self, w, replace(cohort, data=sampled), draw, bench, first_steps)  # G_i (Eq. 3)
+        w, first_steps = plan.arrays[PARAMETERS], self._first_steps(plan.round, cohort.sizes)
+        trained = train_from(w, self, replace(cohort, data=sampled), draw, bench, first_steps)  # G_i (Eq. 3)
         g = np.sign(trained.vectors) if self._votes_plainly else trained.vectors
         reported = send(self.upload(plan), cohort, g, draw, trained)  # clipped, then noise (Eq. 4) or a sign (Eq. 7)
         if not self._portion:
@@ -178,6 +255,8 @@ class PersonalizedLdpFl(FedAvg):
         self, data: ClientData | None, order: NDArray[np.int32], round: int, randomness: Randomness, row: int
     ) -> ClientData | None:
         """D'_i: this round's portion, each record with probability q; after the last portion the first one again."""
+        from sordino.learning.cohort import ClientData
+
         if data is None:
             return None
         portion = min(self._portion or len(data), len(data))
@@ -199,28 +278,4 @@ def round_up(value: float) -> int:
     return max(1, int(np.ceil(value)))
 
 
-def build(setting: Setting) -> Built:
-    """Personalised LDP-FL as a recipe asks for it."""
-    given: Any = setting.recipe.method
-    if setting.statistics.released:
-        raise InvalidInput(
-            'personalised LDP-FL has no place for batch-norm statistics: set model.buffers = "local", or take a model '
-            "without them, such as logistic-ovr"
-        )
-    upload = Upload(
-        given.mechanism.builder(given.range, setting.sent_layout.layers, setting.values),
-        setting.recipe.epsilons(),
-        setting.values,
-        clients=setting.clients,
-        what="signs of model weights" if given.sends == "signs" else "model weights",
-    )
-    upload.check(setting.checked)
-    method = PersonalizedLdpFl(setting, upload)
-    training = setting.local_training
-    sizes = [min(given.portion or size, size) for size in setting.sizes]
-    records = sum(training.total_steps(round_up(given.sampling * size)) for size in sizes if size)
-    batch = training.batch_size or max(sizes)
-    return Built(method, upload, batch, float(records * batch))
-
-
-__all__ = ["ANNOUNCED", "ORDER", "PersonalizedLdpFl", "Selection", "announcement", "build"]
+__all__ = ["ANNOUNCED", "ORDER", "Personalized", "Selection", "announcement"]

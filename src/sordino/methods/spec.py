@@ -1,10 +1,10 @@
-"""What the tables of all methods share."""
+"""What the tables of all methods share: each stands in its method's file, beside the code."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge, Gt, Le
@@ -25,14 +25,12 @@ class MethodSpec(Spec):
     Those of them that a method does not leave to the recipe are fixed by its table.
     """
 
-    code: ClassVar[str]  #: the module with the method's code, which is loaded when the method is built
     draws_batches: ClassVar[bool] = False  #: whether it draws batches of its own and takes the optimizer alone
     simulation_only: ClassVar[str] = ""  #: why real clients cannot take part; empty where they can
 
+    @abstractmethod
     def build(self, setting: Setting) -> Built:
-        """The method, ready to run: what `build` in the file with its code makes."""
-        built: Built = import_module(self.code).build(setting)
-        return built
+        """The method, ready to run."""
 
     def record_shape(self, recipe: Any, shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
         """The shape in which the model sees a record."""

@@ -32,17 +32,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from pydantic import Field
 
 from sordino.mechanisms import Box, Laplace
-from sordino.methods.aggregation import NoisySamples
+from sordino.mechanisms.spec import FixedUnsaid, MechanismSpec, noise
+from sordino.methods.aggregation import AggregationSpec, Mean, NoisySamples, offering
 from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import Bench, ClientState, Cohort, Reported, State
-from sordino.methods.round_steps import moved, send, start_of, steps_before, train, vector_of
+from sordino.methods.round_steps import average, send, train
+from sordino.methods.selection import AnySelection, SelectAll
 from sordino.methods.setting import Built, Setting, plainly_built
+from sordino.methods.spec import AGGREGATION, SELECTION, MethodSpec, direct
 from sordino.methods.upload import MAX_SAMPLES, Draw, PerClass, Tally, Upload
+from sordino.parts.slot import Slot
+from sordino.parts.tables import tag
 from sordino.privacy.guarantee import Adjacency, Release
 from sordino.wire.messages import Plan
 
@@ -78,18 +84,38 @@ class Counts:
         return Release(f"{name}/{COUNTED}", DATASET, COUNTED, (guarantee,))
 
 
-class CountedUpload(Upload):
-    """Reports that name a number of samples which is a release of its own, made before."""
-
-    def _class_releases(self, c: int, name: str, dataset: str) -> tuple[Release, ...]:
-        return super()._class_releases(c, name, dataset)[:1]
-
-
 # --- the method -------------------------------------------------------------------------------------------------------
 
 
 class WebFed(FedAvg):
     """Federated averaging of noisy weights; where noisy sample counts weigh, they are announced in the first round."""
+
+    class Spec(MethodSpec):
+        """WebFed: clients are web pages, which add Laplace noise to their weights."""
+
+        name: str = tag("webfed", "weights with Laplace noise, as web pages send them")
+        selection: AnySelection = Field(default=SelectAll(), description=SELECTION)
+        range: FixedUnsaid | None = Field(
+            default=None, description="where weights are clipped to; left out only without a mechanism"
+        )
+        mechanism: Annotated[MechanismSpec, Slot("mechanism", noise("laplace"))] = Field(
+            default=Laplace.Spec(), description="laplace in one of its three readings, or one without noise"
+        )
+        aggregation: Annotated[
+            AggregationSpec, Slot("aggregation", offering("samples", "noisy samples", "reports"))
+        ] = Field(default=Mean(), description=AGGREGATION)
+        server_lr: ClassVar[float] = 1.0
+
+        @property
+        def channel(self) -> Any:
+            return direct()
+
+        def build(self, setting: Setting) -> Built:
+            noisy = isinstance(self.aggregation, NoisySamples)
+            most = self.aggregation.limit if noisy else MAX_SAMPLES
+            upload = setting.upload("model weights", self.range, most_samples=most)
+            counts = Counts(self.aggregation.epsilon, self.aggregation.limit) if noisy else None
+            return plainly_built(setting, WebFed(setting, upload, counts), upload, setting.local_training)
 
     def __init__(self, setting: Setting, upload: Upload, counts: Counts | None) -> None:
         super().__init__(setting, setting.local_training, upload, sends="weights")
@@ -97,14 +123,13 @@ class WebFed(FedAvg):
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         found = super().releases(plan)
-        if self._counts is None or plan.round > 1:
+        if self._counts is None:
             return found
-        counted = self._counts.release(f"{plan.federation}/{plan.round}")
-        return PerClass(len(found), lambda c: (*found[c], counted))
+        announced = (self._counts.release(f"{plan.federation}/{plan.round}"),) if plan.round == 1 else ()
+        return PerClass(len(found), lambda c: (found[c][0], *announced))
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
-        w = start_of(plan.arrays, self.statistics)
-        trained = train(self, w, cohort, draw, bench, steps_before(self.training, plan.round, cohort.data))  # (Eq. 3)
+        trained = train(self, plan, cohort, draw, bench)  # (Eq. 3)
         if self._counts is None:
             return send(self.upload(plan), cohort, trained.vectors, draw, trained)  # with Laplace noise (line 11)
         first = plan.round == 1
@@ -118,26 +143,7 @@ class WebFed(FedAvg):
         return replace(reported, states=tuple(states))
 
     def update(self, state: State, plan: Plan, tally: Tally) -> State:
-        w = tally.mean()  # weighed by |D_i|, by noisy counts or alike (line 16)
-        return moved(state, w - vector_of(state.parameters, state.arrays, self.statistics), self.statistics)
+        return average(state, tally, self.statistics)  # weighed by |D_i|, by noisy counts or alike (line 16)
 
 
-def build(setting: Setting) -> Built:
-    """WebFed as a recipe asks for it."""
-    given: Any = setting.recipe.method
-    noisy = isinstance(given.aggregation, NoisySamples)
-    upload = (CountedUpload if noisy else Upload)(
-        given.mechanism.builder(given.range, setting.sent_layout.layers, setting.values),
-        setting.recipe.epsilons(),
-        setting.values,
-        clients=setting.clients,
-        what="model weights and batch-norm statistics" if setting.statistics.size else "model weights",
-        samples=given.aggregation.samples,
-        most_samples=given.aggregation.limit if noisy else MAX_SAMPLES,
-    )
-    upload.check(setting.checked)
-    counts = Counts(given.aggregation.epsilon, given.aggregation.limit) if noisy else None
-    return plainly_built(setting, WebFed(setting, upload, counts), upload, setting.local_training)
-
-
-__all__ = ["COUNTED", "Counts", "WebFed", "build"]
+__all__ = ["COUNTED", "Counts", "WebFed"]

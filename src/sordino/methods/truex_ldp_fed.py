@@ -27,54 +27,33 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
 
 from sordino.errors import InvalidInput
-from sordino.learning.cohort import LocalTraining
-from sordino.learning.models import Layer
-from sordino.mechanisms import Mechanism
+from sordino.mechanisms import Exponential, Mechanism
+from sordino.mechanisms.spec import FixedUnsaid, MechanismSpec, noise
+from sordino.methods.aggregation import Mean, PartAggregation
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import Bench, Cohort, Reported, State
-from sordino.methods.round_steps import moved, send, start_of, steps_before, train
+from sordino.methods.round_steps import moved, send, train
+from sordino.methods.scopes import Schedule, ScopeSpec, Turn
+from sordino.methods.selection import AnySelection, SelectAll
 from sordino.methods.setting import Built, Setting, plainly_built
+from sordino.methods.spec import AGGREGATION, CHANNEL, SELECTION, AnyChannel, MethodSpec, ServerLr, direct
 from sordino.methods.upload import Draw, Tally, Upload
+from sordino.parts.slot import Slot
+from sordino.parts.tables import Count, Found, reads, tag
+from sordino.parts.toml import shown
 from sordino.privacy.guarantee import Claim, Release
 from sordino.wire.messages import Plan
 
+if TYPE_CHECKING:
+    from sordino.learning.cohort import LocalTraining
+    from sordino.learning.models import Layer
+
 # --- who sends what when: budgets and schedules -----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Turn:
-    """One round: the values that are sent, by a name and their columns, and the part of alpha that it may spend."""
-
-    what: str
-    start: int
-    stop: int
-    share: Fraction  #: alpha_i / alpha
-
-    @property
-    def size(self) -> int:
-        """|theta_i|."""
-        return self.stop - self.start
-
-    @property
-    def columns(self) -> slice:
-        """Where theta_i lies in theta."""
-        return slice(self.start, self.stop)
-
-    @classmethod
-    def of(cls, layer: Layer, share: Fraction) -> Turn:
-        """The round in which a layer is sent."""
-        return cls(layer.name, layer.start, layer.stop, share)
-
-
-Schedule = tuple[Turn, ...]
-
-
-def basic(layers: Sequence[Layer], rounds: int) -> Schedule:
-    """CLDP-Basic: everything in every round."""
-    return (Turn("all layers", layers[0].start, layers[-1].stop, Fraction(1, rounds)),) * rounds
 
 
 def single_layer(layers: Sequence[Layer], rounds: int) -> Schedule:
@@ -118,6 +97,37 @@ def dealt(rounds: int, sizes: Sequence[int]) -> list[int]:
     return [1 + count for count in counts]
 
 
+class ScopeLayers(ScopeSpec):
+    """One layer a round, from the output layer backwards, each for as many rounds (CLDP-Single-Layer)."""
+
+    kind: str = tag("layers", "one layer a round, from the last backwards, each for as many rounds")
+
+    def schedule(self, layers: Any, rounds: int) -> Schedule:
+        return single_layer(layers, rounds)
+
+
+class ScopeProportional(ScopeSpec):
+    """One layer a round, from the output layer backwards, rounds and budget by size (alpha-CLDP-Fed)."""
+
+    kind: str = tag(
+        "proportional", "one layer a round, from the last backwards, rounds and budget in proportion to its size"
+    )
+    cycles: Count = Field(default=1, description="how often all layers are gone through; rounds.count is a multiple")
+
+    def schedule(self, layers: Any, rounds: int) -> Schedule:
+        return proportional(layers, rounds, self.cycles)
+
+    @reads("method", "rounds.count")
+    def cycles_are_equally_long(self, recipe: Any) -> Found:
+        """The rounds make whole cycles."""
+        count = recipe.rounds.count
+        if count % self.cycles:
+            yield (
+                ".cycles",
+                f"got {self.cycles}; allowed: a divisor of rounds.count = {count}, so that all cycles are alike",
+            )
+
+
 # --- how one round's values leave a participant -----------------------------------------------------------------------
 
 
@@ -157,11 +167,7 @@ class Uploads:
     """The upload of every round: those of equal layers and shares are one object, built once."""
 
     def __init__(self, setting: Setting, q: Fraction) -> None:
-        given: Any = setting.recipe.method
-        self._mechanism, self._range, self._layout = given.mechanism, given.range, setting.sent_layout
-        self._alphas, self._clients, self._q = setting.recipe.epsilons(), setting.clients, q
-        self._checked = setting.checked
-        self._samples = given.aggregation.samples
+        self._setting, self._q, self._alphas = setting, q, setting.recipe.epsilons()
         self._built: dict[tuple[str, Fraction], RoundUpload] = {}
 
     def __call__(self, turn: Turn) -> RoundUpload:
@@ -170,18 +176,19 @@ class Uploads:
         return self._built[turn.what, turn.share]
 
     def _build(self, turn: Turn) -> RoundUpload:
-        builder = self._mechanism.builder(self._range, self._layout.layers, turn.size)
+        setting, given = self._setting, self._setting.recipe.method
+        builder = given.mechanism.builder(given.range, setting.sent_layout.layers, turn.size)
         upload = RoundUpload(
             LdpModule(builder, turn.size, turn.share / self._q),
             self._alphas,
             turn.size,
-            clients=self._clients,
+            clients=setting.clients,
             what=f"model update of {turn.what}",
-            samples=self._samples,
+            samples=given.aggregation.samples,
         )
-        if self._mechanism.noise == "coded":
+        if given.mechanism.noise == "coded":
             upload.formula = formula(self._q)
-        upload.check(self._checked)
+        upload.check(setting.checked)
         return upload
 
 
@@ -190,6 +197,50 @@ class Uploads:
 
 class LdpFed(FedAvg):
     """Federated averaging of the scheduled layer's randomised updates."""
+
+    class Spec(MethodSpec):
+        """LDP-Fed: the scheduled layer's updates through the exponential mechanism; clients.epsilon is alpha."""
+
+        name: str = tag("ldp-fed", "LDP-Fed; clients.epsilon is alpha, for all rounds")
+        server_lr: ServerLr = 1.0
+        selection: AnySelection = Field(default=SelectAll(), description=SELECTION)
+        scope: Annotated[ScopeSpec, Slot("scope")] = Field(
+            default=ScopeProportional(),
+            description="which layers are sent in a round, and which part of alpha it spends",
+        )
+        range: FixedUnsaid | None = Field(
+            default=None, description="where values are clipped to: radius is the paper's c"
+        )
+        mechanism: Annotated[MechanismSpec, Slot("mechanism", noise("coded"))] = Field(
+            default=Exponential.Spec(), description="exponential (precision is the paper's rho), or an ablation of it"
+        )
+        sampling: Literal["ignored", "claimed"] = Field(
+            default="ignored",
+            description="ignored: the rounds' alpha_i add up to alpha; claimed: they are 1/q larger where a fraction "
+            "q of "
+            "the clients is selected, for which there is no proof",
+        )
+        channel: AnyChannel = Field(default_factory=direct, description=CHANNEL)
+        aggregation: PartAggregation = Field(default=Mean(), description=AGGREGATION)
+
+        @property
+        def sends_updates(self) -> bool:
+            return True
+
+        @reads("method", "rounds.count")
+        def all_layers_are_coded_alike(self, recipe: Any) -> Found:
+            """One range codes all layers."""
+            if self.range is not None and isinstance(self.range.radius, dict) and not self.mechanism.one_radius:
+                found = f"got {shown(self.range.radius)}; ldp-fed codes all layers alike"
+                yield "method.range.radius", f"{found}: give one number"
+
+        def build(self, setting: Setting) -> Built:
+            schedule = self.scope.schedule(setting.sent_layout.layers, setting.recipe.rounds.count)
+            uploads, training = Uploads(setting, sampled(setting)), setting.local_training
+            for turn in dict.fromkeys(schedule):
+                uploads(turn)  # refuses now what some round's alpha does not allow
+            method = LdpFed(setting, training, schedule, uploads)
+            return plainly_built(setting, method, uploads(schedule[0]), training)
 
     def __init__(self, setting: Setting, training: LocalTraining, schedule: Schedule, uploads: Uploads) -> None:
         super().__init__(setting, training, uploads(schedule[0]), sends="update")
@@ -208,8 +259,7 @@ class LdpFed(FedAvg):
         return self._uploads(self.turn(plan))
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
-        theta = start_of(plan.arrays, self.statistics)
-        trained = train(self, theta, cohort, draw, bench, steps_before(self.training, plan.round, cohort.data))
+        trained = train(self, plan, cohort, draw, bench)
         theta_i = trained.update[:, self.turn(plan).columns]
         return send(self.upload(plan), cohort, theta_i, draw, trained)  # clipped, coded, Ordinal-CLDP
 
@@ -236,7 +286,7 @@ class LdpFed(FedAvg):
 
 def sampled(setting: Setting) -> Fraction:
     """q = k/N, the part of the participants whose updates the aggregator gets; 1 where the recipe leaves it alone."""
-    given: Any = setting.recipe.method
+    given = setting.recipe.method
     if given.sampling == "ignored":
         return Fraction(1)
     if not given.selection.steady:
@@ -244,17 +294,4 @@ def sampled(setting: Setting) -> Fraction:
     return Fraction(given.channel.handed_on(given.selection.asked(setting.clients)), setting.clients)
 
 
-def build(setting: Setting) -> Built:
-    """LDP-Fed as a recipe asks for it."""
-    given: Any = setting.recipe.method
-    schedule = given.scope.schedule(setting.sent_layout.layers, setting.recipe.rounds.count)
-    uploads, training = Uploads(setting, sampled(setting)), setting.local_training
-    for turn in dict.fromkeys(schedule):
-        uploads(turn)  # refuses now what some round's alpha does not allow
-    method = LdpFed(setting, training, schedule, uploads)
-    return plainly_built(setting, method, uploads(schedule[0]), training)
-
-
-__all__ = [
-    "LdpFed", "Schedule", "Turn", "Uploads", "basic", "build", "dealt", "proportional", "single_layer",
-]  # fmt: skip
+__all__ = ["LdpFed", "ScopeLayers", "ScopeProportional", "Uploads", "dealt", "proportional", "single_layer"]

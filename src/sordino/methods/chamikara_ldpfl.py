@@ -1,0 +1,348 @@
+"""LDPFL (Arachchige, Liu, Camtepe, Nepal, Grobler, Bertok, Khalil, "Local Differential Privacy for Federated Learning",
+ESORICS 2022, also as Chamikara et al.): records are randomised once, and a network is federated over what came of it.
+
+    Part I, each client i, once:       CNN_i <- trained on its records until it converges; CM_i <- its convolutions
+        each record q:                 d_q <- CM_i(record),  r features
+                                       FLT_q <- the bits of all d_q's features, l = m + n + 1 each          (Eq. 10)
+                                       RND_q <- each bit of FLT_q randomised:                   (Eq. 13, Theorem 2)
+                                           1 stays 1 with  alpha/(1+alpha)  at even places, 1/(1+alpha^3) at odd ones
+                                           0 stays 0 with  alpha e^e0/(1 + alpha e^e0),   e0 = epsilon/(r l/2)
+    Part II, each round:               server sends M;  each client asked trains DNN_i from M on {RND_q} and the labels
+                                       for el epochs and sends it;  M <- mean of what came                   (Eq. 1)
+
+What clients send is computed from RND and labels alone, so it is derived from them: however many rounds there are, they
+cost nothing new. That is the paper's good idea, and it is kept. What one record loses is another matter:
+
+* the proof of Theorem 2 lets powers of alpha cancel that add up: (r l/2)(eps_even + eps_odd) is proven, not epsilon;
+* labels are used as they are: nothing bounds what they tell;
+* CM_i was trained on all of a client's records, so another record changes the features of all of them: the figure is
+  to be multiplied by their number, unless the extractor is public. That number is private, so a public bound on it
+  (`extractor.most_records`) takes its place: clients with more records use the first so many. Without one nothing is
+  proven.
+
+`extractor = { kind = "oriented" }` with `mechanism = { name = "record-privunit" }` mends all three, at its price; its
+epsilon is claimed, as it is proven for real numbers only.
+
+Test examples are seen through a client's own extractor, as the paper has it: every client has an equal share of them.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from annotated_types import Ge, Le, MinLen
+from numpy.typing import NDArray
+from pydantic import AfterValidator, Field
+
+from sordino.deferred import deferred
+from sordino.learning.training_tables import Training
+from sordino.mechanisms.record_tables import RecordMechanismSpec, Theorem2
+from sordino.methods.aggregation import AggregationSpec, Mean, offering
+from sordino.methods.fedavg import DATASET, FedAvg
+from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Positions, Reported, State, View
+from sordino.methods.local_only import LocalOnly, alone
+from sordino.methods.round_steps import PARAMETERS, average, send, train
+from sordino.methods.selection import AnySelection, SelectAll
+from sordino.methods.setting import Built, Setting, plainly_built
+from sordino.methods.silo_dp import plain
+from sordino.methods.spec import AGGREGATION, CHANNEL, SELECTION, Clamp, DirectAlone, MethodSpec, direct
+from sordino.methods.upload import Draw, PerClass, Tally, Upload, samples_release
+from sordino.parts.registry import allowed_model
+from sordino.parts.slot import Slot
+from sordino.parts.tables import Count, Found, Options, Spec, Table, reads, tag
+from sordino.privacy.guarantee import Release
+from sordino.randomness import Randomness
+from sordino.wire.messages import Plan
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sordino.learning.cohort import ClientData, LocalTraining
+    from sordino.methods import extractors, randomised_records
+    from sordino.methods.extractors import Extractor
+    from sordino.methods.randomised_records import RandomisedRecords
+    from sordino.recipe import Recipe
+else:
+    extractors = deferred("sordino.methods.extractors")
+    randomised_records = deferred("sordino.methods.randomised_records")
+
+WHAT = "network trained on randomised records"
+
+
+class ExtractorSpec(Spec):
+    """What makes features of records."""
+
+    @abstractmethod
+    def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
+        """The extractor for records of this shape."""
+
+
+ModelName = Annotated[
+    str,
+    MinLen(1),
+    AfterValidator(allowed_model),
+    Field(description="a model known by name with a layer called flatten, up to which it is used"),
+]
+ModelOptions = Annotated[Options, Field(description="the model's options")]
+
+
+class TrainedExtractor(ExtractorSpec):
+    """Each client's own network, trained on its own records before the first round; its convolutions are kept."""
+
+    kind: str = tag("trained", "a network of each client, trained on its records")
+    model: ModelName
+    options: ModelOptions = Field(default_factory=dict)
+    start: Literal["common", "own"] = Field(
+        default="common", description="all networks start from the same parameters, or each from its own"
+    )
+    training: Training = Field(default=Training(), description="how a client trains it, once")
+    most_records: Count | None = Field(
+        default=None,
+        description="a public bound on a client's records: who has more uses the first so many; without it nothing is "
+        "proven of the features",
+    )
+
+    def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
+        network, features = extractors.network_of(self.model, self.options, shape, classes)
+        training = self.training.local(self.model, shape)
+        return extractors.TrainedExtractor(network, training, features, seed, self.start)
+
+
+class RandomExtractor(ExtractorSpec):
+    """A network as the seed starts it, untrained: public, and the same for all."""
+
+    kind: str = tag("random", "an untrained network, public and the same for all")
+    model: ModelName
+    options: ModelOptions = Field(default_factory=dict)
+
+    def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
+        network, features = extractors.network_of(self.model, self.options, shape, classes)
+        return extractors.RandomExtractor(network, features, seed)
+
+
+class OrientedExtractor(ExtractorSpec):
+    """How strongly each part of an image changes in which direction: fixed filters, public, the same for all."""
+
+    kind: str = tag("oriented", "fixed filters, public and the same for all")
+    orientations: Annotated[int, Ge(2), Le(16)] = Field(default=4, description="directions")
+    cells: Annotated[int, Ge(1), Le(32)] = Field(default=7, description="parts along each side of an image")
+
+    def build(self, shape: tuple[int, ...], classes: int, seed: int) -> Extractor:
+        return extractors.OrientedExtractor(self.orientations, self.cells, shape)
+
+
+class Encoding(Table):
+    """The fixed-point code of a feature (Eq. 10 of LDPFL), whole + fraction + 1 bits."""
+
+    whole: Annotated[int, Ge(0), Le(20)] = Field(default=4, description="bits before the point")
+    fraction: Annotated[int, Ge(0), Le(20)] = Field(default=5, description="bits after it")
+    order: Literal["msb", "lsb"] = Field(
+        default="msb", description="which bit comes first: theorem-2 keeps even positions and scrambles odd ones"
+    )
+    reading: Literal["text", "equation"] = Field(
+        default="text", description="sign and magnitude as the paper's words say, or its equation as printed, unsigned"
+    )
+
+
+class Ldpfl(FedAvg):
+    """Federated averaging over records that each client randomised once."""
+
+    class Spec(MethodSpec):
+        """LDPFL: each client randomises its records' features once; a network is federated over what came of them."""
+
+        name: str = tag("ldpfl", "a network federated over records randomised once")
+        server_lr: ClassVar[float] = 1.0
+        selection: AnySelection = Field(default=SelectAll(), description=SELECTION)
+        extractor: Annotated[ExtractorSpec, Slot("extractor")] = Field(description="what makes features of records")
+        encoding: Encoding = Field(default=Encoding(), description="how features become bits")
+        mechanism: Annotated[RecordMechanismSpec, Slot("record mechanism")] = Field(
+            default=Theorem2(), description="the randomiser of a record"
+        )
+        learning: Literal["together", "alone"] = Field(
+            default="together", description="the network is federated, or every client trains its own"
+        )
+        examined: Literal["randomised", "plain"] = Field(
+            default="randomised", description="whether test examples pass through the randomiser as records do"
+        )
+        clamp: Clamp = None
+        channel: DirectAlone = Field(default_factory=direct, description=CHANNEL)
+        aggregation: Annotated[AggregationSpec, Slot("aggregation", offering("samples", "reports"))] = Field(
+            default=Mean(), description=AGGREGATION
+        )
+
+        def record_shape(self, recipe: Any, shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
+            """A record as the dense network sees it: its bits, or its features."""
+            extractor = self.extractor.build(shape, classes, recipe.seed)
+            return self._records(recipe, extractor, classes).shape
+
+        def _records(self, recipe: Recipe, extractor: Extractor, classes: int) -> RandomisedRecords:
+            """How records are randomised; a client has no epsilon where the mechanism takes none."""
+            epsilons = recipe.epsilons()
+            own = [None] * recipe.number_of_clients if epsilons is None else list(epsilons)
+            return randomised_records.build(self, extractor.features, classes, own)
+
+        @reads("method.name", "method.mechanism", "model.name", "training.augmentation")
+        def randomised_records_are_no_images(self, recipe: Any) -> Found:
+            """The federated training sees features that were randomised, and no images."""
+            if recipe.training.augmentation is not None:
+                yield (
+                    "training.augmentation",
+                    "got some, but this training sees randomised features only: give it to method.extractor.training",
+                )
+
+        def build(self, setting: Setting) -> Built:
+            extractor = self.extractor.build(setting.input_shape, setting.classes, setting.recipe.seed)
+            records = self._records(setting.recipe, extractor, setting.classes)
+            records.check(setting.checked)
+            upload = Upload(
+                plain, None, setting.values, clients=setting.clients, what=WHAT, samples=self.aggregation.samples,
+                clamp=self.clamp,
+            )  # fmt: skip
+            together = Ldpfl(setting, setting.local_training, upload, extractor, records)
+            method = together if self.learning == "together" else LdpflAlone(alone(setting), together)
+            built = plainly_built(setting, method, upload, setting.local_training)
+            return replace(built, graded=records.graded(setting.model))
+
+    def __init__(
+        self,
+        setting: Setting,
+        training: LocalTraining,
+        upload: Upload,
+        extractor: Extractor,
+        records: RandomisedRecords,
+    ) -> None:
+        learner, loss = records.learner(setting.model)
+        super().__init__(setting, replace(training, loss=loss), upload, sends="weights")
+        self.model = learner
+        self._extractor, self._records = extractor, records
+        self._most: int | None = None if extractor.public else setting.recipe.method.extractor.most_records
+        first: dict[float | None, int] = {}  # of every strength, its first client
+        for client, strength in enumerate(records.strengths):
+            first.setdefault(strength, client)
+        number = {strength: k for k, strength in enumerate(first)}
+        self._class_of = [number[strength] for strength in records.strengths]
+        self._kinds = list(first.values())
+
+    @property
+    def records(self) -> RandomisedRecords:
+        """How records are randomised."""
+        return self._records
+
+    # --- Part I: once
+
+    def preparation(self, federation: str) -> Plan:
+        """Clients know from the recipe what to do."""
+        return Plan(federation, 0)
+
+    def prepare(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Sequence[ClientState]:
+        """Train an extractor, take the features of all records, randomise them: drawn here, and never again."""
+        made: list[ClientState] = [{} for _ in cohort.clients]
+        there = [(k, self._at_most(data)) for k, data in enumerate(cohort.data) if data is not None]
+        if not there:
+            return made
+        clients = [cohort.clients[k] for k, _ in there]
+        fitted = self._extractor.fit(clients, [data for _, data in there], draw, bench)
+        for (k, data), client, kept in zip(there, clients, fitted, strict=True):
+            features = extractors.features_of(self._extractor, data.x, kept)
+            own = self._records.randomise(features, data.y.cpu().numpy(), client, draw([client]))
+            made[k] = {**kept, **own}
+        return made
+
+    def _at_most(self, data: ClientData) -> ClientData:
+        """As many records as the public bound on their number allows, the first ones; all where there is none."""
+        return data if self._most is None else type(data)(data.x[: self._most], data.y[: self._most])
+
+    # --- Part II: every round
+
+    def class_of(self, client: int) -> int:
+        return self._class_of[client]
+
+    def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
+        """Before the first round all that is ever told of records; afterwards only what is computed from that."""
+        once = PerClass(len(self._kinds), lambda c: self._released_once(plan.federation, self._kinds[c]))
+        if plan.round == 0:
+            return once
+        name = f"{plan.federation}/{plan.round}"
+        counts = (samples_release(name, DATASET),) if self._upload.samples else ()
+        return PerClass(len(once), lambda c: (randomised_records.derived(name, DATASET, WHAT, once[c]), *counts))
+
+    def _released_once(self, federation: str, client: int) -> tuple[Release, ...]:
+        group = 1 if self._extractor.public else self._most
+        return self._records.releases(f"{federation}/0", DATASET, client, group)
+
+    def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
+        trained = train(self, plan, self.trained_on(cohort, bench), draw, bench)  # DNN_i, on {RND_q} and labels
+        return send(self.upload(plan), cohort, trained.vectors, draw, trained)
+
+    def update(self, state: State, plan: Plan, tally: Tally) -> State:
+        return average(state, tally, self.statistics)  # (Eq. 1)
+
+    def trained_on(self, cohort: Cohort, bench: Bench) -> Cohort:
+        """The same clients with their randomised records for data: training sees no others."""
+        data = [
+            self._records.data(kept, bench.device) if randomised_records.RECORDS in kept else None
+            for kept in cohort.prepared
+        ]
+        return replace(cohort, data=tuple(data))
+
+    def rehearse(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> LocalView:
+        """Nothing: a rehearsal would take as long as the preparation."""
+        zeros = np.zeros(len(cohort.clients))
+        return LocalView(np.full(len(zeros), np.nan), zeros > 0, zeros, zeros.copy(), zeros.copy())
+
+    # --- evaluation
+
+    def views(self, state: State, kept: Mapping[int, ClientState]) -> Sequence[View]:
+        """The common network as each client sees it, through its own extractor."""
+        return [
+            replace(self.view(state), client=client)
+            for client, own in kept.items()
+            if randomised_records.RECORDS in own
+        ]
+
+    def seen(
+        self, x: Tensor, positions: Positions, client: int, prepared: ClientState, randomness: Randomness
+    ) -> NDArray[Any]:
+        return self._records.examined(
+            extractors.features_of(self._extractor, x, prepared), positions, client, randomness
+        )
+
+
+class LdpflAlone(LocalOnly):
+    """The same without the federation: every client trains its own network on its own randomised records."""
+
+    def __init__(self, setting: Setting, together: Ldpfl) -> None:
+        super().__init__(setting, together.training, together.upload(Plan("", 1)), sends="weights")
+        self.model, self._together = together.model, together
+
+    def preparation(self, federation: str) -> Plan:
+        return self._together.preparation(federation)
+
+    def prepare(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Sequence[ClientState]:
+        return self._together.prepare(plan, cohort, draw, bench)
+
+    def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
+        return super().report(plan, self._together.trained_on(cohort, bench), draw, bench)
+
+    def rehearse(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> LocalView:
+        return self._together.rehearse(plan, cohort, draw, bench)
+
+    def views(self, state: State, kept: Mapping[int, ClientState]) -> Sequence[View]:
+        """Every client's own network, seen through its own extractor."""
+        ready = {client: own for client, own in kept.items() if randomised_records.RECORDS in own and PARAMETERS in own}
+        return [replace(self.own_view(own), client=client) for client, own in ready.items()]
+
+    def seen(
+        self, x: Tensor, positions: Positions, client: int, prepared: ClientState, randomness: Randomness
+    ) -> NDArray[Any]:
+        return self._together.seen(x, positions, client, prepared, randomness)
+
+
+__all__ = [
+    "WHAT", "Encoding", "ExtractorSpec", "Ldpfl", "LdpflAlone", "OrientedExtractor", "RandomExtractor",
+    "TrainedExtractor",
+]  # fmt: skip

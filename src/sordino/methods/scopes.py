@@ -1,0 +1,67 @@
+"""Which tensors take part in a round. All of them, here; LDP-Fed has scopes by layer."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from sordino.parts.tables import Spec, tag
+
+if TYPE_CHECKING:
+    from sordino.learning.models import Layer
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One round: the values that are sent, by a name and their columns, and the part of alpha that it may spend."""
+
+    what: str
+    start: int
+    stop: int
+    share: Fraction  #: alpha_i / alpha
+
+    @property
+    def size(self) -> int:
+        """|theta_i|."""
+        return self.stop - self.start
+
+    @property
+    def columns(self) -> slice:
+        """Where theta_i lies in theta."""
+        return slice(self.start, self.stop)
+
+    @classmethod
+    def of(cls, layer: Layer, share: Fraction) -> Turn:
+        """The round in which a layer is sent."""
+        return cls(layer.name, layer.start, layer.stop, share)
+
+
+Schedule = tuple[Turn, ...]
+
+
+def basic(layers: Sequence[Layer], rounds: int) -> Schedule:
+    """CLDP-Basic: everything in every round."""
+    return (Turn("all layers", layers[0].start, layers[-1].stop, Fraction(1, rounds)),) * rounds
+
+
+class ScopeSpec(Spec):
+    """Which layers are sent in each round, and which part of the budget it spends."""
+
+    @abstractmethod
+    def schedule(self, layers: Sequence[Layer], rounds: int) -> Schedule:
+        """What is sent in each of so many rounds."""
+
+
+class ScopeAll(ScopeSpec):
+    """All tensors of the model."""
+
+    kind: str = tag("all", "all tensors of the model")
+
+    def schedule(self, layers: Sequence[Layer], rounds: int) -> Schedule:
+        return basic(layers, rounds)
+
+
+__all__ = ["Schedule", "ScopeAll", "ScopeSpec", "Turn", "basic"]
