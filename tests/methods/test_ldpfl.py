@@ -359,7 +359,7 @@ def test_each_test_example_is_seen_once_through_one_clients_extractor():
 def test_test_examples_are_randomised_or_not_as_the_recipe_says():
     recipe = tiny(RANDOM)
     plain, randomised = (
-        prepared(tiny({**RANDOM, "method.examined": how}))[0]._records.examined for how in ("plain", "randomised")
+        prepared(tiny({**RANDOM, "method.examined": how}))[0].records.examined for how in ("plain", "randomised")
     )
     features = np.random.default_rng(0).random((4, 128), np.float32)
     draw = Keystream.simulation(recipe.seed, [0], 0)
@@ -367,7 +367,7 @@ def test_test_examples_are_randomised_or_not_as_the_recipe_says():
     assert np.array_equal(plain(features, np.arange(4), 0, draw), code)
     first, again = (randomised(features, np.arange(4), 0, draw) for _ in range(2))
     assert np.array_equal(first, again) and not np.array_equal(first, code)
-    trained = prepared(recipe)[0]._records.randomise(features, np.zeros(4, np.int64), 0, draw)
+    trained = prepared(recipe)[0].records.randomise(features, np.zeros(4, np.int64), 0, draw)
     assert not np.array_equal(first, trained[RECORDS])  # other words than those of the records
 
 

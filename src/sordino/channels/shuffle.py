@@ -167,17 +167,13 @@ class ShufflerChannel(MixedSpec):
             f"bits in sealed groups of {self.group}, each of them one linked message of {self.group} times a bit's "
             f"epsilon, mixed among {crowd} clients: without amplification"
         )
-        linked = [
-            Guarantee(
-                shuffled(crowd),
-                own.adjacency,
-                Pure(each)
-                if own.adjacency is Adjacency.COORDINATE
-                else Pure(self.group * each, math.ceil(bits.count / self.group)),
-                basis,
-            )
-            for own, bits in bits_of(release)
-        ]
+
+        def loss(own: Guarantee, bits: RandomizedBit) -> Pure:
+            whole = Pure(self.group * each, math.ceil(bits.count / self.group))
+            return Pure(each) if own.adjacency is Adjacency.COORDINATE else whole
+
+        behind = shuffled(crowd)
+        linked = [Guarantee(behind, own.adjacency, loss(own, bits), basis) for own, bits in bits_of(release)]
         return replace(release, guarantees=(*release.guarantees, *linked), claimed=None)
 
     def build(self, recipe: Recipe, method: Method) -> Shuffled:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -32,17 +32,18 @@ from pydantic import Discriminator, Field, Tag
 from sordino.deferred import deferred
 from sordino.learning import draws
 from sordino.learning.draws import Draw as Drawn
-from sordino.mechanisms import Mechanism, NoPrivacy
+from sordino.mechanisms import NoPrivacy
 from sordino.mechanisms.interface import Float64s, as_matrix
 from sordino.mechanisms.noise import FARTHEST, Slack
 from sordino.methods.aggregation import Mean, MeanAlone
 from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import Bench, Cohort, LocalView, Reported, State
+from sordino.methods.round_steps import send, train
 from sordino.methods.selection import SelectionSpec, SelectProbability
 from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.silo_dp import NoiseSpec
 from sordino.methods.spec import AGGREGATION, CHANNEL, ClipNorm, DirectAlone, ServerLr, Target, direct
-from sordino.methods.upload import Draw, Int64s, Tally, Upload
+from sordino.methods.upload import Draw, Int64s, Same, Tally, Upload
 from sordino.parts.slot import Slot
 from sordino.parts.tables import Positive, Says, tag
 from sordino.privacy.accountant import compose
@@ -215,9 +216,9 @@ class CentralDp(FedAvg):
         def build(self, setting: Setting) -> Built:
             noise = noise_of(setting)
             share = (noise.sigma * (noise.clip or 0.0)) ** 2 / noise.expected
-            upload = Upload(_Trusting(share), None, setting.values, clients=setting.clients, what=WHAT)
+            upload = Upload(Same(Unprotected(share)), None, setting.values, clients=setting.clients, what=WHAT)
             method = CentralDp(setting, upload, noise)
-            built = plainly_built(setting, method, upload, setting.local_training)
+            built = plainly_built(setting, method, upload)
             return Built(method, upload, built.batch, built.records * noise.rate)
 
     def __init__(self, setting: Setting, upload: Upload, noise: Noise) -> None:
@@ -251,18 +252,12 @@ class CentralDp(FedAvg):
         return loss, basis
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
-        rows = np.flatnonzero(self._coins(draw, cohort.clients))
-        if rows.size == len(cohort.clients):
-            return super().report(plan, cohort, draw, bench)
-        bodies, states, local = [b""] * len(cohort.clients), list(cohort.states), _idle(len(cohort.clients))
-        if rows.size:
-            some = Cohort(*(tuple(part[k] for k in rows) for part in _parts(cohort)))
-            reported = super().report(plan, some, draw, bench)
-            for k, body, state in zip(rows.tolist(), reported.bodies, reported.states, strict=True):
-                bodies[k], states[k] = body, state
-            for name, values in vars(local).items():
-                values[rows] = getattr(reported.local, name)
-        return Reported(bodies, tuple(states), local)
+        coins = self._coins(draw, cohort.clients).tolist()  # Z_t
+        data = tuple(own if coin else None for own, coin in zip(cohort.data, coins, strict=True))
+        trained = train(self, plan, replace(cohort, data=data), draw, bench)
+        reported = send(self.upload(plan), cohort, trained.update, draw, trained)  # dw_k
+        bodies = [body if coin else b"" for body, coin in zip(reported.bodies, coins, strict=True)]
+        return replace(reported, bodies=bodies)
 
     def rehearse(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> LocalView:
         return super().report(plan, cohort, draw, bench).local
@@ -271,16 +266,6 @@ class CentralDp(FedAvg):
         """Who takes part: a coin of each client's own, never above the rate."""
         words = draw(clients).words(np.arange(len(clients)), Purpose.SELECT, COIN, 0, 1)[:, 0]
         return words.astype(np.uint64) < np.uint64(int(self._noise.rate * 2**32))
-
-
-def _parts(cohort: Cohort) -> tuple[tuple[Any, ...], ...]:
-    return cohort.clients, cohort.data, cohort.states, cohort.sizes
-
-
-def _idle(clients: int) -> LocalView:
-    """What owners see of a round in which they sit out."""
-    zeros = np.zeros(clients)
-    return LocalView(np.full(clients, np.nan), np.zeros(clients, np.bool_), zeros, zeros.copy(), zeros.copy())
 
 
 def claim(setting: Setting, noise: Noise) -> Claim:
@@ -324,16 +309,6 @@ def noise_of(setting: Setting) -> Noise:
         )
     clip = None if given.clip == "median" else float(given.clip)
     return Noise(clip, float(sigma), rate, rate * setting.clients, setting.recipe.seed)
-
-
-@dataclass(frozen=True)
-class _Trusting:
-    """No strength -> what a client does: nothing."""
-
-    share: float
-
-    def __call__(self, _: float | None) -> Mechanism:
-        return Unprotected(self.share)
 
 
 __all__ = ["WHAT", "CentralDp", "ClippedTally", "Noise", "claim", "noise_of"]

@@ -40,6 +40,7 @@ from pydantic import AfterValidator, Field
 
 from sordino.deferred import deferred
 from sordino.learning.training_tables import Training
+from sordino.mechanisms import NoPrivacy
 from sordino.mechanisms.record_tables import RecordMechanismSpec, Theorem2
 from sordino.methods.aggregation import AggregationSpec, Mean, offering
 from sordino.methods.fedavg import DATASET, FedAvg
@@ -48,9 +49,8 @@ from sordino.methods.local_only import LocalOnly, alone
 from sordino.methods.round_steps import PARAMETERS, average, send, train
 from sordino.methods.selection import AnySelection, SelectAll
 from sordino.methods.setting import Built, Setting, plainly_built
-from sordino.methods.silo_dp import plain
 from sordino.methods.spec import AGGREGATION, CHANNEL, SELECTION, Clamp, DirectAlone, MethodSpec, direct
-from sordino.methods.upload import Draw, PerClass, Tally, Upload, samples_release
+from sordino.methods.upload import Draw, PerClass, Same, Tally, Upload, samples_release
 from sordino.parts.registry import allowed_model
 from sordino.parts.slot import Slot
 from sordino.parts.tables import Count, Found, Options, Spec, Table, reads, tag
@@ -199,12 +199,12 @@ class Ldpfl(FedAvg):
             records = self._records(setting.recipe, extractor, setting.classes)
             records.check(setting.checked)
             upload = Upload(
-                plain, None, setting.values, clients=setting.clients, what=WHAT, samples=self.aggregation.samples,
-                clamp=self.clamp,
+                Same(NoPrivacy()), None, setting.values, clients=setting.clients, what=WHAT,
+                samples=self.aggregation.samples, clamp=self.clamp,
             )  # fmt: skip
             together = Ldpfl(setting, setting.local_training, upload, extractor, records)
             method = together if self.learning == "together" else LdpflAlone(alone(setting), together)
-            built = plainly_built(setting, method, upload, setting.local_training)
+            built = plainly_built(setting, method, upload)
             return replace(built, graded=records.graded(setting.model))
 
     def __init__(
@@ -218,19 +218,12 @@ class Ldpfl(FedAvg):
         learner, loss = records.learner(setting.model)
         super().__init__(setting, replace(training, loss=loss), upload, sends="weights")
         self.model = learner
-        self._extractor, self._records = extractor, records
+        self._extractor, self.records = extractor, records
         self._most: int | None = None if extractor.public else setting.recipe.method.extractor.most_records
-        first: dict[float | None, int] = {}  # of every strength, its first client
-        for client, strength in enumerate(records.strengths):
-            first.setdefault(strength, client)
-        number = {strength: k for k, strength in enumerate(first)}
+        first = {strength: client for client, strength in reversed(list(enumerate(records.strengths)))}
+        self._kinds = sorted(first.values())  # of every strength, its first client
+        number = {records.strengths[client]: k for k, client in enumerate(self._kinds)}
         self._class_of = [number[strength] for strength in records.strengths]
-        self._kinds = list(first.values())
-
-    @property
-    def records(self) -> RandomisedRecords:
-        """How records are randomised."""
-        return self._records
 
     # --- Part I: once
 
@@ -248,7 +241,7 @@ class Ldpfl(FedAvg):
         fitted = self._extractor.fit(clients, [data for _, data in there], draw, bench)
         for (k, data), client, kept in zip(there, clients, fitted, strict=True):
             features = extractors.features_of(self._extractor, data.x, kept)
-            own = self._records.randomise(features, data.y.cpu().numpy(), client, draw([client]))
+            own = self.records.randomise(features, data.y.cpu().numpy(), client, draw([client]))
             made[k] = {**kept, **own}
         return made
 
@@ -272,7 +265,7 @@ class Ldpfl(FedAvg):
 
     def _released_once(self, federation: str, client: int) -> tuple[Release, ...]:
         group = 1 if self._extractor.public else self._most
-        return self._records.releases(f"{federation}/0", DATASET, client, group)
+        return self.records.releases(f"{federation}/0", DATASET, client, group)
 
     def report(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> Reported:
         trained = train(self, plan, self.trained_on(cohort, bench), draw, bench)  # DNN_i, on {RND_q} and labels
@@ -284,7 +277,7 @@ class Ldpfl(FedAvg):
     def trained_on(self, cohort: Cohort, bench: Bench) -> Cohort:
         """The same clients with their randomised records for data: training sees no others."""
         data = [
-            self._records.data(kept, bench.device) if randomised_records.RECORDS in kept else None
+            self.records.data(kept, bench.device) if randomised_records.RECORDS in kept else None
             for kept in cohort.prepared
         ]
         return replace(cohort, data=tuple(data))
@@ -307,7 +300,7 @@ class Ldpfl(FedAvg):
     def seen(
         self, x: Tensor, positions: Positions, client: int, prepared: ClientState, randomness: Randomness
     ) -> NDArray[Any]:
-        return self._records.examined(
+        return self.records.examined(
             extractors.features_of(self._extractor, x, prepared), positions, client, randomness
         )
 

@@ -108,9 +108,8 @@ class FedAvg(Method):
             """Federated averaging, or a `kind` of it."""
             what = "model update" if self.upload == "update" else "model weights"
             upload = setting.upload(what, self.range, norm=self.norm)
-            training = setting.local_training
-            method = kind(setting, training, upload, sends=self.upload)
-            return plainly_built(setting, method, upload, training)
+            method = kind(setting, setting.local_training, upload, sends=self.upload)
+            return plainly_built(setting, method, upload)
 
     def __init__(
         self,

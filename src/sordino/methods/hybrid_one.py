@@ -24,13 +24,13 @@ import numpy as np
 from pydantic import Field
 
 from sordino.errors import InvalidInput
-from sordino.mechanisms import Mechanism, NoisySums
+from sordino.mechanisms import NoisySums
 from sordino.methods.aggregation import Mean, MeanAlone
 from sordino.methods.interface import Bench, Cohort, LocalView, Reported, State
 from sordino.methods.setting import Built, Setting
 from sordino.methods.silo_dp import RECORDS, WHAT, SiloDp, private_training
 from sordino.methods.spec import AGGREGATION
-from sordino.methods.upload import Draw, Sum, Tally, Upload
+from sordino.methods.upload import Draw, Same, Sum, Tally, Upload
 from sordino.parts.tables import Count, Found, Says, reads, tag
 from sordino.privacy.guarantee import Guarantee, Infinite, Release
 from sordino.wire.messages import Plan
@@ -102,7 +102,7 @@ class HybridOne(SiloDp):
             unit = training.clip * 2**grid.coarsening / grid.clip / training.expected_batch
             bits = modulus_bits(training, setting.values, self.selection.asked(setting.clients))
             mechanism = NoisySums(unit, bits, grid.noise.sigma)
-            upload = Upload(_Same(mechanism), None, setting.values, clients=setting.clients, what=WHAT)
+            upload = Upload(Same(mechanism), None, setting.values, clients=setting.clients, what=WHAT)
             return replace(silos, method=HybridOne(setting, training, upload, sends="update"), upload=upload)
 
     def tally(self, plan: Plan) -> Tally:
@@ -176,16 +176,6 @@ def honest_silos(given: Any, clients: int) -> int:
             "server: that leaves nobody to share the noise with. Ask more silos, or take silo-dp"
         )
     return honest
-
-
-class _Same:
-    """No strength -> the one mechanism."""
-
-    def __init__(self, mechanism: Mechanism) -> None:
-        self._mechanism = mechanism
-
-    def __call__(self, _: float | None) -> Mechanism:
-        return self._mechanism
 
 
 __all__ = ["HybridOne", "NoisySums", "WrappedTally", "honest_silos", "modulus_bits"]

@@ -115,7 +115,7 @@ class WebFed(FedAvg):
             most = self.aggregation.limit if noisy else MAX_SAMPLES
             upload = setting.upload("model weights", self.range, most_samples=most)
             counts = Counts(self.aggregation.epsilon, self.aggregation.limit) if noisy else None
-            return plainly_built(setting, WebFed(setting, upload, counts), upload, setting.local_training)
+            return plainly_built(setting, WebFed(setting, upload, counts), upload)
 
     def __init__(self, setting: Setting, upload: Upload, counts: Counts | None) -> None:
         super().__init__(setting, setting.local_training, upload, sends="weights")

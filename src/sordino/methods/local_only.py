@@ -22,9 +22,8 @@ from sordino.methods.interface import Bench, ClientState, Cohort, Reported, Stat
 from sordino.methods.round_steps import PARAMETERS, steps_before, train_from
 from sordino.methods.selection import SelectAll
 from sordino.methods.setting import Built, Setting, plainly_built
-from sordino.methods.silo_dp import plain
 from sordino.methods.spec import MethodSpec, direct
-from sordino.methods.upload import Draw, Tally, Upload
+from sordino.methods.upload import Draw, Same, Tally, Upload
 from sordino.parts.tables import Found, reads, tag
 from sordino.privacy.guarantee import Release
 from sordino.wire.messages import Plan
@@ -71,9 +70,10 @@ class LocalOnly(FedAvg):
             yield from self.mechanism.epsilon_where_it_is_used(recipe)
 
         def build(self, setting: Setting) -> Built:
-            training = setting.local_training
-            upload = Upload(plain, None, setting.values, clients=setting.clients, what="nothing")
-            return plainly_built(setting, LocalOnly(alone(setting), training, upload, sends="update"), upload, training)
+            upload = Upload(Same(NoPrivacy()), None, setting.values, clients=setting.clients, what="nothing")
+            return plainly_built(
+                setting, LocalOnly(alone(setting), setting.local_training, upload, sends="update"), upload
+            )
 
     def plan(self, state: State, federation: str) -> Plan:
         """A number, and nothing to start from: the common start follows from the recipe's seed."""

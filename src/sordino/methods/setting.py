@@ -126,8 +126,9 @@ class Built:
     graded: nn.Module | None = None  #: what is scored, where records come to the model in another form than it takes
 
 
-def plainly_built(setting: Setting, method: Method, upload: Upload, training: LocalTraining) -> Built:
+def plainly_built(setting: Setting, method: Method, upload: Upload) -> Built:
     """For methods whose clients all train plainly in every round."""
+    training = setting.local_training
     largest = max(1, max(setting.sizes))
     if training.steps is not None:
         records = training.steps * (training.batch_size or largest) * setting.clients

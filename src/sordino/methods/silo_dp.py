@@ -24,7 +24,7 @@ from pydantic import Field
 
 from sordino.deferred import deferred
 from sordino.errors import InvalidInput
-from sordino.mechanisms import Mechanism, NoPrivacy
+from sordino.mechanisms import NoPrivacy
 from sordino.methods.aggregation import AnyAggregation, Mean
 from sordino.methods.fedavg import DATASET, FedAvg, unseen_norm
 from sordino.methods.interface import Bench, Cohort, LocalView, Reported
@@ -44,7 +44,7 @@ from sordino.methods.spec import (
     Target,
     direct,
 )
-from sordino.methods.upload import Draw, Upload, samples_release
+from sordino.methods.upload import Draw, Same, Upload, samples_release
 from sordino.parts.tables import Count, Found, Natural, Positive, Says, reads, tag
 from sordino.parts.toml import shown
 from sordino.privacy.guarantee import Adjacency, Guarantee, Infinite, Release
@@ -163,10 +163,9 @@ class SiloDp(FedAvg):
                     f"silo {setting.sizes.index(0)} holds no records, so there is nothing to protect: set "
                     "split.at_least=1"
                 )
-            samples = self.aggregation.samples
             upload = Upload(
-                plain, None, setting.values, clients=setting.clients, what=WHAT, samples=samples, clamp=self.clamp,
-                norm=self.norm,
+                Same(NoPrivacy()), None, setting.values, clients=setting.clients, what=WHAT,
+                samples=self.aggregation.samples, clamp=self.clamp, norm=self.norm,
             )  # fmt: skip
             method = SiloDp(setting, private_training(setting), upload, sends="update")
             return Built(method, upload, 1, sum(setting.sizes) * self.sampling_rate * self.steps)
@@ -247,9 +246,4 @@ def private_training(setting: Setting, shares: int = 1) -> PrivateTraining:
     return training
 
 
-def plain(_: float | None) -> Mechanism:
-    """What a silo sends is private already: it travels as it is."""
-    return NoPrivacy()
-
-
-__all__ = ["RECORDS", "REMEMBERS", "WHAT", "NoiseSpec", "SiloDp", "plain", "private_training"]
+__all__ = ["RECORDS", "REMEMBERS", "WHAT", "NoiseSpec", "SiloDp", "private_training"]

@@ -133,7 +133,7 @@ class LdpFl(FedAvg):
         def build(self, setting: Setting) -> Built:
             ranges = first_range(setting) if getattr(self.range, "adapts", False) else None
             upload = setting.upload(WHAT, self.range) if ranges is None else within(setting, ranges)
-            return plainly_built(setting, LdpFl(setting, upload, ranges), upload, setting.local_training)
+            return plainly_built(setting, LdpFl(setting, upload, ranges), upload)
 
     def __init__(self, setting: Setting, first: Upload, ranges: Floats | None) -> None:
         super().__init__(setting, setting.local_training, first, sends="weights")

@@ -240,7 +240,7 @@ class LdpFed(FedAvg):
             for turn in dict.fromkeys(schedule):
                 uploads(turn)  # refuses now what some round's alpha does not allow
             method = LdpFed(setting, training, schedule, uploads)
-            return plainly_built(setting, method, uploads(schedule[0]), training)
+            return plainly_built(setting, method, uploads(schedule[0]))
 
     def __init__(self, setting: Setting, training: LocalTraining, schedule: Schedule, uploads: Uploads) -> None:
         super().__init__(setting, training, uploads(schedule[0]), sends="update")

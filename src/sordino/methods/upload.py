@@ -75,6 +75,16 @@ def _nth(build: Callable[[float | None], Mechanism], strengths: Sequence[float |
     return build(strengths[c])
 
 
+@dataclass(frozen=True, eq=False)
+class Same:
+    """No strength -> one mechanism for all clients."""
+
+    mechanism: Mechanism
+
+    def __call__(self, _: float | None) -> Mechanism:
+        return self.mechanism
+
+
 @dataclass(frozen=True)
 class Sent:
     """What a cohort sends, `bodies`, and what its owners may look at: shares clipped and noise scales `[K]`."""
@@ -545,4 +555,4 @@ class _Zeros:
 
 _NO_RANDOMNESS = _Zeros()
 
-__all__ = ["Draw", "Lost", "PerClass", "Sent", "Sum", "Tally", "Upload", "centre", "samples_release"]
+__all__ = ["Draw", "Lost", "PerClass", "Same", "Sent", "Sum", "Tally", "Upload", "centre", "samples_release"]

@@ -187,10 +187,8 @@ class Personalized(FedAvg):
         super().__init__(setting, setting.local_training, upload, sends="weights")
         if given.start == "zeros":
             self._initial = np.zeros_like(self._initial)
-        self._votes, self._votes_plainly = (
-            given.sends == "signs",
-            given.sends == "signs" and not given.mechanism.clips,
-        )
+        self._votes = given.sends == "signs"
+        self._votes_plainly = self._votes and not given.mechanism.clips
         self._portion, self._sampling, self._restarts = given.portion, given.sampling, given.schedule == "restarts"
 
     # --- server
