@@ -279,18 +279,18 @@ class Hosted(Observer):
         """Note that a participant is here."""
         presence = self._presence(client)
         presence.kind, presence.connected, presence.since = kind, True, time.time()
-        self._change()
+        self._change_places()
 
     def went(self, client: int) -> None:
         """Note that a participant is gone, if it has no other connection."""
         presence = self._presence(client)
         presence.connected, presence.since = client in self.fleet.connected, time.time()
-        self._change()
+        self._change_places()
 
     def freed(self, client: int) -> None:
         """Note that a place was taken from its holder: nobody waits for it."""
         self.fleet.forget(client)
-        self._change()
+        self._change_places()
 
     def free_place(self, client: int) -> Member | None:
         """Take a place from its holder, whatever it does; who that was, if anybody."""
@@ -303,8 +303,12 @@ class Hosted(Observer):
     def refresh(self) -> None:
         """Note what changes with time alone: places become free."""
         if self._free != self.roster.free:
-            self._free = self.roster.free
-            self._change()
+            self._change_places()
+
+    def _change_places(self) -> None:
+        """Somebody came or went, or a place has become free: in the server's own thread, which knows the roster."""
+        self._free = self.roster.free
+        self._change()
 
     @property
     def absence(self) -> float | None:
