@@ -26,6 +26,7 @@ from sordino.learning import datasets
 from sordino.learning.examples import Examples
 from sordino.learning.layers import ClientKernels
 from sordino.recipe import Recipe
+from sordino.runs.coordinator import Attendance
 from sordino.runs.federation import Federation
 from sordino.runs.simulation import run
 
@@ -394,14 +395,14 @@ def test_how_long_the_other_rounds_take_is_said(monkeypatch, capsys):
     display.told(Tidings(Turn(Experiment("a", "", "r"), 1, False), "running"))
     display.started(SimpleNamespace(recipe=SimpleNamespace(rounds=SimpleNamespace(count=10))), (), 7)  # resumed
     for number, seconds in ((7, 50.0), (8, 70.0)):
-        display.round(SimpleNamespace(round=number, accuracy=None, seconds=seconds))
+        display.round(SimpleNamespace(round=number, accuracy=None, seconds=seconds), Attendance())
     assert "a, seed 1: round 8 of 10, about 2 min 0 s left" in capsys.readouterr().err
 
 
 def test_ctrl_c_says_how_far_it_is_and_the_same_command_goes_on(paper, tmp_path, monkeypatch):
     command = ["reproduce", "ldp-fl", "--out", str(tmp_path), "--workers", "1"]
     with monkeypatch.context() as held:
-        held.setattr(Display, "round", lambda self, record: self.over and signal.raise_signal(signal.SIGINT))
+        held.setattr(Display, "round", lambda self, *_: self.over and signal.raise_signal(signal.SIGINT))
         stopped = CliRunner().invoke(app, command)
     assert stopped.exit_code == 130 and "Stopped after 1 of 3 runs. The same command goes on" in stopped.stderr
     again = CliRunner().invoke(app, command)

@@ -15,7 +15,7 @@ try {
       const response = await route.fetch();
       await route.fulfill({ response, body: PRELUDE + (await response.text()) });
     });
-    await join_(one, { before: consent });
+    await join_(one, { before: consent, invite: wanted.tokens[name] });
     await one.page.waitForFunction(
       (count) => document.querySelectorAll(".sent tbody tr").length >= count,
       wanted.reports,

@@ -6,6 +6,7 @@ The native client gets the same plans, the same records and the same key, and it
 from __future__ import annotations
 
 import base64
+import re
 from pathlib import Path
 
 import numpy as np
@@ -55,8 +56,9 @@ def test_a_report_is_what_the_encoder_makes_with_that_key(
     browser: Browser, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     alone = [word for change in ALONE for word in ("--set", change)]
-    with served(tmp_path, *BODY_BYTES, *alone, "--gather", "0") as server:
-        told = play("known_key", browser, server, federations=list(BODY_BYTES), key=KEY, reports=REPORTS)
+    with served(tmp_path, *BODY_BYTES, *alone, "--gather", "0", "--invite") as server:
+        tokens = {name: re.findall(rf"federation={name}&token=([^&\s]+)", server.said())[0] for name in BODY_BYTES}
+        told = play("known_key", browser, server, federations=list(BODY_BYTES), tokens=tokens, key=KEY, reports=REPORTS)
     for name, size in BODY_BYTES.items():
         with subtests.test(name):
             check_requests(told[name]["requests"], server.url)

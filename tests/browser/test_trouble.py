@@ -57,7 +57,7 @@ NAMED = {"text": "abc", "label": "12", "short": "64 numbers", "huge": "200 MB", 
 
 
 def test_trouble_is_handled_and_said_plainly(browser: Browser, tmp_path: Path, subtests: pytest.Subtests) -> None:
-    options = ("--invite", "--gather", "0", "--set", "rounds.quorum=2", "--set", "rounds.count=60")
+    options = ("--invite", "--gather", "0", "--set", "rounds.quorum=1", "--set", "rounds.count=60")
     with served(tmp_path, "webfed-digits", *options, "--set", "clients.budget=") as server:
         tokens = re.findall(r"token=([^&\s]+)", server.said())
         told = play("trouble", browser, server, federation="webfed-digits", tokens=tokens, **write_files(tmp_path))

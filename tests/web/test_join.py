@@ -17,6 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+import websockets.sync.server
 from typer.testing import CliRunner
 
 from sordino.cli import app
@@ -29,7 +30,7 @@ from sordino.recipe import Recipe
 from sordino.runs.simulation import run
 from sordino.web.app import Hall
 from sordino.web.hosting import Hosted
-from sordino.web.joining import Link, NotJoined, Participant, located, readable
+from sordino.web.joining import PROTOCOL, Link, NotJoined, Participant, located, readable
 from sordino.web.limits import Limits
 from sordino.web.server import serving
 from sordino.wire.requests import Request, What
@@ -508,6 +509,25 @@ def test_forged_plans_over_the_web_are_refused_and_the_true_rounds_are_answered(
         assert client.standing.spent == pytest.approx(2 * people.COST)
     declined = {sentence.removeprefix("Declined: ") for sentence in said if sentence.startswith("Declined")}
     assert declined == {Reason.NOT_SIGNED.value, Reason.NOT_AGREED.value}
+
+
+def test_who_comes_back_after_the_end_has_come_to_the_end(tmp_path):
+    """A connection breaks in the last round: the next one is refused, as the federation is over."""
+    answers = [{"type": "welcome", "federation": "demo-1", "client": 3}, {"type": "refused", "code": "finished"}]
+
+    def answer(connection):
+        connection.recv()
+        connection.send(json.dumps(answers.pop(0)))
+
+    with (
+        websockets.sync.server.serve(answer, "127.0.0.1", 0, subprotocols=[f"sordino.{PROTOCOL}"]) as front,
+        Client.open(native(tmp_path / "a", "0-19")) as client,
+    ):
+        threading.Thread(target=front.serve_forever, daemon=True).start()
+        link = Link(f"http://127.0.0.1:{front.socket.getsockname()[1]}", "demo")
+        stay = Participant(client, link, "demo-1", lambda _: True, patience=5).take_part()
+        assert (stay.client, bool(stay.ended), answers) == (3, True, [])
+        front.shutdown()
 
 
 def _until(what):

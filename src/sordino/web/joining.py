@@ -272,6 +272,8 @@ class Participant:
                     raise NotJoined(f"{self.link.name} began anew under another name: join it again")
                 self.stay.client = int(message["client"])
                 self._welcomed = True
+            case "refused" if message.get("code") == "finished" and self.stay.client is not None:
+                self.stay.ended = readable(message.get("reason"))  # it was over before this connection came back
             case "refused" if message.get("code") in FINAL:
                 raise NotJoined(f"{self.link.name}: {readable(message.get('reason'))}")
             case "refused":
