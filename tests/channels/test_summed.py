@@ -17,7 +17,7 @@ from sordino.mechanisms import Box, TwoPoint
 from sordino.methods.selection import SelectAll, SelectCount, SelectProbability
 from sordino.methods.upload import Sum
 from sordino.privacy.amplification import shuffled_bits
-from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Gaussian, Guarantee, Infinite, Release, summed
+from sordino.privacy.guarantee import SERVER, Adjacency, Budget, GaussianLoss, Guarantee, Infinite, Release, summed
 from sordino.privacy.ledger import Consents, MemoryLedger
 from sordino.report.statement import trust
 from sordino.runs.coordinator import Coordinator, NobodyLeft, Rules
@@ -577,7 +577,7 @@ def release(*guarantees: Guarantee) -> Release:
 
 
 def test_without_a_better_proof_the_local_guarantee_holds_of_the_sum():
-    local = Guarantee(SERVER, Adjacency.CLIENT, Gaussian(1.0), "the Gaussian mechanism")
+    local = Guarantee(SERVER, Adjacency.CLIENT, GaussianLoss(1.0), "the Gaussian mechanism")
     (first, second) = guarantee(release(local), 5, weighed=False).guarantees
     assert first == local and second.adversary == summed(5) and second.loss == local.loss
 
@@ -591,6 +591,6 @@ def test_nothing_proven_stays_nothing():
 def test_a_method_that_speaks_of_sums_itself_is_left_alone():
     own = release(
         Guarantee(SERVER, Adjacency.CLIENT, Infinite("no noise"), "none"),
-        Guarantee(summed(9), Adjacency.CLIENT, Gaussian(1.0), "shared noise"),
+        Guarantee(summed(9), Adjacency.CLIENT, GaussianLoss(1.0), "shared noise"),
     )
     assert guarantee(own, 5, weighed=False) is own

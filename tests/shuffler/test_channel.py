@@ -27,7 +27,7 @@ from sordino.fleets.signed import SignedFleet
 from sordino.learning import datasets
 from sordino.methods.upload import Lost, Sum
 from sordino.privacy import history
-from sordino.privacy.history import Spent
+from sordino.privacy.history import RoundReleases
 from sordino.recipe import Recipe
 from sordino.report.statement import to_text
 from sordino.runs.coordinator import Coordinator, Rules
@@ -476,7 +476,7 @@ def statement_of(given: Recipe) -> str:
     wired = people.wire(given)
     plan = wired.method.plan(wired.method.init(), NAME)
     releases = tuple(tuple(own) for own in wired.releases(plan))
-    spent = [Spent(1, releases, ((0, 2, 4), (1, 3)))]
+    spent = [RoundReleases(1, releases, ((0, 2, 4), (1, 3)))]
     return to_text(history.statement(spent, 5, delta=1e-5, title="A statement"), 120)
 
 

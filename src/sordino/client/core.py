@@ -46,7 +46,7 @@ from sordino.methods.interface import ClientState
 from sordino.methods.upload import Draw
 from sordino.privacy import history
 from sordino.privacy.guarantee import Derived, Destination, Release
-from sordino.privacy.history import Spent
+from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import Ledger, Released, ReportKey, Standing, admit, terms
 from sordino.privacy.statement import Statement
 from sordino.randomness import KEY_BYTES, Keystream
@@ -119,7 +119,7 @@ class Offer:
     """What joining a federation would mean, for the owner to read."""
 
     invitation: Invitation
-    schedule: tuple[Spent, ...]  #: everything that would leave, round by round
+    schedule: tuple[RoundReleases, ...]  #: everything that would leave, round by round
     delta: float  #: at which the statement gives its figures
     fits: int  #: rounds of the schedule that the budget allows, from now on
     rounds: int  #: rounds of the schedule
@@ -397,7 +397,7 @@ class Client:
         )
         if refusal is not None and not fits and not agreed:
             raise refusal
-        spent = tuple(Spent(round, (own,), ((0,),)) for round, own in releases)
+        spent = tuple(RoundReleases(round, (own,), ((0,),)) for round, own in releases)
         delta, rounds = self.settings.budget.delta or 1e-5, membership.recipe.rounds.count
         budgets = len(self.standing.accounts) if membership.pinned else 1
         pinned = membership.pinned if membership.members is not None else None

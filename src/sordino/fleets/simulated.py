@@ -40,7 +40,7 @@ from sordino.learning.evaluation import Exam, Scores, in_pieces, score
 from sordino.learning.examples import Examples, Normalisation
 from sordino.learning.models import Loss
 from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, View
-from sordino.privacy.history import Spent
+from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import MemoryLedger
 from sordino.randomness import Keystream
 from sordino.wire.messages import Plan, answer_to
@@ -462,7 +462,7 @@ class SimulatedFleet(Fleet):
         self.prepared: MutableMapping[int, ClientState] = {} if prepared is None else prepared
         self._looks: dict[tuple[str, int], NDArray[Any]] = {}
         self.seen = Seen()
-        self._spent: Spent | None = None  # of the last round
+        self._spent: RoundReleases | None = None  # of the last round
 
     @property
     def workers(self) -> int:
@@ -562,14 +562,14 @@ class SimulatedFleet(Fleet):
             if client not in refused:
                 by_class[c].append(client)
         declined = {client: str(reason) for client, reason in refused.items()}
-        self._spent = Spent(plan.round, releases, tuple(map(tuple, by_class)), declined)
+        self._spent = RoundReleases(plan.round, releases, tuple(map(tuple, by_class)), declined)
         return declined
 
-    def spent_in(self, round: int) -> Spent:
+    def spent_in(self, round: int) -> RoundReleases:
         """What was released in the last round, which may be nothing: then nobody was asked."""
-        return self._spent if self._spent is not None and self._spent.round == round else Spent(round, (), ())
+        return self._spent if self._spent is not None and self._spent.round == round else RoundReleases(round, (), ())
 
-    def replay(self, spent: Spent) -> None:
+    def replay(self, spent: RoundReleases) -> None:
         """Charge an earlier round again, after a restart: the same releases of the same clients."""
         if self._ledger is not None:
             asked = {c: own for own, who in zip(spent.releases, spent.clients, strict=True) for c in who}

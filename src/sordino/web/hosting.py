@@ -30,7 +30,7 @@ from sordino.learning.examples import Examples
 from sordino.methods.interface import State as ModelState
 from sordino.recipe import EVERYTHING, Recipe
 from sordino.report.folder import RunFolder
-from sordino.report.records import Round
+from sordino.report.records import RoundRecord
 from sordino.report.statement import to_json, to_text
 from sordino.runs.coordinator import Attendance
 from sordino.runs.federation import Federation, wire
@@ -72,7 +72,7 @@ class Presence:
 class _Seen:
     """What is known of the rounds, for the views."""
 
-    history: list[Round] = field(default_factory=list)
+    history: list[RoundRecord] = field(default_factory=list)
     refused: deque[Json] = field(default_factory=lambda: deque(maxlen=KEPT_REFUSALS))
     strays: Counter[str] = field(default_factory=Counter)
 
@@ -212,7 +212,7 @@ class Hosted(Observer):
         """Show who prepared."""
         self._note_answers(0, attendance)
 
-    def round(self, record: Round, attendance: Attendance) -> None:
+    def round(self, record: RoundRecord, attendance: Attendance) -> None:
         """Show a round that is over, and wait where too few are left for the next."""
         self.receipts.settle()
         self._seen.history.append(record)
@@ -475,7 +475,7 @@ class Hosted(Observer):
         }
 
 
-def _said(record: Round, rounds: int) -> str:
+def _said(record: RoundRecord, rounds: int) -> str:
     """A round in one line, for the operator."""
     counts = {"declined": record.declined, "refused": record.refused, "late": record.late}
     others = "".join(f", {count} {what}" for what, count in counts.items() if count)
@@ -484,7 +484,7 @@ def _said(record: Round, rounds: int) -> str:
     return f"round {record.round} of {rounds}: {record.reported} reported{others}{graded}{lost}"
 
 
-def _shown(record: Round) -> Json:
+def _shown(record: RoundRecord) -> Json:
     names = ("round", "accuracy", "loss", "asked", "reported", "declined", "refused", "late", "counted", "seconds")
     return {name: getattr(record, name) for name in names}
 

@@ -32,7 +32,7 @@ from sordino.methods.upload import Upload
 from sordino.privacy import accountant, history
 from sordino.privacy.accountant import Account
 from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Claim, Guarantee, Infinite, Release
-from sordino.privacy.history import Spent
+from sordino.privacy.history import RoundReleases
 from sordino.privacy.statement import Statement
 from sordino.privacy.terms import plain
 from sordino.recipe import Recipe
@@ -432,7 +432,7 @@ class _Compiler:
         """What all rounds would tell of one participant; of each strength, where they differ."""
         classes = range(len(self._upload.strengths))
         spent = [
-            Spent(
+            RoundReleases(
                 plan.round, tuple(tuple(self._method.releases(plan)[c]) for c in classes), tuple((c,) for c in classes)
             )
             for plan in self._plans
