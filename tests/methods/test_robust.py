@@ -12,7 +12,7 @@ from sordino.methods import robust
 from sordino.methods.fedavg import PAST
 from sordino.methods.robust import AgreementTally, RobustTally, agreement, check_room, median, norm_filter, trimmed_mean
 from sordino.methods.setting import setting_of
-from sordino.methods.upload import Sum, Upload
+from sordino.methods.upload import ReportSum, Upload
 from sordino.randomness import Keystream
 from sordino.recipe import Recipe
 from sordino.report.expectations import sentences
@@ -226,7 +226,7 @@ def test_a_tally_puts_estimates_of_all_classes_together_by_the_rule():
 def test_a_tally_with_a_rule_takes_no_sums_and_needs_a_report():
     tally = RobustTally(plain(), median)
     with pytest.raises(InvalidInput, match="single reports"):
-        tally.add_sum(Sum(0, (0, 1), np.zeros(2, np.int64), 3))
+        tally.add_sum(ReportSum(0, (0, 1), np.zeros(2, np.int64), 3))
     with pytest.raises(InvalidInput, match="no report"):
         tally.mean()
     with pytest.raises(InvalidInput, match="robust"):

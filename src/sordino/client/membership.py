@@ -25,7 +25,7 @@ from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import Settings
 from sordino.errors import InvalidInput, SordinoError
 from sordino.learning.cohort import ClientData
-from sordino.learning.stacked import LOOP, Execution
+from sordino.learning.stacked_model import LOOP, Execution
 from sordino.methods.interface import Bench, ClientState, Cohort, Method, State
 from sordino.methods.setting import setting_of
 from sordino.methods.silo_dp import SiloDp

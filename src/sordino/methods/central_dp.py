@@ -29,9 +29,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Discriminator, Field, Tag
 
-from sordino.deferred import deferred
 from sordino.learning import draws
-from sordino.learning.draws import Draw as Drawn
+from sordino.learning.draws import Stream
 from sordino.mechanisms import NoPrivacy
 from sordino.mechanisms.interface import Float64s, as_matrix
 from sordino.mechanisms.noise import FARTHEST, Slack
@@ -44,6 +43,7 @@ from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.silo_dp import NoiseSpec
 from sordino.methods.spec import AGGREGATION, CHANNEL, ClipNorm, DirectAlone, ServerLr, Target, direct
 from sordino.methods.upload import Draw, Int64s, Same, Tally, Upload
+from sordino.parts.lazy import lazy_module
 from sordino.parts.slot import Slot
 from sordino.parts.tables import Positive, Says, tag
 from sordino.privacy.accountant import compose
@@ -64,9 +64,9 @@ from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
     from sordino.learning import private_sgd
-    from sordino.learning.private_sgd import Grid
+    from sordino.learning.private_sgd import SumGrid
 else:
-    private_sgd = deferred("sordino.learning.private_sgd")
+    private_sgd = lazy_module("sordino.learning.private_sgd")
 
 WHAT = "model update, to a trusted server"
 SERVER_STREAM = 2**32 - 1  #: the number under which the server draws its noise, where clients have theirs
@@ -94,7 +94,7 @@ class Noise:
     expected: float  #: m = q K
     seed: int
 
-    def grid(self, values: int) -> Grid:
+    def grid(self, values: int) -> SumGrid:
         """Of the clipped updates and the noise."""
         return private_sgd.grid_for(self.sigma, values)
 
@@ -102,7 +102,7 @@ class Noise:
         """The noise of one round in grid steps, from the server's own stream."""
         stream = Keystream.simulation(self.seed, [SERVER_STREAM], round)
         noise, server = self.grid(values).noise, np.zeros(1, np.intp)
-        return np.asarray(noise.draw(draws.draw(stream, server, Drawn.NOISE, 0, noise.words_per_value * values))[0])
+        return np.asarray(noise.draw(draws.draw(stream, server, Stream.NOISE, 0, noise.words_per_value * values))[0])
 
 
 class ClippedTally(Tally):

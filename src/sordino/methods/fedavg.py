@@ -22,7 +22,7 @@ from pydantic import Field
 from sordino.mechanisms import NoPrivacy
 from sordino.mechanisms.spec import AnyMechanism, Fixed
 from sordino.methods.aggregation import AggregationSpec, AnyAggregation, Mean
-from sordino.methods.interface import Bench, Cohort, Method, Reported, State, View
+from sordino.methods.interface import Bench, Cohort, Method, ModelView, Reported, State
 from sordino.methods.robust import AgreementTally
 from sordino.methods.round_steps import PARAMETERS, moved, send, train, vector_of
 from sordino.methods.scopes import ScopeAll, ScopeSpec
@@ -165,8 +165,8 @@ class FedAvg(Method):
         step = self._aggregation.move(x, x if self._sends == "update" else x - w)
         return moved(state, self._server_lr * step, self.statistics)
 
-    def view(self, state: State) -> View:
-        return View(state.parameters, {name: state.arrays[name] for name in self.statistics.released} or None)
+    def view(self, state: State) -> ModelView:
+        return ModelView(state.parameters, {name: state.arrays[name] for name in self.statistics.released} or None)
 
     # --- client
 

@@ -30,7 +30,7 @@ from sordino.methods.interface import Bench, Cohort, LocalView, Reported, State
 from sordino.methods.setting import Built, Setting
 from sordino.methods.silo_dp import RECORDS, WHAT, SiloDp, private_training
 from sordino.methods.spec import AGGREGATION
-from sordino.methods.upload import Draw, Same, Sum, Tally, Upload
+from sordino.methods.upload import Draw, ReportSum, Same, Tally, Upload
 from sordino.parts.tables import Count, Found, Says, reads, tag
 from sordino.privacy.guarantee import Guarantee, Infinite, Release
 from sordino.wire.messages import Plan
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 class WrappedTally(Tally):
     """The sum of numbers modulo 2^bits, itself taken around zero."""
 
-    def add_sum(self, found: Sum) -> None:
+    def add_sum(self, found: ReportSum) -> None:
         mechanism = self.upload.mechanisms[found.group]
         assert isinstance(mechanism, NoisySums)
         super().add_sum(replace(found, total=mechanism.wrapped(found.total)))

@@ -18,7 +18,7 @@ from sordino.mechanisms import NoPrivacy
 from sordino.mechanisms.spec import MechanismSpec
 from sordino.methods.aggregation import Mean
 from sordino.methods.fedavg import FedAvg
-from sordino.methods.interface import Bench, ClientState, Cohort, Reported, State, View
+from sordino.methods.interface import Bench, ClientState, Cohort, ModelView, Reported, State
 from sordino.methods.round_steps import PARAMETERS, steps_before, train_from
 from sordino.methods.selection import SelectAll
 from sordino.methods.setting import Built, Setting, plainly_built
@@ -85,15 +85,15 @@ class LocalOnly(FedAvg):
     def update(self, state: State, plan: Plan, tally: Tally) -> State:
         return state.unchanged()
 
-    def views(self, state: State, kept: Mapping[int, ClientState]) -> Sequence[View]:
+    def views(self, state: State, kept: Mapping[int, ClientState]) -> Sequence[ModelView]:
         """Every client's own model, with its own running statistics."""
         own = [self.own_view(one) for one in kept.values() if PARAMETERS in one]
         return own or super().views(state, kept)
 
-    def own_view(self, kept: ClientState) -> View:
+    def own_view(self, kept: ClientState) -> ModelView:
         """The model that a client keeps."""
         statistics = {n: np.asarray(kept[n], np.float32) for n in self.statistics.start if n in kept}
-        return View(np.asarray(kept[PARAMETERS], np.float32), statistics or None)
+        return ModelView(np.asarray(kept[PARAMETERS], np.float32), statistics or None)
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         return ((),)

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.deferred import deferred
 from sordino.methods.interface import Method
 from sordino.methods.upload import Upload
+from sordino.parts.lazy import lazy_module
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from sordino.learning import models
     from sordino.learning.cohort import LocalTraining
-    from sordino.learning.models import Layout
+    from sordino.learning.models import ParameterLayout
     from sordino.learning.optimizers import Optimizer
     from sordino.mechanisms.spec import RangeSpec
     from sordino.recipe import Recipe
 else:
-    models = deferred("sordino.learning.models")  # it loads PyTorch
+    models = lazy_module("sordino.learning.models")  # it loads PyTorch
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Setting:
 
     recipe: Recipe
     model: nn.Module
-    layout: Layout
+    layout: ParameterLayout
     statistics: Statistics
     sizes: tuple[int, ...]  #: how many records each client trains on; a simulation knows
     input_shape: tuple[int, ...]
@@ -82,11 +82,11 @@ class Setting:
         return self.layout.size + self.statistics.size
 
     @property
-    def sent_layout(self) -> Layout:
+    def sent_layout(self) -> ParameterLayout:
         """The layout of what is sent: the layers, and released statistics as one more, called `statistics`."""
         if not self.statistics.size:
             return self.layout
-        more = models.Layer("statistics", self.layout.size, self.values)
+        more = models.LayerSlice("statistics", self.layout.size, self.values)
         return replace(self.layout, layers=(*self.layout.layers, more))
 
     def upload(self, what: str, within: RangeSpec | None, **more: Any) -> Upload:

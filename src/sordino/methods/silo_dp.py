@@ -22,7 +22,6 @@ from annotated_types import Ge, Le
 from numpy.typing import NDArray
 from pydantic import Field
 
-from sordino.deferred import deferred
 from sordino.errors import InvalidInput
 from sordino.mechanisms import NoPrivacy
 from sordino.methods.aggregation import AnyAggregation, Mean
@@ -45,6 +44,7 @@ from sordino.methods.spec import (
     direct,
 )
 from sordino.methods.upload import Draw, Same, Upload, samples_release
+from sordino.parts.lazy import lazy_module
 from sordino.parts.tables import Count, Found, Natural, Positive, Says, reads, tag
 from sordino.parts.toml import shown
 from sordino.privacy.guarantee import Adjacency, Guarantee, Infinite, Release
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from sordino.learning import linear_head, models, private_sgd
     from sordino.learning.private_sgd import PrivateTraining
 else:
-    linear_head = deferred("sordino.learning.linear_head")
-    models = deferred("sordino.learning.models")
-    private_sgd = deferred("sordino.learning.private_sgd")
+    linear_head = lazy_module("sordino.learning.linear_head")
+    models = lazy_module("sordino.learning.models")
+    private_sgd = lazy_module("sordino.learning.private_sgd")
 
 WHAT = "model update (DP-SGD)"
 REMEMBERS = (

@@ -49,7 +49,7 @@ from sordino.parts.tables import Found, Positive, Probability, reads, tag
 from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
-    from sordino.learning.models import Layout
+    from sordino.learning.models import ParameterLayout
 
 Floats = NDArray[np.float32]
 
@@ -62,10 +62,10 @@ SMALLEST_RADIUS = 1e-3  #: a layer whose weights are all alike still needs an in
 
 
 @dataclass(frozen=True)
-class Ranges:
+class LayerRanges:
     """From values `[d]` to the centre and radius of every layer."""
 
-    layout: Layout
+    layout: ParameterLayout
     slack: float = 1.0  #: factor on every radius
     quantile: float = 1.0  #: share of a layer's values that lie within; 1 is from the smallest to the largest
 
@@ -187,10 +187,10 @@ def within(setting: Setting, ranges: Floats) -> Upload:
     return setting.upload(WHAT, setting.recipe.method.range.model_copy(update={"centre": centre, "radius": radius}))
 
 
-def adaptive(setting: Setting) -> Ranges:
+def adaptive(setting: Setting) -> LayerRanges:
     """How ranges follow from noisy means."""
     given = setting.recipe.method.range
-    return Ranges(setting.sent_layout, given.slack, given.quantile)
+    return LayerRanges(setting.sent_layout, given.slack, given.quantile)
 
 
 def first_range(setting: Setting) -> Floats:
@@ -202,4 +202,4 @@ def first_range(setting: Setting) -> Floats:
     return adaptive(setting).of(np.concatenate(values))
 
 
-__all__ = ["RANGE", "AdaptiveRange", "LdpFl", "Ranges", "first_range"]
+__all__ = ["RANGE", "AdaptiveRange", "LayerRanges", "LdpFl", "first_range"]

@@ -51,12 +51,12 @@ from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
     from sordino.learning.cohort import LocalTraining
-    from sordino.learning.models import Layer
+    from sordino.learning.models import LayerSlice
 
 # --- who sends what when: budgets and schedules -----------------------------------------------------------------------
 
 
-def single_layer(layers: Sequence[Layer], rounds: int) -> Schedule:
+def single_layer(layers: Sequence[LayerSlice], rounds: int) -> Schedule:
     """CLDP-Single-Layer: as many rounds and as much of alpha for every layer."""
     backwards = layers[::-1]
     counts = dealt(rounds, [1] * len(layers))
@@ -65,7 +65,7 @@ def single_layer(layers: Sequence[Layer], rounds: int) -> Schedule:
     )
 
 
-def proportional(layers: Sequence[Layer], rounds: int, cycles: int) -> Schedule:
+def proportional(layers: Sequence[LayerSlice], rounds: int, cycles: int) -> Schedule:
     """alpha-CLDP-Fed: rounds and alpha in proportion to each layer's size, in so many cycles."""
     if rounds % cycles:
         raise InvalidInput(
