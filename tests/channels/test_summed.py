@@ -15,7 +15,7 @@ from sordino.fleets.interface import Fleet, Reply
 from sordino.fleets.simulated import SimulatedFleet
 from sordino.mechanisms import Box, TwoPoint
 from sordino.methods.selection import SelectAll, SelectCount, SelectProbability
-from sordino.methods.upload import Sum
+from sordino.methods.upload import ReportSum
 from sordino.privacy.amplification import shuffled_bits
 from sordino.privacy.guarantee import SERVER, Adjacency, Budget, GaussianLoss, Guarantee, Infinite, Release, summed
 from sordino.privacy.ledger import Consents, MemoryLedger
@@ -101,7 +101,7 @@ def test_adding_sums_is_adding_reports(name, samples):
         summands = [two.summand(client, sent[client], 6) for client in clients]
         low, high = two.span(group, 6)
         assert all(low <= s.min() and s.max() <= high for s in summands)
-        two.add_sum(Sum(group, clients, np.sum(summands, axis=0), 6))
+        two.add_sum(ReportSum(group, clients, np.sum(summands, axis=0), 6))
     assert two.reports == one.reports and two.weight == one.weight
     if name in WHOLE:
         assert np.array_equal(one.mean(), two.mean())
@@ -122,7 +122,7 @@ def test_products_of_large_sums_do_not_overflow():
 
 def test_a_sum_of_another_length_is_refused():
     with pytest.raises(InvalidInput, match="has 37 whole numbers"):
-        upload("two-point").tally().add_sum(Sum(0, (0, 2), np.zeros(36, np.int64), 0))
+        upload("two-point").tally().add_sum(ReportSum(0, (0, 2), np.zeros(36, np.int64), 0))
 
 
 @pytest.mark.parametrize("epsilons", [[1.0] * 9, [1.0, 4.0, 1.0, 4.0, 4.0, 1.0, 1.0, 4.0, 4.0]], ids=["one", "two"])

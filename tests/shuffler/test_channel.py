@@ -25,7 +25,7 @@ from sordino.errors import InvalidInput
 from sordino.fleets.local_clients import SocketFleet
 from sordino.fleets.signed import SignedFleet
 from sordino.learning import datasets
-from sordino.methods.upload import Lost, Sum
+from sordino.methods.upload import Lost, ReportSum
 from sordino.privacy import history
 from sordino.privacy.history import RoundReleases
 from sordino.recipe import Recipe
@@ -237,7 +237,7 @@ def test_a_class_of_which_too_few_answer_is_withdrawn_at_once_and_the_other_coun
     began = time.monotonic()
     found = held_round(here, channel, method, private, senders={0, 2, 4, 3})  # of the second class, one of two
     assert time.monotonic() - began < 50, "it does not wait for the round's 60 seconds"
-    assert isinstance(found[0], Sum) and found[0].clients == (0, 2, 4) and not found[0].total.any()
+    assert isinstance(found[0], ReportSum) and found[0].clients == (0, 2, 4) and not found[0].total.any()
     assert isinstance(found[1], Lost) and "fewer than 2 clients of class 1" in found[1].why
     assert here.withdrawn == [(1, 1)]
     assert here.store._db.one("SELECT count(*) FROM held")[0] == 0, "what was withdrawn is deleted"

@@ -41,7 +41,7 @@ from sordino.client.summing import Standing as SumStanding
 from sordino.client.summing import SumFolder
 from sordino.client.turn import Turn
 from sordino.errors import BudgetExceeded, ConsentMissing, InvalidInput, SordinoError
-from sordino.learning.stacked import LOOP, Execution
+from sordino.learning.stacked_model import LOOP, Execution
 from sordino.methods.interface import ClientState
 from sordino.methods.upload import Draw
 from sordino.privacy import history

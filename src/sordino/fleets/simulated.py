@@ -39,7 +39,7 @@ from sordino.learning.cohort import ClientData
 from sordino.learning.evaluation import Exam, Scores, in_pieces, score
 from sordino.learning.examples import Examples, Normalisation
 from sordino.learning.models import Loss
-from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, View
+from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, ModelView
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import MemoryLedger
 from sordino.randomness import Keystream
@@ -603,7 +603,7 @@ class SimulatedFleet(Fleet):
         task = Task(tuple(clients), ({},) * len(clients))
         return self._work.method.rehearse(plan, task.cohort(self._work), self._work.draw(plan.round), self._work.bench)
 
-    def grade(self, view: View, exam: str) -> Scores:
+    def grade(self, view: ModelView, exam: str) -> Scores:
         """Score a model; the pieces are added in their order, whoever computed them."""
         model = Plan("grading", 0, {}, {"parameters": view.parameters, **(view.buffers or {})})
         jobs = self._gradings(exam) if view.client is None else self._gradings_through(view.client, exam)

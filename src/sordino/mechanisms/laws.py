@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.deferred import deferred
+from sordino.parts.lazy import lazy_module
 
 if TYPE_CHECKING:
     from scipy import special
 else:
-    special = deferred("scipy.special")
+    special = lazy_module("scipy.special")
 
 Float64s = NDArray[np.float64]
 Int64s = NDArray[np.int64]

@@ -16,7 +16,7 @@ from sordino.errors import InvalidInput
 from sordino.fleets.simulated import Population, SimulatedFleet, Work
 from sordino.learning import models
 from sordino.learning.evaluation import Scores
-from sordino.learning.stacked import Execution
+from sordino.learning.stacked_model import Execution
 from sordino.methods.interface import Bench, LocalView, State
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import MemoryLedger

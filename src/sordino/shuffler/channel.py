@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from sordino import channels
 from sordino.channels.interface import Channel, Exchange
 from sordino.errors import InvalidInput
-from sordino.methods.upload import Lost, Sum, Tally
+from sordino.methods.upload import Lost, ReportSum, Tally
 from sordino.shuffler import keys
 from sordino.shuffler.opening import opened
 from sordino.shuffler.remote import Rejected, Remote, Unreachable
@@ -81,7 +81,7 @@ class Posted(Channel):
         self._method, self._given, self._access, self._workers = method, given, access, workers
         self.refused: Mapping[int, Mapping[str, int]] = {}  #: of the last round, by class: envelopes that were bad
 
-    def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[Sum | Lost]:
+    def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[ReportSum | Lost]:
         """The sums of the reports on this plan."""
         asked = Plan.decode(plan)
         tally: Tally = self._method.tally(asked)
@@ -100,7 +100,9 @@ class Posted(Channel):
         for group, own in members.items():
             yield self._found(terms, group, [c for c in own if c in sent], own, until)
 
-    def _found(self, terms: Terms, group: int, sent: Sequence[int], asked: Sequence[int], until: float) -> Sum | Lost:
+    def _found(
+        self, terms: Terms, group: int, sent: Sequence[int], asked: Sequence[int], until: float
+    ) -> ReportSum | Lost:
         try:
             if len(sent) < self._given.at_least:  # the others declined or are gone: there is nothing to wait for
                 self._patiently(lambda: self._access.remote.withdraw(terms.round, group))

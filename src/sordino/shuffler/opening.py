@@ -17,7 +17,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sordino.errors import InvalidInput
-from sordino.hardware import cores
+from sordino.parts.hardware import cores
 from sordino.shuffler.envelopes import Opened, Opening, Sealed, divided, envelope_bytes, together
 from sordino.shuffler.terms import Terms
 from sordino.wire.codec import canonical, join, numbers, read_numbers, split
