@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import sordino
-from sordino.channels.summed import plan_in
+from sordino.channels.secure_sum import plan_in
 from sordino.client.core import Client
 from sordino.client.invitation import Invitation
 from sordino.errors import InvalidInput

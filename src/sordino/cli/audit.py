@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from sordino.audits.inspection import Inspected, Subject
-    from sordino.audits.lower_bound import Row
+    from sordino.audits.lower_bound import AuditRow
     from sordino.audits.run_audit import Audit
     from sordino.mechanisms import Mechanism
     from sordino.mechanisms.cases import Case
@@ -145,7 +145,7 @@ class _Audited:
 
     cases: list[Case]
     subjects: list[Subject]
-    rows: list[Row] = field(default_factory=list)
+    rows: list[AuditRow] = field(default_factory=list)
     inspected: list[Inspected] = field(default_factory=list)
 
 
@@ -169,7 +169,7 @@ def _carry_out(audited: Sequence[_Audited], trials: int, seed: int) -> None:
             one.rows = [row.checked(failures(one.inspected)) for row in one.rows]
 
 
-def _audit_summary(rows: list[Row], inspected: list[Inspected]) -> str:
+def _audit_summary(rows: list[AuditRow], inspected: list[Inspected]) -> str:
     from sordino.audits import lower_bound as auditing
 
     said = []
@@ -242,7 +242,7 @@ def _audit_run(
     every: bool,
     as_json: bool,
 ) -> None:
-    from sordino.audits.questions import AuditOptions
+    from sordino.audits.findings import AuditOptions
     from sordino.audits.run_audit import audit as audit_run
 
     usual = AuditOptions()
@@ -297,12 +297,12 @@ SPARE = ("trials", "cap")
 SMALL = "The audited figure is a lower bound and can reach the cap at most: a small one is no evidence of privacy."
 
 
-def _how_many(rows: list[Row]) -> str:
+def _how_many(rows: list[AuditRow]) -> str:
     sure, seed = f"{rows[0].confidence:.0%} confidence", rows[0].seed
     return f"1 audit at {sure}, seed {seed}" if len(rows) == 1 else f"{len(rows)} audits at {sure} each, seed {seed}"
 
 
-def _audit_table(rows: list[Row], title: str) -> Table:
+def _audit_table(rows: list[AuditRow], title: str) -> Table:
     from rich.table import Table
     from rich.text import Text
 

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from sordino.channels.summed import Members, plan_in
+from sordino.channels.secure_sum import Members, plan_in
 from sordino.client.clock import Clock, Overran
 from sordino.client.invitation import Invitation, NotSigned
 from sordino.client.keeping import Agreements, Prepared

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from sordino import channels
 from sordino.channels.secagg import Ed25519Identity
+from sordino.channels.secure_sum import Members
 from sordino.channels.spec import ReleasesOf
-from sordino.channels.summed import Members
 from sordino.client.invitation import Invitation, check_real, check_text
 from sordino.client.limits import Guard, public_size
 from sordino.client.posting import STEP, Posting

@@ -31,8 +31,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from sordino.channels.secure_sum import Members
 from sordino.channels.spec import ReleasesOf
-from sordino.channels.summed import Members
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.interface import Fleet, Reply
 from sordino.learning.cohort import ClientData

@@ -82,7 +82,7 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "relay": f"{_CHANNELS}.relay:Relay",
             "shuffled": f"{_CHANNELS}.shuffle:ShuffledChannel",
             "shuffler": f"{_CHANNELS}.shuffle:ShufflerChannel",
-            "summed": f"{_CHANNELS}.summed:Summed",
+            "summed": f"{_CHANNELS}.secure_sum:Summed",
         },
         "aggregation": {
             "mean": f"{_METHODS}.aggregation:Mean",

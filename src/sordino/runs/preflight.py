@@ -572,7 +572,7 @@ def _summed(recipe: Recipe) -> bool:
 
 def _sizes(federation: Federation, plan: Plan) -> list[tuple[int, int]]:
     """Values and bytes of every kind of report on a plan."""
-    from sordino.channels.summed import Rule
+    from sordino.channels.secure_sum import Rule
 
     tally = federation.method.tally(plan)
     values = tally.upload.values
