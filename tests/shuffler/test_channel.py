@@ -349,10 +349,10 @@ def joined(folder: Path, remote: Announcing, latency: float | None = None):
 
 
 def _posting(client, given, remote):
-    from sordino.client.posting import Posting
+    from sordino.client.shuffler_sender import ShufflerSender
 
     own = client.settings
-    found = Posting(given.method.channel, own.shuffler[NAME], client.folder, own.limits, patience=0.0)
+    found = ShufflerSender(given.method.channel, own.shuffler[NAME], client.folder, own.limits, patience=0.0)
     found._remote = remote
     return found
 

@@ -16,7 +16,7 @@ import pytest
 
 import sordino
 from sordino.channels.secure_sum import plan_in
-from sordino.client.core import Client
+from sordino.client.client import Client
 from sordino.client.invitation import Invitation
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Reply

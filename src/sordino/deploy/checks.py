@@ -447,7 +447,7 @@ def _key(machine: _Machine) -> Findings:
 
 
 def _joined(machine: _Machine) -> Findings:
-    from sordino.client.keeping import Agreements
+    from sordino.client.folder import Agreements
 
     deployment, folder = machine.deployment, machine.folder / CLIENT
     if not (folder / "client.toml").is_file():

@@ -36,7 +36,7 @@ from sordino.errors import InvalidInput, SordinoError
 from sordino.shuffler.envelopes import Body
 from sordino.shuffler.store import Contradiction, Limits, NoSuchRound, NotYet, Over, Store, Unavailable
 from sordino.shuffler.terms import Terms
-from sordino.storage.files import held, make_folder
+from sordino.storage.files import exclusive_lock, make_folder
 from sordino.wire.tls_address import TlsAddress
 
 MOST_TERMS_BYTES = 2**14
@@ -237,7 +237,7 @@ def serve(
             "which envelopes are whose"
         )
     make_folder(folder)
-    with held(folder / "lock", f"the shuffler in {folder}"), Store(folder, at_least, limits) as store:
+    with exclusive_lock(folder / "lock", f"the shuffler in {folder}"), Store(folder, at_least, limits) as store:
         config = uvicorn.Config(
             build_app(store, server_key),
             log_level="warning",
