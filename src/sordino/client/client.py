@@ -50,7 +50,7 @@ from sordino.privacy.ledger import Ledger, Released, ReportKey, Standing, admit,
 from sordino.privacy.statement import Statement
 from sordino.randomness import KEY_BYTES, Keystream
 from sordino.report.statement import to_text
-from sordino.shuffler.remote import Rejected, Unreachable
+from sordino.shuffler.remote import Rejected, ShufflerUnreachable
 from sordino.storage.files import NotWritten, append_line, exclusive_lock, make_folder, whole_lines, write_whole
 from sordino.wire.messages import Plan, answer_to
 from sordino.wire.receipt import Seal
@@ -743,7 +743,7 @@ class Client:
     def _propose(self, membership: Membership) -> None:
         """Tell the shuffler which T this client proposes; where it is not there yet, the first round does it."""
         posting = self._posting(membership)
-        with suppress(Rejected, Unreachable, Overran):
+        with suppress(Rejected, ShufflerUnreachable, Overran):
             self._clocked(membership.federation, "the proposal", PATIENCE, posting.propose)
 
     # --- secure sums
