@@ -154,7 +154,7 @@ def _nurse() -> None:
     """The parent's life: a line of arguments in, the number of a child out."""
     import sordino.cli
     import sordino.client.service
-    import sordino.fleets.local_clients
+    import sordino.fleets.sockets
     import sordino.runs.serving
     import sordino.shuffler.channel
     import sordino.shuffler.service
