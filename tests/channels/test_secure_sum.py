@@ -346,7 +346,7 @@ def test_training_that_diverges_is_a_dropout():
     own = fleet(given)
     _, record = Coordinator(given.method, own, Summed(given.method, Rule()), "test").round(given.method.init())
     assert "0 of 9 clients answered the step 'masked'" in record.why_lost
-    assert set(own.seen.dropped) == set(range(CLIENTS)) and "training has diverged" in own.seen.dropped[0]
+    assert set(own.diagnostics.dropped) == set(range(CLIENTS)) and "training has diverged" in own.diagnostics.dropped[0]
 
 
 # --- the clients' side ------------------------------------------------------------------------------------------------

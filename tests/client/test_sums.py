@@ -21,7 +21,7 @@ from sordino.client.client import Client
 from sordino.client.refusal import Reason, Refused
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Reply
-from sordino.fleets.local_clients import SocketFleet
+from sordino.fleets.sockets import SocketFleet
 from sordino.learning import datasets
 from sordino.methods.interface import State
 from sordino.privacy import guarantee

@@ -22,8 +22,8 @@ from sordino.channels.shuffle import Shuffled
 from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import Settings, allow_shuffler
 from sordino.errors import InvalidInput
-from sordino.fleets.local_clients import SocketFleet
-from sordino.fleets.signed import SignedFleet
+from sordino.fleets.signatures import SignedFleet
+from sordino.fleets.sockets import SocketFleet
 from sordino.learning import datasets
 from sordino.methods.upload import Lost, ReportSum
 from sordino.privacy import history

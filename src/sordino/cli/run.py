@@ -206,7 +206,7 @@ def _network(
 
 
 def _served(recipe: Recipe, folder: Path, resume: bool, network: _RealClients) -> Outcome:
-    from sordino.fleets.local_clients import SocketFleet
+    from sordino.fleets.sockets import SocketFleet
     from sordino.runs.serving import serve, shuffler_channel
 
     count, named = recipe.number_of_clients, len(network.sockets)

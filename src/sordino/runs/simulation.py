@@ -144,7 +144,7 @@ class SimulatedClients(ClientSide):
         return Scores.together([none, *(self._fleet.grade(view, exam) for view in views)])
 
     def describe(self, record: RoundRecord, outcome: RoundOutcome) -> RoundRecord:
-        seen, spending, timing = self._fleet.seen, self.spending(), self._channel.timing
+        seen, spending, timing = self._fleet.diagnostics, self.spending(), self._channel.timing
         return replace(
             record,
             spent_max=max(spending) if spending else None,
