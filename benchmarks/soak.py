@@ -153,8 +153,8 @@ class Nursery:
 def _nurse() -> None:
     """The parent's life: a line of arguments in, the number of a child out."""
     import sordino.cli
-import sordino.client.socket_service
-import sordino.fleets.sockets
+    import sordino.client.socket_service
+    import sordino.fleets.sockets
     import sordino.runs.serving
     import sordino.shuffler.channel
     import sordino.shuffler.service

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from papers.experiments import Experiment
     from papers.pages import Row
     from papers.records import Records
-from sordino.report.records import RoundRecord
-from papers.runner import RunProgress, SeedRun
+    from papers.runner import RunProgress, SeedRun
+    from sordino.report.records import RoundRecord
     from sordino.runs.coordinator import Attendance
     from sordino.runs.federation import Federation
 

@@ -19,7 +19,8 @@ import pytest
 from torch import Tensor, nn
 
 from sordino.channels.secagg import SumServer
-from sordino.channels.secure_sum import Members, Rule, _with_plan as encoded_with_plan
+from sordino.channels.secure_sum import Members, Rule
+from sordino.channels.secure_sum import _with_plan as encoded_with_plan
 from sordino.client.client import Client
 from sordino.client.clock import Clock, Overran
 from sordino.client.invitation import DEEPEST_KEY, LONGEST_RECIPE

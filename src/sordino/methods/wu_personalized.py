@@ -176,8 +176,6 @@ class Personalized(FedAvg):
                 )
             what = "signs of model weights" if self.sends == "signs" else "model weights"
             upload = blueprint.upload(what, self.range)
-                "signs of model weights" if self.sends == "signs" else "model weights", self.range
-            )
             method = Personalized(blueprint, upload)
             training = blueprint.local_training
             sizes = [min(self.portion or size, size) for size in blueprint.sizes]

@@ -82,8 +82,8 @@ class RateLimiter:
 def build_app(
     store: EnvelopeStore,
     server_key: X25519PublicKey,
-    rate: RequestRate = RequestRate(),
-    tick: float = 0.2,  # noqa: B008
+    rate: RequestRate = RequestRate(),  # noqa: B008
+    tick: float = 0.2,
 ) -> FastAPI:
     """The service on a store; `tick` is how often, in seconds, it looks for batches that are due."""
 
