@@ -126,6 +126,7 @@ def _public_key(text: str) -> str:
 class ShufflerChannel(MixedSpec):
     """A shuffler service: clients seal every value to the server and send it to somebody else, who mixes them."""
 
+    posts: ClassVar[bool] = True
     kind: str = tag("shuffler", "through a shuffler service, every value sealed to the server")
     at_least: Annotated[int, Ge(2)] = Field(
         description="whole reports of one epsilon that a batch must hold, or nothing of it leaves: the crowd that the "

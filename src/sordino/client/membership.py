@@ -70,7 +70,7 @@ class Membership:
         self._upload = built.upload
         self._start: State = self.method.init()
         self._bench = Bench(execution)
-        sums = self.recipe.method.channel.kind == "summed"
+        sums = self.recipe.method.channel.sums
         self.seconds = settings.limits.seconds  #: that a round may take to compute
         self.pinned = sums and invitation.federation in settings.peers  #: whether the keys of all others are listed
         self._identities = {self.client: self._identity(signing, settings)} if signing is not None and sums else None
@@ -208,7 +208,7 @@ class Membership:
     @property
     def posts(self) -> bool:
         """Whether reports go to a shuffler service."""
-        return bool(self.recipe.method.channel.kind == "shuffler")
+        return bool(self.recipe.method.channel.posts)
 
     def posting(self, settings: Settings, folder: Path) -> ShufflerSender:
         """The way to the shuffler, if it is the one that the owner allowed."""

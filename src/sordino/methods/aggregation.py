@@ -42,6 +42,14 @@ class AggregationSpec(Spec):
     def check_room(self, asked: int, clients: int, values: int) -> None:
         """Refuse rounds that take more memory than there is."""
 
+    @reads("method")
+    def sees_what_it_needs(self, recipe: Any) -> Found:
+        """A rule that goes by single reports, or adds them up in its own way, gets them one by one."""
+        channel, own_sum = recipe.method.channel, type(self).tally is not AggregationSpec.tally
+        if channel.unseen and (own_sum or "reports" in self.uses):
+            kind = getattr(self, "kind", "")
+            yield ".kind", f"got {kind}, but {channel.unseen}: take mean, or method.channel.kind = direct"
+
 
 def label(recipe: Any) -> str:
     """Whose reports are put together: the mechanism's, or the method's where it has none."""

@@ -144,7 +144,7 @@ class FedAvg(Method):
         return State(0, self._initial.astype(np.float32), arrays)
 
     def select(self, state: State) -> Sequence[int]:
-        return self._selection.chosen(self.clients, self._seed, state.round + 1)
+        return self._selection.choose(self.clients, self._seed, state.round + 1)
 
     def plan(self, state: State, federation: str) -> Plan:
         norm = self._upload.norm

@@ -22,7 +22,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sordino.errors import InvalidInput
-from sordino.parts import toml
+from sordino.parts import registry, toml
 from sordino.parts.registry import EVERYTHING, AddressLog, CodeNotAllowed, own_code
 from sordino.parts.strengths import EPSILONS, LIMITS, resolved
 from sordino.parts.tables import RecipeTable
@@ -62,6 +62,7 @@ class Recipe(Sections):
         data = _read(text, label)
         if folder is not None:
             data = _anchored(data, folder)
+            registry.search_beside(folder)
         changes, problems = parsed(overrides)
         return cls._changed(data, changes, problems, label)
 

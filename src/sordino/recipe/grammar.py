@@ -18,7 +18,7 @@ from sordino.learning.datasets import KNOWN
 from sordino.learning.splits import AnySplit
 from sordino.learning.training_tables import Training
 from sordino.methods.spec import MethodSpec
-from sordino.parts.registry import ADDRESS, allowed_model
+from sordino.parts.registry import ADDRESS, allowed_model, allowed_source
 from sordino.parts.slot import Slot
 from sordino.parts.strengths import Strength
 from sordino.parts.tables import (
@@ -74,7 +74,7 @@ def origin_of(source: str) -> Origin | None:
 class Data(RecipeTable):
     """The examples. Class lists and normalisation constants are public inputs: none is computed from private data."""
 
-    source: Annotated[str, MinLen(1)] = Field(
+    source: Annotated[str, MinLen(1), AfterValidator(allowed_source)] = Field(
         description=f"a data set known by name ({', '.join(KNOWN)}); or your own: a path to an .npz or .csv file, or "
         "to a folder of images written with a slash (./scans), or 'package.module:function'"
     )

@@ -66,7 +66,7 @@ def serve(
     run is not over, and goes on with `resume`.
     """
     check_real(recipe)
-    if channel is None and recipe.method.channel.kind == "shuffler":
+    if channel is None and recipe.method.channel.posts:
         raise InvalidInput(
             "reports of this recipe go through a shuffler, which the server cannot be itself: give the channel that "
             "goes through it (sordino.shuffler.channel.channel_of)"
@@ -93,7 +93,7 @@ def shuffler_channel(recipe: Recipe, files: Mapping[str, Path], *, remedy: str) 
     """
     given: Any = recipe.method.channel
     token, key = files.get("token"), files.get("key")
-    if given.kind != "shuffler":
+    if not given.posts:
         return None
     if token is None or key is None:
         raise InvalidInput(f"reports of this recipe go through a shuffler: {remedy}")

@@ -58,7 +58,7 @@ class Access:
 def channel_of(recipe: Any, method: Any, access: Access | None = None) -> Any:
     """The channel that a recipe names between organisations; `access` is needed where that is a shuffler."""
     given = recipe.method.channel
-    if given.kind != "shuffler":
+    if not given.posts:
         return channels.build(recipe, method)
     if access is None:
         raise InvalidInput(
