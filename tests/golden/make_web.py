@@ -46,6 +46,7 @@ from sordino.privacy.guarantee import (
     Pure,
     RandomizedBit,
     Release,
+    kind,
 )  # fmt: skip
 from sordino.privacy.terms import plain
 from sordino.randomness import Keystream, Purpose
@@ -349,7 +350,7 @@ def whole_sums() -> dict[str, Any]:
 
 
 def packed(loss: Loss) -> dict[str, Any]:
-    return {"type": type(loss).__name__, **vars(loss)}
+    return {"type": kind(loss), **vars(loss)}
 
 
 def renyi() -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ from sordino.methods.silo_dp import RECORDS
 from sordino.methods.upload import Upload
 from sordino.privacy import accountant, history
 from sordino.privacy.accountant import Account
-from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Claim, Guarantee, Infinite, Release
+from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Claim, Guarantee, Infinite, Release, kind
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.statement import Statement
 from sordino.privacy.terms import plain
@@ -179,7 +179,7 @@ def _guaranteed(guarantee: Guarantee, delta: float) -> Json:
         "adversary": plain(guarantee.adversary),
         "adjacency": plain(guarantee.adjacency),
         "basis": guarantee.basis,
-        "loss": {"type": type(loss).__name__, **asdict(loss)},
+        "loss": {"type": kind(loss), **asdict(loss)},
         "epsilon": _finite(epsilon),
         "delta": delta,
     }
