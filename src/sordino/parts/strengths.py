@@ -11,7 +11,7 @@ from annotated_types import Ge
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Discriminator, Field, Tag
 
-from sordino.parts.tables import Found, Positive, Positives, RecipeTable, Says, as_tuple, refusal
+from sordino.parts.tables import Found, Positive, Positives, Says, TomlTable, as_tuple, refusal
 from sordino.randomness import Keystream, Purpose
 
 
@@ -21,7 +21,7 @@ def _rising(pair: tuple[float, float]) -> tuple[float, float]:
     return pair
 
 
-class UniformStrength(RecipeTable):
+class UniformStrength(TomlTable):
     """Each client's number drawn evenly between two, from the seed, rounded to two decimals."""
 
     inline: ClassVar[bool] = True
@@ -34,7 +34,7 @@ class UniformStrength(RecipeTable):
     ] = Field(description="drawn evenly between these two, from the seed, rounded to two decimals")
 
 
-class LinearStrength(RecipeTable):
+class LinearStrength(TomlTable):
     """Evenly spaced numbers, the first client's first."""
 
     inline: ClassVar[bool] = True
@@ -44,7 +44,7 @@ class LinearStrength(RecipeTable):
     )
 
 
-class SharesStrength(RecipeTable):
+class SharesStrength(TomlTable):
     """A few numbers, each for its share of the clients."""
 
     inline: ClassVar[bool] = True

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
-from typing import Annotated, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 from annotated_types import Ge, Le
 from pydantic import BaseModel, BeforeValidator, ConfigDict, InstanceOf, JsonValue, ValidationError, create_model
@@ -25,7 +25,7 @@ T = TypeVar("T")
 # --- what a field may hold -------------------------------------------------------------------------------------------
 
 
-def _python(value: object) -> object:
+def _python(value: object) -> Any:
     """Numbers and arrays of numpy and PyTorch as Python's own."""
     return value.tolist() if hasattr(value, "tolist") else value
 
@@ -69,20 +69,20 @@ class _Checked:
 
     def __post_init__(self) -> None:
         try:
-            checked = _model(type(self)).model_validate(vars(self))
+            checked = self._model().model_validate(vars(self))
         except ValidationError as error:
             found = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}, got {e['input']!r}" for e in error.errors())
             raise InvalidInput("; ".join(found)) from None
         for name, value in checked:
             object.__setattr__(self, name, value)
 
-
-@cache
-def _model(record: type) -> type[BaseModel]:
-    """A model with the fields of a record."""
-    hints = get_type_hints(record, include_extras=True)
-    fields: dict[str, tuple[object, object]] = {name: (hint, ...) for name, hint in hints.items()}
-    return create_model(record.__name__, __config__=ConfigDict(strict=True), **fields)  # type: ignore[call-overload]
+    @classmethod
+    @cache
+    def _model(cls) -> type[BaseModel]:
+        """A model with the same fields."""
+        hints = get_type_hints(cls, include_extras=True)
+        fields: dict[str, Any] = {name: (hint, ...) for name, hint in hints.items()}
+        return create_model(cls.__name__, __config__=ConfigDict(strict=True), **fields)
 
 
 # --- records ---------------------------------------------------------------------------------------------------------
