@@ -27,7 +27,7 @@ from sordino.privacy.guarantee import (
     summed,
 )
 from sordino.privacy.statement import AuditBound, ProofContradicted, Statement, View, leading
-from sordino.report.privacy_section import privacy_section, statement_page
+from sordino.report.privacy_section import privacy_section
 from sordino.report.statement import sentences, to_json, to_text, trust, view_sentences
 from sordino.report.words import figure
 
@@ -256,15 +256,6 @@ def test_columns_that_say_nothing_are_left_out() -> None:
     text = to_text(Statement.of([release(GaussianLoss(0.1))]))
     assert "at delta 0" not in text and "verdict" not in text and "claim" not in text
     assert "Proven: a bound by theorem or enumeration" in text
-
-
-def test_a_page_is_whole_and_takes_nothing_from_elsewhere() -> None:
-    guarantee = Guarantee(SERVER, Adjacency.CLIENT, Pure(1.0), "a proof")
-    page = statement_page(Statement.of([Release("r", "d", "w", (guarantee,))], title="A & B"))
-    assert page.startswith("<!doctype html>")
-    assert page.count("<section") == 1
-    assert "A &amp; B</title>" in page
-    assert "http" not in page and "<script" not in page
 
 
 def test_html_escapes_everything() -> None:

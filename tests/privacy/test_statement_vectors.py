@@ -27,7 +27,7 @@ from sordino.privacy.guarantee import (
     summed,
 )
 from sordino.privacy.statement import AuditBound, ClientSet, Statement
-from sordino.report.privacy_section import privacy_section, statement_page
+from sordino.report.privacy_section import privacy_section
 from sordino.report.statement import sentences, to_text, trust
 from sordino.report.words import figure
 
@@ -217,7 +217,7 @@ def test_a_run_that_released_nothing_says_so(releases: list[Release] | dict[str,
     assert to_text(stated).splitlines()[0] == "Run 7"
     assert "Nothing was released: no report left any client, so nothing was lost." in to_text(stated)
     assert "Nothing was released" in privacy_section(stated)
-    assert "<table" not in statement_page(stated)
+    assert "<table" not in privacy_section(stated)
     assert json.loads(json.dumps(stated.to_json()))["rows"] == []
 
 

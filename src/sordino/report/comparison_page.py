@@ -169,23 +169,23 @@ def _accuracy_by_round(comparison: Comparison) -> Markup | None:
         found = group.by_round()
         points = tuple((float(number), spread.mean) for number, spread in found)
         spreads = tuple(spread.deviation or 0.0 for _, spread in found) if len(group.runs) > 1 else ()
-        lines.append(Series(comparison.label(group), points, spreads, "%"))
+        lines.append(Series(comparison.label(group), points, spreads))
     drawn = [line for line in lines if line.points]
     if not drawn:
         return None
     x = scales.rounds("round", [place for line in drawn for place, _ in line.points])
     y = scales.shares("accuracy", _reach(drawn))
-    note = "Mean over seeds, with a band of one standard deviation to both sides"
+    note = "Mean over seeds, with one standard deviation to both sides"
     if any(len({run.result.rounds for run in group.runs}) > 1 for group in comparison.groups):
         note += "; a line ends where the first of its runs does"
     if len(comparison.groups) > _MOST_LINES:
         note += f"; the first {_MOST_LINES} of {len(comparison.groups)} settings"
-    return plots.line_chart("Accuracy by round", drawn, x, y, note=f"{note}.")
+    return plots.line_chart("Accuracy by round", drawn, x, y, f"{note}.")
 
 
 def _accuracy_by_key(comparison: Comparison) -> list[Markup | None]:
     """For every numeric setting that differs: accuracy against it, a line for each choice of the others."""
-    note = "Mean over seeds; bars are one standard deviation to both sides."
+    note = "Mean over seeds, with one standard deviation to both sides."
     return [
         _against(
             comparison,
@@ -252,7 +252,7 @@ def _against(
     if len(set(places)) < 2:
         return None
     y = scales.shares("accuracy", _reach(drawn))
-    return plots.error_chart(title, drawn, scales.spread_out(label, places), y, note=note)
+    return plots.line_chart(title, drawn, scales.spread_out(label, places), y, note)
 
 
 def _line_name(comparison: Comparison, group: Repetitions, named: Sequence[str]) -> str:
@@ -263,7 +263,7 @@ def _line_name(comparison: Comparison, group: Repetitions, named: Sequence[str])
 
 def _spread_line(name: str, found: Sequence[tuple[float, Spread]]) -> Series:
     points = tuple((place, spread.mean) for place, spread in found)
-    return Series(name, points, tuple(spread.deviation or 0.0 for _, spread in found), "%")
+    return Series(name, points, tuple(spread.deviation or 0.0 for _, spread in found))
 
 
 def _reach(lines: Sequence[Series]) -> list[float]:

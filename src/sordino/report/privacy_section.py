@@ -7,15 +7,10 @@ import math
 from sordino.privacy.statement import NO_CLAIM, NO_MEANINGFUL_PROTECTION, PROVEN, Row, Statement, View, leading
 from sordino.report import statement as words
 from sordino.report.markup import Markup, element, join
-from sordino.report.style import bullets, document, folded, table
+from sordino.report.style import bullets, folded, table
 from sordino.report.words import capital, count, counted, deltas, figure, span
 
 _MOST_ROWS = 100  #: of a statement on the page; statement.json has them all
-
-
-def statement_page(statement: Statement) -> str:
-    """A whole page to open or print, which loads nothing from elsewhere."""
-    return document(statement.title, privacy_section(statement))
 
 
 def privacy_section(statement: Statement | None) -> Markup:

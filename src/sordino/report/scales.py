@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from sordino.report.words import decimal
+from sordino.report.words import decimal, percent
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,7 @@ class Axis:
     ends: tuple[float, float]
     ticks: tuple[tuple[float, str], ...]
     transform: Callable[[float], float] = float
+    text: Callable[[float], str] = decimal  #: a value for people
 
     def at(self, value: float) -> float:
         """0 at the lower end, 1 at the upper one."""
@@ -45,6 +46,7 @@ def shares(label: str, values: Iterable[float]) -> Axis:
         label,
         (inner.ends[0] / 100, inner.ends[1] / 100),
         tuple((value / 100, f"{text} %") for value, text in inner.ticks),
+        text=percent,
     )
 
 
