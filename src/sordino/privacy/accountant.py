@@ -598,12 +598,10 @@ class Cost:
     tau: _Amount = Fraction(0)  #: delta already used up
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            _plus(self.pure, other.pure),
-            _plus(self.mu_squared, other.mu_squared),
-            _plus(self.renyi, other.renyi),
-            _plus(self.tau, other.tau),
-        )
+        return Cost(*map(_plus, vars(self).values(), vars(other).values()))
+
+    def __mul__(self, times: int) -> Cost:
+        return Cost(*(times * amount for amount in vars(self).values()))
 
 
 def _plus(a: _Amount, b: _Amount) -> _Amount:
@@ -655,15 +653,15 @@ class Account:
         usable = budget.basis == "proven" and budget.delta > 0
         return cls(budget, _best_order(budget.limit, _share(budget)) if usable else None)
 
-    def after(self, release: Release, destination: Destination = _ANYWHERE) -> Account:
-        """This account with one more release in it, whether or not the budget permits it: ask `permits`.
+    def after(self, release: Release, destination: Destination = _ANYWHERE, times: int = 1) -> Account:
+        """This account with one more release in it, or equal ones, whether or not the budget permits it: ask `permits`.
 
         The same id given twice is counted twice: sending the same bytes again is for the ledger to recognise.
         """
         claim, schedules = release.claimed, self.schedules
         if claim is not None and claim.covers == "schedule":
             schedules = schedules | {(destination.federation, claim)}
-        cost = self.cost + self._cost(release, destination)
+        cost = self.cost + self._cost(release, destination) * times
         return Account(self.budget, self.order, cost, self.releases | {release.id}, schedules)
 
     @property

@@ -34,7 +34,7 @@ from sordino.errors import (
     SordinoError,
 )
 from sordino.privacy.accountant import Account
-from sordino.privacy.guarantee import Budget, Derived, Destination, Infinite, Release, from_json, to_json
+from sordino.privacy.guarantee import Budget, Derived, Destination, Infinite, Release, from_json, pack, to_json, unpack
 from sordino.storage.sqlite import Database
 
 _ANYWHERE = Destination()
@@ -331,7 +331,7 @@ def _columns_of(event: Event) -> tuple[str, str | None, str | None, int | None, 
             return "consent", dataset, None, None, None, _compact({"what": what, "granted": granted})
         case Released(key, releases, unprotected, report_sha256, pinned):
             body = {
-                "releases": [json.loads(to_json(release)) for release in releases],
+                "releases": [pack(release) for release in releases],
                 "unprotected": unprotected,
                 "report_sha256": report_sha256,
                 **({"pinned": True} if pinned else {}),
@@ -342,16 +342,16 @@ def _columns_of(event: Event) -> tuple[str, str | None, str | None, int | None, 
 def _event_of(row: _Row) -> Event:
     _, _, kind, dataset, federation, round_, plan_hash, body, _, _ = row
     if kind == "budget":
-        return BudgetSet(str(dataset), from_json(body))
+        return BudgetSet(str(dataset), from_json(Budget, body))
     if kind == "summed budget":
-        return SummedBudgetSet(str(dataset), None if body == "null" else from_json(body))
+        return SummedBudgetSet(str(dataset), None if body == "null" else from_json(Budget, body))
     content: dict[str, Any] = json.loads(body)
     if kind == "opened":
         return Opened(content["ledger"])
     if kind == "consent":
         return ConsentChanged(str(dataset), content["what"], content["granted"])
     if kind == "release" and federation is not None and round_ is not None and plan_hash is not None:
-        releases = tuple(from_json(json.dumps(packed)) for packed in content["releases"])
+        releases = tuple(unpack(Release, packed) for packed in content["releases"])
         key = ReportKey(str(dataset), federation, round_, plan_hash)
         pinned = bool(content.get("pinned", False))  # older ledgers do not say
         return Released(key, releases, tuple(content["unprotected"]), content["report_sha256"], pinned)
