@@ -297,14 +297,6 @@ class Entry:
     hash: str
 
 
-@dataclass(frozen=True)
-class Verified:
-    """What `verify` found: how many entries, and the head that a receipt would hold."""
-
-    entries: int
-    head: str
-
-
 _COLUMNS = "sequence, time, kind, dataset, federation, round, plan_hash, body, hash, report"
 _Row = tuple[int, str, str, str | None, str | None, int | None, str | None, str, str, bytes | None]
 _GENESIS = "0" * 64
@@ -667,23 +659,12 @@ class Ledger:
             if counts and math.isinf(cost(budget, release, destination)):
                 _require_consent_to_unproven(budget, consents, release, destination)
 
-    def allow_unproven(self, dataset: str, what: str) -> Entry:
-        """Agree that releases of this kind may leave without a proof; they are flagged as unprotected."""
-        return self._change_consent(dataset, what, granted=True)
+    def set_consent(self, dataset: str, what: str | None, *, granted: bool) -> Entry:
+        """Agree, or agree no longer, that releases of this kind may leave without a proof, flagged as unprotected.
 
-    def withdraw_unproven(self, dataset: str, what: str) -> Entry:
-        """Agree no longer; what has left stays recorded."""
-        return self._change_consent(dataset, what, granted=False)
-
-    def allow_claimed(self, dataset: str) -> Entry:
-        """Agree that a budget of this data set may count claimed epsilons, which nothing proves."""
-        return self._change_consent(dataset, None, granted=True)
-
-    def withdraw_claimed(self, dataset: str) -> Entry:
-        """Agree no longer: a claimed budget then refuses every release."""
-        return self._change_consent(dataset, None, granted=False)
-
-    def _change_consent(self, dataset: str, what: str | None, *, granted: bool) -> Entry:
+        With None for `what` it is about budgets that count claimed epsilons, which nothing proves. What has left stays
+        recorded.
+        """
         _require_name("dataset", dataset)
         if what is not None:
             _require_name("what", what)
@@ -806,8 +787,8 @@ class Ledger:
             (found,) = self._db.rows(known, [head.strip().lower()])
             return int(found[0])
 
-    def verify(self, expected_head: str | None = None) -> Verified:
-        """Read and check the whole file; `LedgerDamaged` says what is wrong.
+    def verify(self, expected_head: str | None = None) -> Entry:
+        """Read and check the whole file, and give its last entry; `LedgerDamaged` says what is wrong.
 
         The chain notices what was torn, edited, inserted or removed in the middle. It cannot notice that the last
         entries were cut off, that an older copy was restored, or that someone recomputed all hashes: `expected_head`,
@@ -821,7 +802,7 @@ class Ledger:
                 f"the head {expected_head.strip()} of your receipt is not in it: an older copy was restored, its last "
                 "entries were cut off, its hashes were recomputed, or it is another ledger"
             )
-        return Verified(last.sequence, last.hash)
+        return last
 
     # -- the file underneath
 
