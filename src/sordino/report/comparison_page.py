@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from sordino.privacy.statement import NO_CLAIM, NO_MEANINGFUL_PROTECTION, View
 from sordino.report import plots, scales
@@ -104,10 +103,10 @@ def _main_row(comparison: Comparison, group: Repetitions, keys: Sequence[str], c
         *named,
         element("b", _accuracy(group.accuracy)),
         str(len(group.runs)),
-        _mean(group.spread(lambda run: float(run.result.rounds)), lambda value: f"{value:.4g}"),
-        _mean(group.spread(lambda run: run.seconds_a_round), duration),
-        _mean(group.spread(lambda run: run.sent_up), size),
-        _mean(group.spread(lambda run: run.sent_down), size),
+        _mean(group.spread("rounds"), lambda value: f"{value:.4g}"),
+        _mean(group.spread("seconds per round"), duration),
+        _mean(group.spread("bytes up per client and round"), size),
+        _mean(group.spread("bytes down per client and round"), size),
         *_leading_figures(group, common),
     ]
 
@@ -137,9 +136,7 @@ def _privacy(comparison: Comparison) -> Markup | None:
     ]
     if not rows:
         return element("p", "None of these runs has a privacy statement.")
-    used = [k for k in range(len(head)) if any(row[k] for row in rows)]
-    drawn = table([head[k] for k in used], [[row[k] for k in used] for row in rows])
-    return element("div", drawn, class_="card")
+    return element("div", table(head, rows), class_="card")
 
 
 def _view_cells(view: View) -> list[object]:
@@ -212,7 +209,7 @@ def _numeric_keys(comparison: Comparison) -> list[str]:
     return [key for key, found in values.items() if len(found) > 1]
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
     return float(value) if is_number(value) else None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 
 import sordino
@@ -45,12 +45,12 @@ def tiles(entries: list[tuple[str, str]]) -> Markup:
     )
 
 
-def table(head: list[str], rows: list[list[object]], *, numbers: frozenset[int] = frozenset()) -> Markup:
-    """A table that scrolls sideways where it must; columns of numbers are set to the right."""
+def table(head: Sequence[str], rows: Sequence[Sequence[object]], *, numbers: frozenset[int] = frozenset()) -> Markup:
+    """A table without the columns that nobody fills; columns of numbers are set to the right."""
+    used = [k for k in range(len(head)) if any(row[k] for row in rows)]
 
-    def cell(tag: str, column: int, content: object) -> Markup:
-        return element(tag, content, class_="number" if column in numbers else None)
+    def line(tag: str, cells: Sequence[object]) -> Markup:
+        return element("tr", *(element(tag, cells[k], class_="number" if k in numbers else None) for k in used))
 
-    header = element("tr", *(cell("th", k, name) for k, name in enumerate(head)))
-    lines = [element("tr", *(cell("td", k, content) for k, content in enumerate(row))) for row in rows]
+    header, lines = line("th", head), [line("td", row) for row in rows]
     return element("div", element("table", element("thead", header), element("tbody", *lines)), class_="scroll")
