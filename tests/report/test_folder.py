@@ -88,7 +88,7 @@ def test_a_folder_with_other_files_is_refused(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_an_error_of_ours(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(NotWritten, match="--out"):
+    with pytest.raises(NotWritten, match="folder"):
         RunFolder.create(tmp_path / "file" / "run", "")
 
 
