@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from sordino.audits import run_draws
+from sordino.audits.findings import AuditOptions
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.inspection import inspect_one, level
 from sordino.audits.lower_bound import CONSISTENT, REFUTED, VIOLATED
-from sordino.audits.questions import AuditOptions
 from sordino.audits.run_audit import FILE, Audit, audit
 from sordino.errors import InvalidInput
 from sordino.learning import draws, linear_head, private_sgd

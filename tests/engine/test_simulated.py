@@ -12,7 +12,7 @@ import sordino
 from sordino.channels.direct import Direct
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.simulated import WorkerLost
-from sordino.learning.stacked import Execution
+from sordino.learning.stacked_model import Execution
 from sordino.mechanisms import Box, TwoPoint
 from sordino.methods.interface import Bench
 from sordino.runs.coordinator import Coordinator, Rules

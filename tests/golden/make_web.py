@@ -52,7 +52,7 @@ from sordino.privacy.terms import plain
 from sordino.randomness import Keystream, Purpose
 from sordino.recipe import Recipe
 from sordino.runs.federation import wire
-from sordino.web.task import compile_task, layers_of, mechanism_of
+from sordino.web.page_task import compile_task, layers_of, mechanism_of
 from sordino.wire.messages import Plan, answer_to
 from sordino.wire.requests import Request, Response, What
 from sordino.wire.signing import Author, SigningKey

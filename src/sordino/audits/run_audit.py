@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from sordino.audits import canaries, randomised_records, trusted_server, uploads
+from sordino.audits.findings import AuditOptions, Findings
 from sordino.audits.finished_run import FinishedRun
-from sordino.audits.lower_bound import VIOLATED, Row
-from sordino.audits.questions import AuditOptions, Findings
+from sordino.audits.lower_bound import VIOLATED, AuditRow
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.methods.central_dp import CentralDp
 from sordino.methods.chamikara_ldpfl import Ldpfl
@@ -37,7 +37,7 @@ class Audit:
     statement: Statement
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[AuditRow, ...]:
         """All rows of the table."""
         return self.found.rows
 

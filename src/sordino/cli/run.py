@@ -139,7 +139,7 @@ def run(
 
 def check_place(workers: int | None, device: str | None) -> None:
     """Refuse what can be refused at once: loading PyTorch takes seconds."""
-    from sordino.hardware import check_device, check_workers
+    from sordino.parts.hardware import check_device, check_workers
 
     check_workers(workers)
     if device is not None:
@@ -154,7 +154,7 @@ def _carried_out(recipe: Recipe, folder: Path, resume: bool, workers: int | None
 
 
 @dataclass(frozen=True)
-class _Network:
+class _RealClients:
     """Real clients by their sockets, and the server's files for the shuffler, where reports go through one."""
 
     sockets: tuple[Path, ...]
@@ -177,7 +177,7 @@ def _network(
     patience: float | None,
     shuffler: dict[str, Path],
     resumed: Path | None,
-) -> _Network | None:
+) -> _RealClients | None:
     """The clients given, else those that the resumed run had; None for a simulation."""
     had: dict[str, Any] = {}
     if resumed is not None:
@@ -202,11 +202,11 @@ def _network(
     if not waits > 0:
         raise InvalidInput(f"--patience is a number of seconds > 0, got {waits:g}")
     files = {name: Path(path) for name, path in had.get("shuffler", {}).items()} | shuffler
-    return _Network(tuple(found), federation, waits, files)
+    return _RealClients(tuple(found), federation, waits, files)
 
 
-def _served(recipe: Recipe, folder: Path, resume: bool, network: _Network) -> Outcome:
-    from sordino.fleets.local_clients import SocketFleet
+def _served(recipe: Recipe, folder: Path, resume: bool, network: _RealClients) -> Outcome:
+    from sordino.fleets.sockets import SocketFleet
     from sordino.runs.serving import serve, shuffler_channel
 
     count, named = recipe.number_of_clients, len(network.sockets)

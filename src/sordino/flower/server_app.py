@@ -108,7 +108,7 @@ def coordinate(recipe: Recipe, grid: Grid, config: RunConfig) -> Outcome:
     outcome = serve(
         recipe, people, folder, federation=config.federation, resume=again,
         channel=shuffler_channel(recipe, config.shuffler, remedy=SHUFFLER_FILES),
-        observer=_Saying(), key=config.key,
+        observer=_LogObserver(), key=config.key,
     )  # fmt: skip
     fleet.close()
     log.info(f"{config.federation} is over: {outcome.result.stopped}. {_accuracy(outcome.accuracy)}See {folder}")
@@ -120,7 +120,7 @@ def members_file(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.members.json")
 
 
-class _Saying(Observer):
+class _LogObserver(Observer):
     """What happens, in the log that `flwr log` shows."""
 
     def started(self, federation: Federation, preflight: Sequence[str], first: int) -> None:

@@ -57,7 +57,7 @@ def _common(spec: Any) -> dict[str, Any]:
     return {"lr": spec.lr, "weight_decay": decay, "decay": spec.decay}
 
 
-class Sgd(OptimizerSpec):
+class SgdSpec(OptimizerSpec):
     """Stochastic gradient descent."""
 
     name: str = tag("sgd", "stochastic gradient descent")
@@ -80,7 +80,7 @@ class Sgd(OptimizerSpec):
             yield ".nesterov", "got true with momentum = 0; allowed: only with momentum above 0"
 
 
-class Adam(OptimizerSpec):
+class AdamSpec(OptimizerSpec):
     """Adam, without AMSGrad."""
 
     name: str = tag("adam", "Adam, without AMSGrad")
@@ -98,7 +98,7 @@ class Adam(OptimizerSpec):
         return optimizers.Adam(**_common(self), betas=(self.beta1, self.beta2), epsilon=self.epsilon)
 
 
-class RmsProp(OptimizerSpec):
+class RmsPropSpec(OptimizerSpec):
     """RMSprop, not centred."""
 
     name: str = tag("rmsprop", "RMSprop, not centred")
@@ -145,7 +145,7 @@ class Training(TomlTable):
     shuffle: bool = Field(default=True, description="a new order of the records in every epoch")
     drop_last: bool = Field(default=False, description="leave out a last batch that is not full")
     augmentation: Augmentation | None = Field(default=None, description="random changes of images; none if left out")
-    optimizer: AnyOptimizer = Field(default=Sgd(lr=0.1), description="the rule of each step")
+    optimizer: AnyOptimizer = Field(default=SgdSpec(lr=0.1), description="the rule of each step")
 
     def local(self, model: str, shape: tuple[int, ...]) -> LocalTraining:
         """Plain local training of a model on records of this shape."""
@@ -156,7 +156,6 @@ class Training(TomlTable):
             raise InvalidInput(
                 f"augmentation turns and moves images; records of shape {list(shape)} are none: leave it out"
             )
-        affine = augmentation.Affine
         return cohort.LocalTraining(
             self.optimizer.build(),
             epochs=self.epochs,
@@ -165,8 +164,8 @@ class Training(TomlTable):
             shuffle=self.shuffle,
             drop_last=self.drop_last,
             loss=models.loss_for(model),
-            augmentation=None if change is None else cohort.Augmentation(affine(**change.model_dump()), affine.draws),
+            augmentation=None if change is None else augmentation.Affine(**change.model_dump()),
         )
 
 
-__all__ = ["Adam", "AnyOptimizer", "Augmentation", "OptimizerSpec", "RmsProp", "Sgd", "Training"]
+__all__ = ["AdamSpec", "AnyOptimizer", "Augmentation", "OptimizerSpec", "RmsPropSpec", "SgdSpec", "Training"]

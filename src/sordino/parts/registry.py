@@ -82,7 +82,7 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "relay": f"{_CHANNELS}.relay:Relay",
             "shuffled": f"{_CHANNELS}.shuffle:ShuffledChannel",
             "shuffler": f"{_CHANNELS}.shuffle:ShufflerChannel",
-            "summed": f"{_CHANNELS}.summed:Summed",
+            "summed": f"{_CHANNELS}.secure_sum:Summed",
         },
         "aggregation": {
             "mean": f"{_METHODS}.aggregation:Mean",
@@ -99,9 +99,9 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "agreement": f"{_METHODS}.robust:Agreement",
         },
         "extractor": {
-            "trained": f"{_METHODS}.chamikara_ldpfl:TrainedExtractor",
-            "random": f"{_METHODS}.chamikara_ldpfl:RandomExtractor",
-            "oriented": f"{_METHODS}.chamikara_ldpfl:OrientedExtractor",
+            "trained": f"{_METHODS}.chamikara_ldpfl:TrainedExtractorSpec",
+            "random": f"{_METHODS}.chamikara_ldpfl:RandomExtractorSpec",
+            "oriented": f"{_METHODS}.chamikara_ldpfl:OrientedExtractorSpec",
         },
         "split": {
             "iid": f"{_LEARNING}.splits:IidSplit",
@@ -111,9 +111,9 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "files": f"{_LEARNING}.splits:FilesSplit",
         },
         "optimizer": {
-            "sgd": f"{_LEARNING}.training_tables:Sgd",
-            "adam": f"{_LEARNING}.training_tables:Adam",
-            "rmsprop": f"{_LEARNING}.training_tables:RmsProp",
+            "sgd": f"{_LEARNING}.training_tables:SgdSpec",
+            "adam": f"{_LEARNING}.training_tables:AdamSpec",
+            "rmsprop": f"{_LEARNING}.training_tables:RmsPropSpec",
         },
     }
 )

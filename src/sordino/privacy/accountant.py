@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sordino.deferred import deferred
 from sordino.errors import InvalidInput, UnsupportedLoss
+from sordino.parts.lazy import lazy_module
 from sordino.privacy.guarantee import (
     SERVER,
     Adjacency,
@@ -53,7 +53,7 @@ from sordino.privacy.numerical import Floats, Grid, Sum, gaussian_steps, two_poi
 if TYPE_CHECKING:
     from scipy import special
 else:
-    special = deferred("scipy.special")
+    special = lazy_module("scipy.special")
 
 _GRID_CELLS = 400_000  #: cells a composed privacy loss distribution may have: a fraction of a second of work
 _FINEST_INTERVAL = 1e-6

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sordino.deferred import deferred
 from sordino.errors import InvalidInput
+from sordino.parts.lazy import lazy_module
 from sordino.privacy.accountant import equal_bits_epsilon
 from sordino.privacy.numerical import Floats, Sum, dots, means
 
 if TYPE_CHECKING:
     from scipy import special
 else:
-    special = deferred("scipy.special")
+    special = lazy_module("scipy.special")
 
 SMALLEST_DELTA = 1e-18  #: below this, what is left out of the binomial distributions is not negligible
 

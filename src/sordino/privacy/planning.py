@@ -17,8 +17,8 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from functools import cache
 from typing import TYPE_CHECKING
 
-from sordino.deferred import deferred
 from sordino.errors import InvalidInput
+from sordino.parts.lazy import lazy_module
 from sordino.privacy.accountant import Account, compose, covers
 from sordino.privacy.guarantee import (
     SERVER,
@@ -35,7 +35,7 @@ from sordino.privacy.ledger import terms
 if TYPE_CHECKING:
     from scipy import optimize
 else:
-    optimize = deferred("scipy.optimize")
+    optimize = lazy_module("scipy.optimize")
 
 DIGITS = 5  #: significant digits of what is planned
 MOST_ROUNDS = 10**9  #: where counting rounds stops

@@ -35,13 +35,13 @@ from sordino.report.records import Result, RoundRecord, from_json, to_line, to_p
 from sordino.storage.files import (
     NotWritten,
     append_line,
-    held,
+    exclusive_lock,
     is_draft,
     keep_lines,
     last_line,
     make_folder,
     remove_drafts,
-    settle,
+    sync_folder,
     whole_lines,
     write_whole,
 )
@@ -97,7 +97,7 @@ def unused_folder(base: Path | str, name: str) -> Path:
             continue
         except OSError as error:
             raise NotWritten(f"the folder {path} could not be made ({error.strerror}); choose another --out") from None
-    settle(path.parent)
+    sync_folder(path.parent)
     return path
 
 
@@ -109,7 +109,7 @@ def alone(path: Path | str) -> Iterator[None]:
     """
     folder = Path(path)
     make_folder(folder)
-    with held(folder / LOCK, f"the run in {folder}"):
+    with exclusive_lock(folder / LOCK, f"the run in {folder}"):
         for part in (folder, folder / "checkpoint", folder / "checkpoint/clients"):
             remove_drafts(part)
         yield

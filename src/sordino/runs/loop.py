@@ -22,7 +22,7 @@ from sordino.channels.interface import Channel
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet
 from sordino.learning.evaluation import Scores
-from sordino.methods.interface import ClientState, State, View
+from sordino.methods.interface import ClientState, ModelView, State
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import terms
 from sordino.report.records import Result, RoundRecord
@@ -277,7 +277,7 @@ class Run:
         statement = statement_of(federation, self._spent, state.round, simulated=counts is not None)
         return Outcome(result, tuple(self._records), statement, view.parameters, self._tensors(view))
 
-    def _tensors(self, view: View) -> dict[str, NDArray[np.float32]]:
+    def _tensors(self, view: ModelView) -> dict[str, NDArray[np.float32]]:
         named = self._federation.layout.unflatten(torch.from_numpy(view.parameters))
         return {name: tensor.numpy() for name, tensor in named.items()} | dict(view.buffers or {})
 

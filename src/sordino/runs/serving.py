@@ -19,7 +19,7 @@ from sordino.channels.interface import Channel
 from sordino.client.invitation import CommonTerms, check_real
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet
-from sordino.fleets.signed import SignedFleet
+from sordino.fleets.signatures import SignedFleet
 from sordino.learning import models
 from sordino.learning.evaluation import Scores, score
 from sordino.methods.interface import State

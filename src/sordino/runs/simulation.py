@@ -16,7 +16,7 @@ from sordino.errors import InvalidInput
 from sordino.fleets.simulated import Population, SimulatedFleet, Work
 from sordino.learning import models
 from sordino.learning.evaluation import Scores
-from sordino.learning.stacked import Execution
+from sordino.learning.stacked_model import Execution
 from sordino.methods.interface import Bench, LocalView, State
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import MemoryLedger
@@ -144,7 +144,7 @@ class SimulatedClients(ClientSide):
         return Scores.together([none, *(self._fleet.grade(view, exam) for view in views)])
 
     def describe(self, record: RoundRecord, outcome: RoundOutcome) -> RoundRecord:
-        seen, spending, timing = self._fleet.seen, self.spending(), self._channel.timing
+        seen, spending, timing = self._fleet.diagnostics, self.spending(), self._channel.timing
         return replace(
             record,
             spent_max=max(spending) if spending else None,
