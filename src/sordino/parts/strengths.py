@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge
@@ -53,7 +53,7 @@ class SharesStrength(TomlTable):
     shares: Positives = Field(description="which share of the clients has each of them: as many as values, 1 together")
 
 
-def _strength_form(value: Any) -> str | None:
+def _strength_form(value: object) -> str | None:
     match value:
         case UniformStrength() | {"uniform": _}:
             return "uniform"

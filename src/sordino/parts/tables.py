@@ -113,12 +113,12 @@ class Says:
 # --- kinds of values --------------------------------------------------------------------------------------------------
 
 
-def as_tuple(value: Any) -> Any:
+def as_tuple(value: object) -> object:
     """A list as a tuple; anything else as it is."""
     return tuple(value) if isinstance(value, list) else value
 
 
-def _plain_values(value: Any) -> Any:
+def _plain_values(value: object) -> object:
     """Only what TOML and JSON both hold: a recipe must mean the same wherever it is read."""
     if isinstance(value, dict):
         return {key: _plain_values(inner) for key, inner in value.items()}

@@ -87,7 +87,7 @@ class ClientSet:
     count: int = 0
     members: str = ""  #: all of them, where the names do not say it
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Names and numbers, ready for `json.dumps`."""
         return {"clients": list(self.names), "count": self.count, "members": self.members}
 
@@ -145,7 +145,7 @@ class Row:
             return False
         return self.audited.delta >= self.claimed.delta and self.audited.epsilon > self.claimed.epsilon
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """All figures, unrounded; infinity is the text "infinity"."""
         return {
             **self.who.to_json(),
@@ -161,7 +161,7 @@ class Row:
             "verdict": self.verdict,
         }
 
-    def _claim_json(self, claim: Claim) -> dict[str, Any]:
+    def _claim_json(self, claim: Claim) -> dict[str, object]:
         return {
             "epsilon": claim.epsilon,
             "delta": claim.delta,
@@ -348,9 +348,9 @@ class Statement:
                 found += [View(tuple(row for row in view.rows if row.adversary == crowd)) for crowd in crowds]
         return tuple(found)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """All figures of all clients, unrounded, ready for `json.dumps`; infinity is the text "infinity"."""
-        packed: dict[str, Any] = {
+        packed: dict[str, object] = {
             "title": self.title,
             "delta": self.delta,
             "rows": [row.to_json() for row in self.rows],

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sordino.report import scales
 from sordino.report.drawing import WIDTH, Area, figure, legend, vertical_grid
 from sordino.report.markup import Markup, element, number
-from sordino.report.scales import Axis
+from sordino.report.scales import PlotAxis
 from sordino.report.words import count, counted, decimal, percent
 
 _MOST_COLOURS = 10  #: of categories, in the style sheet
@@ -36,7 +36,7 @@ def _label_stacks(title: str, table: NDArray[np.int64], classes: Sequence[str], 
     rows = len(table)
     height = 18.0 if rows <= 20 else 12.0 if rows <= 35 else 9.5
     x = scales.linear("examples", [0.0, float(table.sum(axis=1).max(initial=1))])
-    area = Area(44.0, 8.0, WIDTH - 12.0, 8.0 + rows * height, x, Axis("client", (float(rows), 0.0), ()))
+    area = Area(44.0, 8.0, WIDTH - 12.0, 8.0 + rows * height, x, PlotAxis("client", (float(rows), 0.0), ()))
     names = [
         element("text", client, x=area.left - 7, y=area.top + (client + 0.5) * height + 4, text_anchor="end")
         for client in range(0, rows, 1 if rows <= 25 else 5)

@@ -157,7 +157,7 @@ def _by_round(
     title: str,
     rounds: Sequence[RoundRecord],
     lines: Mapping[str, _Measure],
-    axis: Callable[[Sequence[float]], scales.Axis],
+    axis: Callable[[Sequence[float]], scales.PlotAxis],
     note: str = "",
     annotations: Sequence[Reference | Mark] = (),
 ) -> Markup | None:
@@ -174,7 +174,7 @@ def _by_round(
     return plots.line_chart(title, series, x, y, note, annotations)
 
 
-def _from_zero(label: str) -> Callable[[Sequence[float]], scales.Axis]:
+def _from_zero(label: str) -> Callable[[Sequence[float]], scales.PlotAxis]:
     return lambda values: scales.linear(label, [0.0, *values])
 
 

@@ -16,7 +16,7 @@ from sordino.report import scales
 from sordino.report.drawing import HEIGHT, Area, area_for, axes, figure, legend
 from sordino.report.markup import Markup, element, join, number
 from sordino.report.records import ClientBudget
-from sordino.report.scales import Axis
+from sordino.report.scales import PlotAxis
 from sordino.report.words import counted, decimal
 
 _COLOURS = 7  #: of series, in the style sheet
@@ -57,8 +57,8 @@ class Mark:
 def line_chart(
     title: str,
     series: Sequence[Series],
-    x: Axis,
-    y: Axis,
+    x: PlotAxis,
+    y: PlotAxis,
     note: str = "",
     annotations: Sequence[Reference | Mark] = (),
 ) -> Markup:
@@ -188,7 +188,7 @@ def _line_legend(series: Sequence[Series]) -> Markup | None:
     return legend(list(zip(swatches, (one.name for one in series), strict=True)))
 
 
-def _describe(x: Axis, y: Axis, series: Sequence[Series]) -> str:
+def _describe(x: PlotAxis, y: PlotAxis, series: Sequence[Series]) -> str:
     said = []
     for one in series:
         if one.points:
@@ -209,7 +209,7 @@ def budget_chart(title: str, budgets: Sequence[ClientBudget], *, note: str = "")
 
 
 def _budget_bars(title: str, known: Sequence[tuple[ClientBudget, float]], note: str) -> Markup:
-    places = Axis("client", (-0.5, max(len(known), 1) - 0.5), _client_ticks([b.client for b, _ in known]))
+    places = PlotAxis("client", (-0.5, max(len(known), 1) - 0.5), _client_ticks([b.client for b, _ in known]))
     area = area_for(places, scales.linear("budget", _budget_values(known)))
     step = (area.right - area.left) / max(len(known), 1)
     width = min(0.72 * step, 40.0)
