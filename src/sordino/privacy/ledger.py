@@ -397,13 +397,11 @@ class _Book:
                 self.standings[dataset] = _with_consent(self.standing(dataset), what, granted)
             case Released(key, releases, unprotected) as event:
                 self.reports[key] = entry
+                self.release_ids |= {release.id for release in releases}
                 for release in releases:
-                    self._fold_release(key.dataset, release, event.destination, release.id in unprotected)
-
-    def _fold_release(self, dataset: str, release: Release, destination: Destination, unprotected: bool) -> None:
-        self.release_ids.add(release.id)
-        self.history.setdefault(dataset, []).append((release, destination, unprotected))
-        self.standings[dataset] = _absorb(self.standing(dataset), release, destination, unprotected)
+                    left = release, event.destination, release.id in unprotected
+                    self.history.setdefault(key.dataset, []).append(left)
+                    self.standings[key.dataset] = _absorb(self.standing(key.dataset), *left)
 
     def under(self, dataset: str, budget: Budget) -> Standing:
         """Where the data set stands when all its releases so far are counted in the terms of `budget`."""
@@ -512,6 +510,7 @@ def _refusal(path: Path, error: Exception) -> SordinoError:
 
 
 def _sync_directory(directory: Path) -> None:
+    """Make a new name in it durable, or fail: a ledger that could vanish would forget what left."""
     if os.name == "nt":  # directories cannot be synced there, and need not be
         return
     descriptor = os.open(directory, os.O_RDONLY)

@@ -130,20 +130,15 @@ class Row:
 
         One that leaves out a part of what was released is never proven here, even where it holds of its own part.
         """
-        if self.claimed is None:
+        claim, found = self.claimed, self.audited
+        if claim is None:
             return NO_CLAIM
-        if self._refuted:
+        # an experiment attacks all that was released: it says nothing about a claim of a part
+        if found and not self.unclaimed and found.delta >= claim.delta and found.epsilon > claim.epsilon:
             return REFUTED
         if not self.supported:
             return NOT_SUPPORTED
         return PARTLY if self.unclaimed else PROVEN
-
-    @property
-    def _refuted(self) -> bool:
-        """An experiment attacks all that was released: it says nothing about a claim of a part."""
-        if self.claimed is None or self.audited is None or self.unclaimed:
-            return False
-        return self.audited.delta >= self.claimed.delta and self.audited.epsilon > self.claimed.epsilon
 
     def to_json(self) -> dict[str, object]:
         """All figures, unrounded; infinity is the text "infinity"."""

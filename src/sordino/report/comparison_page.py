@@ -12,7 +12,7 @@ from sordino.report.markup import Markup, element, join
 from sordino.report.plots import Series
 from sordino.report.records import to_line
 from sordino.report.statement import adversary, claim_terms, proof, reasons, terms
-from sordino.report.style import bullets, document, folded, section, table, tiles
+from sordino.report.style import bullets, charts, document, folded, section, table, tiles
 from sordino.report.words import counted, deltas, duration, figure, listed, percent, size, span
 
 _MOST_LINES = 12  #: in one plot
@@ -33,7 +33,10 @@ def comparison_page(comparison: Comparison) -> str:
         join(element("p", note, class_="notice") for note in comparison.notes) if comparison.notes else None,
         element("div", _best(comparison), class_="card", style="margin-top:1.6rem"),
         section("Figures", element("div", _main_table(comparison), class_="card"), _spread_words(comparison)),
-        section("Accuracy", _charts(comparison)),
+        section(
+            "Accuracy",
+            charts(_accuracy_by_round(comparison), *_accuracy_by_key(comparison), _accuracy_by_proof(comparison)),
+        ),
         section("What is proven, and what was only claimed", _privacy(comparison)),
         section("What differs", _differences(comparison)),
         section("Details", _common_settings(comparison), _folders(comparison)),
@@ -42,13 +45,10 @@ def comparison_page(comparison: Comparison) -> str:
 
 def _what_differs(comparison: Comparison) -> str:
     if comparison.keys:
-        return f"They differ in {_some(comparison.keys)}; runs that differ in their seed only are put together."
+        more = len(comparison.keys) - 6
+        some = listed([*comparison.keys[:6], *([f"{more} more settings"] if more > 0 else [])])
+        return f"They differ in {some}; runs that differ in their seed only are put together."
     return "They differ in their seed only." if comparison.runs > 1 else "A single run."
-
-
-def _some(keys: Sequence[str]) -> str:
-    shown = list(keys[:6]) + ([f"{len(keys) - 6} more settings"] if len(keys) > 6 else [])
-    return listed(shown)
 
 
 def _best(comparison: Comparison) -> Markup:
@@ -77,24 +77,19 @@ def _spread_words(comparison: Comparison) -> Markup:
 
 
 def _main_table(comparison: Comparison) -> Markup:
-    keys = _key_columns(comparison)
+    # with too many settings for a column each, a single column names the group
+    keys = () if comparison.named or len(comparison.keys) > 4 else comparison.keys
     found = {terms(group.lead) for group in comparison.groups if group.lead}
     common = f" ({next(iter(found))})" if len(found) == 1 else ""
     named = [comparison.short(key) for key in keys] or ["setting"]
     head = [*named, "accuracy", "runs", "rounds", "a round", "up", "down", f"proven epsilon{common}", "claimed epsilon"]
     rows = [_main_row(comparison, group, keys, bool(common)) for group in comparison.groups]
-    note = "Up and down are bytes per client and round. Epsilons are those that lead each run's own page; all of "
-    return join(
-        [
-            table(head, rows, numbers=frozenset(range(len(named), len(named) + 6))),
-            element("p", f"{note}them, with their proofs, are below.", class_="quiet"),
-        ]
+    note = (
+        "Up and down are bytes per client and round. Epsilons are those that lead each run's own page; all of them, "
+        "with their proofs, are below."
     )
-
-
-def _key_columns(comparison: Comparison) -> tuple[str, ...]:
-    """The settings with a column of their own; none where there are too many, and a single column names the group."""
-    return () if comparison.named or len(comparison.keys) > 4 else comparison.keys
+    numbers = frozenset(range(len(named), len(named) + 6))
+    return join([table(head, rows, numbers=numbers), element("p", note, class_="quiet")])
 
 
 def _main_row(comparison: Comparison, group: Repetitions, keys: Sequence[str], common: bool) -> list[object]:
@@ -152,12 +147,6 @@ def _view_cells(view: View) -> list[object]:
 
 
 # --- plots -----------------------------------------------------------------------------------------------------------
-
-
-def _charts(comparison: Comparison) -> Markup | None:
-    figures = [_accuracy_by_round(comparison), *_accuracy_by_key(comparison), _accuracy_by_proof(comparison)]
-    kept = [one for one in figures if one is not None]
-    return element("div", *kept, class_="charts") if kept else None
 
 
 def _accuracy_by_round(comparison: Comparison) -> Markup | None:
@@ -242,20 +231,16 @@ def _against(
     for group in comparison.groups:
         across, spread = place(group), group.accuracy
         if across is not None and spread is not None:
-            lines.setdefault(_line_name(comparison, group, named), []).append((across, spread))
-    drawn = [_spread_line(name, sorted(found, key=lambda pair: pair[0])) for name, found in lines.items()]
-    drawn = drawn[:_MOST_LINES]
+            whole = len(named) == len(comparison.keys)
+            name = comparison.label(group) if whole else comparison.words(group, named) or "accuracy"
+            lines.setdefault(name, []).append((across, spread))
+    ordered = {name: sorted(found, key=lambda pair: pair[0]) for name, found in lines.items()}
+    drawn = [_spread_line(name, found) for name, found in ordered.items()][:_MOST_LINES]
     places = [across for line in drawn for across, _ in line.points]
     if len(set(places)) < 2:
         return None
     y = scales.shares("accuracy", _reach(drawn))
     return plots.line_chart(title, drawn, scales.spread_out(label, places), y, note)
-
-
-def _line_name(comparison: Comparison, group: Repetitions, named: Sequence[str]) -> str:
-    if len(named) == len(comparison.keys):
-        return comparison.label(group)
-    return comparison.words(group, named) or "accuracy"
 
 
 def _spread_line(name: str, found: Sequence[tuple[float, Spread]]) -> Series:

@@ -18,7 +18,7 @@ from sordino.report.markup import Markup, element, join
 from sordino.report.plots import Mark, Reference, Series
 from sordino.report.privacy_section import privacy_section
 from sordino.report.records import ClientBudget, Result, RoundRecord, Simulation, to_line
-from sordino.report.style import bullets, document, folded, section, table, tiles
+from sordino.report.style import bullets, charts, document, folded, section, table, tiles
 from sordino.report.words import count, counted, duration, listed, percent, size
 
 
@@ -76,10 +76,14 @@ def report_page(folder: RunFolder) -> str:
         _hero(run),
         _notices(run),
         privacy_section(run.statement),
-        section("How it went", _charts(_quality_charts(run)), _participation_words(run.rounds)),
-        section("The clients", _charts([_budgets(run.result), _labels(run.result)])),
-        section("Right and wrong answers", _charts(_confusion(run.result))),
-        section("What a simulation can see", _charts(_simulation_charts(run.rounds)), _failures(run.rounds)),
+        section(
+            "How it went",
+            charts(_accuracy(run), _loss(run.rounds), _participation(run.rounds), _spending(run)),
+            _participation_words(run.rounds),
+        ),
+        section("The clients", charts(_budgets(run.result), _labels(run.result))),
+        section("Right and wrong answers", charts(*_confusion(run.result))),
+        section("What a simulation can see", charts(_signal(run.rounds), _clipped(run.rounds)), _failures(run.rounds)),
         section("Checked before the start", bullets(checked) if checked else None),
         section("What it cost", _costs(run)),
         section("Do it again", _reproduce(run, folder), _details(run, folder)),
@@ -145,11 +149,6 @@ def _notices(run: _RunContents) -> Markup | None:
 # --- how it went -----------------------------------------------------------------------------------------------------
 
 
-def _charts(figures: Sequence[Markup | None]) -> Markup | None:
-    kept = [one for one in figures if one is not None]
-    return element("div", *kept, class_="charts") if kept else None
-
-
 _Measure = Callable[[RoundRecord], float | None]
 
 
@@ -180,10 +179,6 @@ def _from_zero(label: str) -> Callable[[Sequence[float]], scales.PlotAxis]:
 
 def _seen(record: RoundRecord) -> Simulation:
     return record.simulation or Simulation()
-
-
-def _quality_charts(run: _RunContents) -> list[Markup | None]:
-    return [_accuracy(run), _loss(run.rounds), _participation(run.rounds), _spending(run)]
 
 
 def _accuracy(run: _RunContents) -> Markup | None:
@@ -309,10 +304,6 @@ def _by_class(confusion: Sequence[Sequence[int]], classes: Sequence[str]) -> Mar
 
 
 # --- what only a simulation sees -------------------------------------------------------------------------------------
-
-
-def _simulation_charts(rounds: Sequence[RoundRecord]) -> list[Markup | None]:
-    return [_signal(rounds), _clipped(rounds)]
 
 
 def _signal(rounds: Sequence[RoundRecord]) -> Markup | None:

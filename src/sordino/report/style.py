@@ -28,6 +28,12 @@ def section(title: str, *content: object) -> Markup | None:
     return element("section", element("h2", title), *kept) if kept else None
 
 
+def charts(*figures: Markup | None) -> Markup | None:
+    """Figures beside each other, without those that are none."""
+    kept = [one for one in figures if one is not None]
+    return element("div", *kept, class_="charts") if kept else None
+
+
 def folded(title: str, *content: object) -> Markup:
     """What only some readers want: a line that opens."""
     return element("details", element("summary", title), element("div", *content))
