@@ -51,6 +51,7 @@ from sordino.privacy.guarantee import (
     MODEL_READER,
     SERVER,
     Adjacency,
+    Budget,
     Claim,
     Guarantee,
     Infinite,
@@ -58,7 +59,7 @@ from sordino.privacy.guarantee import (
     PoissonGaussian,
     Release,
 )
-from sordino.privacy.planning import noise_multiplier_for
+from sordino.privacy.planning import private_training
 from sordino.randomness import Keystream, Purpose
 from sordino.wire.messages import Plan
 
@@ -292,17 +293,11 @@ def noise_of(blueprint: Blueprint) -> Noise:
     if given.target is not None:
 
         def least(slack: Slack) -> float:
-            found = noise_multiplier_for(
-                given.target.epsilon,
-                given.target.delta,
-                sampling_rate=rate,
-                steps=1,
-                rounds=blueprint.recipe.rounds.count,
-                adjacency=Adjacency.RECORD_REPLACE,  # counted as an exchanged client is: two updates' worth
-                eta=values * slack.eta,
-                tau=values * slack.tau,
-            )
-            return max(found, 2 / FARTHEST)  # with less nothing could be stated
+            # counted as an exchanged client is: two updates' worth
+            budget = Budget(given.target.epsilon, given.target.delta, adjacency=Adjacency.RECORD_REPLACE)
+            rounds, eta, tau = blueprint.recipe.rounds.count, values * slack.eta, values * slack.tau
+            found = private_training(budget, rounds, sampling_rate=rate, steps=1, eta=eta, tau=tau)
+            return max(found.parameter, 2 / FARTHEST)  # with less nothing could be stated
 
         sigma = private_sgd.least_noise(
             least, lambda multiplier: private_sgd.grid_for(multiplier, values).noise, private_sgd.RESOLUTION

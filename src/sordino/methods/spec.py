@@ -13,7 +13,7 @@ from pydantic import Field
 from sordino.methods.aggregation import offering
 from sordino.parts import registry
 from sordino.parts.slot import Slot
-from sordino.parts.tables import Inside, Positive, RecipeTable, Says, Spec
+from sordino.parts.tables import Inside, Positive, Says, Spec, TomlTable
 
 if TYPE_CHECKING:
     from sordino.methods.blueprint import Blueprint, Built
@@ -74,7 +74,7 @@ Norm = Annotated[
 ]
 
 
-class Target(RecipeTable):
+class Target(TomlTable):
     """What a run shall be proven to protect, in all its rounds together."""
 
     inline: ClassVar[bool] = True

@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from sordino.errors import InvalidInput, SordinoError
@@ -264,7 +264,7 @@ def digest(address: str) -> str:
     return hashlib.sha256(place.read_bytes() if place is not None and place.is_file() else b"").hexdigest()
 
 
-def _module(name: str) -> Any:
+def _module(name: str) -> ModuleType:
     """The module of that name: an installed one, or else one in the current folder or beside a recipe's file.
 
     Python searches the folder it is started in only when it runs a module or a file from there, so that a program
@@ -289,7 +289,7 @@ def tables(part: str) -> dict[str, type[Spec]]:
     return found
 
 
-def make(part: str, name: str, **keys: Any) -> Any:
+def make(part: str, name: str, **keys: object) -> Any:
     """The table of a known part with these keys."""
     found = find(part, name)
     assert found is not None
