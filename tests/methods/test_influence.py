@@ -13,7 +13,7 @@ from benchmarks.influence_bounds import in_sum, on_mean, on_model, worst_class
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms import Box, Laplace, NoPrivacy, TwoPoint
-from sordino.methods.setting import setting_of
+from sordino.methods.blueprint import blueprint_of
 from sordino.methods.upload import MAX_SAMPLES, PLAIN_LIMIT, ReportSum, Upload
 from sordino.runs.coordinator import Attendance, _add_sum
 from tests.engine.test_upload import BUILDERS, D, draw, upload, vectors
@@ -83,8 +83,8 @@ METHODS = {
 
 def built(changes):
     found = recipe(changes)
-    setting, _ = setting_of(found, (1, 8, 8), 10, (EACH,) * found.number_of_clients)
-    return found, setting.recipe.method.build(setting).method
+    blueprint, _ = blueprint_of(found, (1, 8, 8), 10, (EACH,) * found.number_of_clients)
+    return found, blueprint.recipe.method.build(blueprint).method
 
 
 def counts_of(tally):

@@ -26,8 +26,8 @@ from sordino.client.settings import Settings
 from sordino.errors import InvalidInput, SordinoError
 from sordino.learning.cohort import ClientData
 from sordino.learning.stacked_model import LOOP, Execution
+from sordino.methods.blueprint import blueprint_of
 from sordino.methods.interface import Bench, ClientState, Cohort, Method, State
-from sordino.methods.setting import setting_of
 from sordino.methods.silo_dp import SiloDp
 from sordino.methods.upload import Draw
 from sordino.privacy.guarantee import Infinite, Release
@@ -59,9 +59,9 @@ class Membership:
         guard.check(self.recipe, invitation)
         try:
             sizes = (public_size(self.recipe),) * self.recipe.number_of_clients
-            setting, _ = setting_of(self.recipe, invitation.shape, len(invitation.classes), sizes, self.client)
-            guard.built(setting.model)
-            built = self.recipe.method.build(setting)
+            blueprint, _ = blueprint_of(self.recipe, invitation.shape, len(invitation.classes), sizes, self.client)
+            guard.built(blueprint.model)
+            built = self.recipe.method.build(blueprint)
         except Refused:
             raise
         except SordinoError as error:

@@ -42,12 +42,12 @@ from sordino.learning.training_tables import Training
 from sordino.mechanisms import NoPrivacy
 from sordino.mechanisms.record_tables import RecordMechanismSpec, Theorem2
 from sordino.methods.aggregation import AggregationSpec, Mean, offering
+from sordino.methods.blueprint import Blueprint, Built, plainly_built
 from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, ModelView, Positions, Reported, State
 from sordino.methods.local_only import LocalOnly, alone
 from sordino.methods.round_steps import PARAMETERS, average, send, train
 from sordino.methods.selection import AnySelection, SelectAll
-from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.spec import AGGREGATION, CHANNEL, SELECTION, Clamp, DirectAlone, MethodSpec, direct
 from sordino.methods.upload import Draw, PerClass, Same, Tally, Upload, samples_release
 from sordino.parts.lazy import lazy_module
@@ -194,32 +194,32 @@ class Ldpfl(FedAvg):
                     "got some, but this training sees randomised features only: give it to method.extractor.training",
                 )
 
-        def build(self, setting: Setting) -> Built:
-            extractor = self.extractor.build(setting.input_shape, setting.classes, setting.recipe.seed)
-            records = self._records(setting.recipe, extractor, setting.classes)
-            records.check(setting.checked)
+        def build(self, blueprint: Blueprint) -> Built:
+            extractor = self.extractor.build(blueprint.input_shape, blueprint.classes, blueprint.recipe.seed)
+            records = self._records(blueprint.recipe, extractor, blueprint.classes)
+            records.check(blueprint.checked)
             upload = Upload(
-                Same(NoPrivacy()), None, setting.values, clients=setting.clients, what=WHAT,
+                Same(NoPrivacy()), None, blueprint.values, clients=blueprint.clients, what=WHAT,
                 samples=self.aggregation.samples, clamp=self.clamp,
             )  # fmt: skip
-            together = Ldpfl(setting, setting.local_training, upload, extractor, records)
-            method = together if self.learning == "together" else LdpflAlone(alone(setting), together)
-            built = plainly_built(setting, method, upload)
-            return replace(built, graded=records.graded(setting.model))
+            together = Ldpfl(blueprint, blueprint.local_training, upload, extractor, records)
+            method = together if self.learning == "together" else LdpflAlone(alone(blueprint), together)
+            built = plainly_built(blueprint, method, upload)
+            return replace(built, graded=records.graded(blueprint.model))
 
     def __init__(
         self,
-        setting: Setting,
+        blueprint: Blueprint,
         training: LocalTraining,
         upload: Upload,
         extractor: Extractor,
         records: RandomisedRecords,
     ) -> None:
-        learner, loss = records.learner(setting.model)
-        super().__init__(setting, replace(training, loss=loss), upload, sends="weights")
+        learner, loss = records.learner(blueprint.model)
+        super().__init__(blueprint, replace(training, loss=loss), upload, sends="weights")
         self.model = learner
         self._extractor, self.records = extractor, records
-        self._most: int | None = None if extractor.public else setting.recipe.method.extractor.most_records
+        self._most: int | None = None if extractor.public else blueprint.recipe.method.extractor.most_records
         first = {strength: client for client, strength in reversed(list(enumerate(records.strengths)))}
         self._kinds = sorted(first.values())  # of every strength, its first client
         number = {records.strengths[client]: k for k, client in enumerate(self._kinds)}
@@ -308,8 +308,8 @@ class Ldpfl(FedAvg):
 class LdpflAlone(LocalOnly):
     """The same without the federation: every client trains its own network on its own randomised records."""
 
-    def __init__(self, setting: Setting, together: Ldpfl) -> None:
-        super().__init__(setting, together.training, together.upload(Plan("", 1)), sends="weights")
+    def __init__(self, blueprint: Blueprint, together: Ldpfl) -> None:
+        super().__init__(blueprint, together.training, together.upload(Plan("", 1)), sends="weights")
         self.model, self._together = together.model, together
 
     def preparation(self, federation: str) -> Plan:

@@ -16,7 +16,7 @@ from sordino.parts.slot import Slot
 from sordino.parts.tables import Inside, Positive, Says, Spec, Table
 
 if TYPE_CHECKING:
-    from sordino.methods.setting import Built, Setting
+    from sordino.methods.blueprint import Blueprint, Built
 
 
 class MethodSpec(Spec):
@@ -29,7 +29,7 @@ class MethodSpec(Spec):
     simulation_only: ClassVar[str] = ""  #: why real clients cannot take part; empty where they can
 
     @abstractmethod
-    def build(self, setting: Setting) -> Built:
+    def build(self, blueprint: Blueprint) -> Built:
         """The method, ready to run."""
 
     def record_shape(self, recipe: Any, shape: tuple[int, ...], classes: int) -> tuple[int, ...]:

@@ -18,8 +18,8 @@ from sordino.learning.evaluation import Exam
 from sordino.learning.examples import Dataset, Examples
 from sordino.learning.models import ParameterLayout
 from sordino.learning.partition import Partition
+from sordino.methods.blueprint import Built, blueprint_of
 from sordino.methods.interface import Method
-from sordino.methods.setting import Built, setting_of
 from sordino.methods.upload import Upload
 from sordino.privacy.guarantee import Budget
 from sordino.privacy.ledger import Consents, MemoryLedger
@@ -100,10 +100,10 @@ def wire(recipe: Recipe) -> Federation:
         raise InvalidInput(
             "no client holds a record: there is nothing to learn from. Give some of them split.sizes > 0"
         )
-    setting, seen = setting_of(recipe, dataset.shape, len(dataset.classes), sizes)
-    built = recipe.method.build(setting)
+    blueprint, seen = blueprint_of(recipe, dataset.shape, len(dataset.classes), sizes)
+    built = recipe.method.build(blueprint)
     return Federation(
-        recipe, dataset, parts, exams, setting.model, setting.layout, built, recipe.budgets(), seen,
+        recipe, dataset, parts, exams, blueprint.model, blueprint.layout, built, recipe.budgets(), seen,
         channels.releases(recipe, built.method),
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from sordino.errors import InvalidInput
-from sordino.methods.setting import setting_of
+from sordino.methods.blueprint import blueprint_of
 from sordino.privacy import history
 from sordino.privacy.history import Spent
 from sordino.privacy.statement import Statement
@@ -82,7 +82,7 @@ def load_model(run: str | Path) -> nn.Module:
     tensors, _ = folder.model()
     recipe = Recipe.from_toml(folder.recipe, EVERYTHING)
     dataset = read_data(recipe)
-    model = setting_of(recipe, dataset.shape, len(dataset.classes), (1,))[0].model
+    model = blueprint_of(recipe, dataset.shape, len(dataset.classes), (1,))[0].model
     state = {name: torch.from_numpy(array) for name, array in tensors.items()}
     if missing := dict(model.named_parameters()).keys() - state.keys():
         raise InvalidInput(f"{folder.path} holds the model of another recipe: it lacks {', '.join(sorted(missing))}")
