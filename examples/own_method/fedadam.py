@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from sordino.methods.blueprint import Blueprint, Built
+from sordino.methods.blueprint import Blueprint
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import State
 from sordino.methods.upload import Tally
@@ -33,8 +33,8 @@ class FedAdam(FedAvg):
         beta2: Share = Field(default=0.99, description="decay of the mean squared update")
         tau: Positive = Field(default=1e-3, description="added to the root")
 
-        def build(self, blueprint: Blueprint) -> Built:
-            return self.built(blueprint, FedAdam)
+        def build(self, blueprint: Blueprint) -> FedAvg:
+            return FedAdam(blueprint, self.first_upload(blueprint))
 
     def init(self) -> State:
         state = super().init()

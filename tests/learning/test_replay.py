@@ -10,12 +10,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cohorts import train_cohort
 from torch import Tensor, nn
 from torch.nn import functional
 
 from sordino.errors import InvalidInput
 from sordino.learning import models
-from sordino.learning.cohort import ClientData, CohortTrainer, LocalTraining, train_cohort
+from sordino.learning.cohort import ClientData, CohortTrainer, LocalTraining
 from sordino.learning.optimizers import SGD, Adam, Optimizer
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.learning.replay import EXACT, MOST, Replayer, rounded

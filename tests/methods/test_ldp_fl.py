@@ -174,7 +174,7 @@ def test_the_range_is_no_part_of_the_model_that_is_handed_out() -> None:
 
 def test_released_statistics_have_a_range_of_their_own() -> None:
     recipe = settings({**BATCH_NORM, "model.buffers": "release", **ADAPTIVE, "training.batch_size": 2})
-    names = [layer.name for layer in wire(recipe).built.upload.build.keywords["vectors"].layers]  # type: ignore[attr-defined]
+    names = [layer.name for layer in wire(recipe).upload.build.keywords["vectors"].layers]  # type: ignore[attr-defined]
     before, after = rounds(recipe, 1)
     assert names[-1] == "statistics"
     assert before.arrays[RANGE].shape == after.arrays[RANGE].shape == (2, len(names))

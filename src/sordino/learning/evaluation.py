@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -85,7 +84,7 @@ def score(
     exam: Exam,
     piece: slice | NDArray[np.int64],
     device: torch.device | str = "cpu",
-    inputs: NDArray[Any] | None = None,
+    inputs: NDArray[np.float32] | NDArray[np.uint8] | None = None,
 ) -> Scores:
     """Scores of one piece; `inputs` are its examples as somebody sees them, where the model does not see them as is.
 

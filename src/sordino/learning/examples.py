@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +42,7 @@ class Examples:
     def __len__(self) -> int:
         return len(self.y)
 
-    def take(self, indices: NDArray[np.integer[Any]]) -> Examples:
+    def take(self, indices: NDArray[np.int64]) -> Examples:
         """The examples at these positions, copied."""
         return Examples(self.x[indices], self.y[indices])
 

@@ -6,12 +6,12 @@ import csv
 import hashlib
 import importlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +74,7 @@ def _own(
 _NPZ_PARTS = (("",), ("_train",), ("_train", "_test"))
 
 
-def _read_npz(path: Path) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
+def _read_npz(path: Path) -> dict[str, tuple[NDArray[np.generic], NDArray[np.generic]]]:
     """x and y of each part."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as values:
@@ -101,7 +101,7 @@ def _npz_parts(path: Path, names: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _inputs(x: NDArray[Any]) -> Inputs:
+def _inputs(x: NDArray[np.generic]) -> Inputs:
     if x.dtype.kind == "f":
         with np.errstate(over="ignore"):
             x = x.astype(np.float32)
@@ -114,7 +114,7 @@ def _inputs(x: NDArray[Any]) -> Inputs:
     return np.ascontiguousarray(x)
 
 
-def _label_numbers(y: NDArray[Any]) -> Labels:
+def _label_numbers(y: NDArray[np.generic]) -> Labels:
     if y.dtype.kind not in "iu":
         raise InvalidInput(f"y must be whole numbers, positions in the class list; got {y.dtype}: convert it first")
     return y.reshape(-1).astype(np.int64) if y.ndim == 2 and y.shape[1] == 1 else y.astype(np.int64)
@@ -190,9 +190,12 @@ def read_csv(
     check_classes(classes)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.reader(file, delimiter=delimiter, strict=True)
-            table = _CsvTable.begin(path, rows, label, features)
-            chunks = [table.numbers(chunk, classes) for chunk in _numbered(rows)]
+            lines = csv.reader(file, delimiter=delimiter, strict=True)
+            first = next(lines, [])
+            table = _CsvTable.begin(path, first, label, features)
+            numbered = ((lines.line_num, row) for row in chain([] if table.names else [first], lines) if row)
+            chunked = iter(lambda: list(islice(numbered, CSV_CHUNK_ROWS)), [])
+            chunks = [table.numbers(chunk, classes) for chunk in chunked]
     except FileNotFoundError:
         raise InvalidInput(f"{path}: there is no such file") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -203,13 +206,6 @@ def read_csv(
 
 
 Numbered = tuple[int, list[str]]
-
-
-def _numbered(rows: Any) -> Iterator[list[Numbered]]:
-    """Rows with their line numbers, many at a time; empty lines are left out."""
-    each = ((rows.line_num, row) for row in rows if row)
-    while chunk := list(islice(each, CSV_CHUNK_ROWS)):
-        yield chunk
 
 
 @dataclass(frozen=True)
@@ -224,13 +220,12 @@ class _CsvTable:
 
     @classmethod
     def begin(
-        cls, path: Path, rows: Any, label: str | int, features: Sequence[str] | Sequence[int] | None
+        cls, path: Path, first: list[str], label: str | int, features: Sequence[str] | Sequence[int] | None
     ) -> _CsvTable:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            first = next(csv.reader(file, rows.dialect), [])
+        """A table with this first line: its header where the label goes by name, else its first row."""
         if not first:
             raise InvalidInput(f"{path}: the first line is empty; a table begins with its header or its first row")
-        names = tuple(cell.strip() for cell in next(rows)) if isinstance(label, str) else ()
+        names = tuple(cell.strip() for cell in first) if isinstance(label, str) else ()
         if len(set(names)) != len(names):
             raise InvalidInput(f"{path}: two columns of the header have the same name: {list(names)}")
         width = len(first)
@@ -379,7 +374,7 @@ def _read_image(path: Path, channels: int) -> NDArray[np.uint8]:
     return image.transpose(2, 0, 1)
 
 
-def _read_image_array(path: Path) -> NDArray[Any]:
+def _read_image_array(path: Path) -> NDArray[np.generic]:
     try:
         with path.open("rb") as file:
             return np.asarray(np.load(file, allow_pickle=False))
@@ -387,7 +382,7 @@ def _read_image_array(path: Path) -> NDArray[Any]:
         raise InvalidInput(f"{path}: cannot be read as a .npy array of plain numbers ({error})") from None
 
 
-def _read_picture(path: Path, mode: str) -> NDArray[Any]:
+def _read_picture(path: Path, mode: str) -> NDArray[np.generic]:
     try:
         pillow = importlib.import_module("PIL.Image")
     except ImportError:
@@ -402,7 +397,7 @@ def _read_picture(path: Path, mode: str) -> NDArray[Any]:
         raise InvalidInput(f"{path}: cannot be read as a picture ({error}): replace or remove it") from None
 
 
-def from_function(where: str, arguments: Mapping[str, Any] | None = None) -> Dataset:
+def from_function(where: str, arguments: Mapping[str, object] | None = None) -> Dataset:
     """What a function of the user's own returns, given as `package.module:function`; it must be a Dataset."""
     if not registry.ADDRESS.fullmatch(where):
         raise InvalidInput(f"a function is given as package.module:function, got {where!r}")

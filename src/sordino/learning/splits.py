@@ -98,7 +98,7 @@ class SizesSplit(SplitSpec):
             yield ".sizes", f"add up to {sum(self.sizes):,}; allowed: at most {examples:,}, all there are"
 
     @reads(".sizes", ".at_least")
-    def every_size_is_at_least_that(self, recipe: Any) -> Found:
+    def every_size_is_at_least_that(self, recipe: object) -> Found:
         """No size is below the least that is allowed."""
         if (least := min(self.sizes)) < self.at_least:
             place = self.sizes.index(least)

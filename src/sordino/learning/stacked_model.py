@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -28,8 +29,8 @@ from torch.nn.modules.batchnorm import _NormBase as TracksStatistics
 
 from sordino.errors import InvalidInput
 from sordino.learning.layers import ClientKernels
-from sordino.learning.optimizers import check_count, check_positive
 from sordino.learning.replay import Output, Replayer
+from sordino.privacy.guarantee import check_count
 from sordino.randomness import Words
 
 Loss = Callable[[Tensor, Tensor], Tensor]  #: scores [B, ...] and labels [B] -> the mean loss
@@ -123,7 +124,7 @@ class StackedModel:
         made = self._model.masks(words) if isinstance(self._model, TakesMasks) else ()
         return tuple(self.upload(mask.numpy()) for mask in made)
 
-    def upload(self, values: NDArray[Any]) -> Tensor:
+    def upload(self, values: NDArray[np.generic]) -> Tensor:
         """The values on the device; the processor does not wait until a GPU has taken them."""
         here = torch.from_numpy(values)
         return here if self.device.type == "cpu" else here.pin_memory().to(self.device, non_blocking=True)
@@ -330,7 +331,6 @@ def choose_width(
     For private training, whose gradients are those of single records, B is 1. Timings vary from run to run, and with
     them the choice: a run that must be repeated exactly keeps the choice it began with.
     """
-    check_positive("budget_seconds", budget_seconds)
     x = torch.linspace(-1, 1, math.prod(batch_shape), device=device).view(*batch_shape)
     widths = WIDTHS if x.device.type == "cpu" else GPU_WIDTHS
     share = budget_seconds / (len(widths) + 1)

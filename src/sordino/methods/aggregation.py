@@ -6,7 +6,7 @@ Rules that look at single reports are in `robust`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
@@ -17,6 +17,9 @@ from sordino.mechanisms.gaussian import Gaussian
 from sordino.methods.upload import Float64s, Tally, Upload
 from sordino.parts.slot import Slot
 from sordino.parts.tables import Found, Positive, Spec, reads, tag
+
+if TYPE_CHECKING:
+    from sordino.recipe import Recipe
 
 
 class AggregationSpec(Spec):
@@ -43,13 +46,13 @@ class AggregationSpec(Spec):
         """Refuse rounds that take more memory than there is."""
 
 
-def label(recipe: Any) -> str:
+def label(recipe: Recipe) -> str:
     """Whose reports are put together: the mechanism's, or the method's where it has none."""
     mechanism = getattr(recipe.method, "mechanism", None)
     return f"the mechanism {mechanism.label}" if mechanism is not None else str(recipe.method.name)
 
 
-def noise_of(recipe: Any) -> str:
+def noise_of(recipe: Recipe) -> str:
     """How reports are randomised; empty where no mechanism does."""
     mechanism = getattr(recipe.method, "mechanism", None)
     return "" if mechanism is None else str(mechanism.noise)
@@ -81,7 +84,7 @@ class NoisySamples(AggregationSpec):
     limit: Annotated[int, Ge(2), Le(2**24)] = Field(description="the largest number that counts: public")
 
     @reads("method")
-    def counts_are_announced_by_all_at_once(self, recipe: Any) -> Found:
+    def counts_are_announced_by_all_at_once(self, recipe: Recipe) -> Found:
         """Counts are announced in the first round."""
         kind = recipe.method.selection.kind
         if kind != "all":
@@ -102,7 +105,7 @@ class ByBudget(AggregationSpec):
         return [1.0 if epsilon is None else epsilon for epsilon in upload.strengths]
 
     @reads("method.name", "method.mechanism", ".", "clients.epsilon")
-    def epsilons_to_weigh_by(self, recipe: Any) -> Found:
+    def epsilons_to_weigh_by(self, recipe: Recipe) -> Found:
         """There are epsilons."""
         if recipe.clients.epsilon is None:
             found = f"got {self.kind} without clients.epsilon, by which it weighs ({label(recipe)})"
@@ -122,7 +125,7 @@ class InverseVariance(AggregationSpec):
         return [float(v) for v in variances.min() / variances]
 
     @reads("method.name", "method.mechanism", ".", "clients.epsilon")
-    def noise_to_weigh_by(self, recipe: Any) -> Found:
+    def noise_to_weigh_by(self, recipe: Recipe) -> Found:
         """Reports carry noise of a known variance."""
         if not noise_of(recipe):
             found = f"got {self.kind} with {label(recipe)}, whose reports carry no noise of known variance"
@@ -140,7 +143,7 @@ class SignAggregation(AggregationSpec):
         return self.step * np.sign(mean)
 
     @reads("method.name", "method.mechanism", ".", "clients.epsilon")
-    def votes_to_count(self, recipe: Any) -> Found:
+    def votes_to_count(self, recipe: Recipe) -> Found:
         """Reports are votes."""
         if noise_of(recipe) != "votes":
             found = f"got {self.kind} with {label(recipe)}"
@@ -153,7 +156,7 @@ class _ByDeviation(AggregationSpec):
     uses: ClassVar[frozenset[str]] = frozenset({"deviations"})
 
     @reads("method", "rounds.count")
-    def noise_to_go_by(self, recipe: Any) -> Found:
+    def noise_to_go_by(self, recipe: Recipe) -> Found:
         """There is noise to go by."""
         if not noise_of(recipe):
             found = f"got {getattr(self, 'kind', '')}, but {recipe.method.mechanism.label} adds no noise"
@@ -194,17 +197,19 @@ def offering(*offered: str) -> Callable[[Any], bool]:
     return lambda spec: spec.uses <= frozenset(offered)
 
 
+AGGREGATION = Field(description="how reports are put together")
 AnyAggregation = Annotated[
     AggregationSpec,
     Slot("aggregation", offering("samples", "strengths", "variances", "votes", "reports", "directions")),
+    AGGREGATION,
 ]
 PartAggregation = Annotated[  # whole models point the same way, and layers come in turn: no agreement to speak of
-    AggregationSpec, Slot("aggregation", offering("samples", "strengths", "variances", "votes", "reports"))
+    AggregationSpec, Slot("aggregation", offering("samples", "strengths", "variances", "votes", "reports")), AGGREGATION
 ]
-MeanAlone = Annotated[AggregationSpec, Slot("aggregation", lambda spec: spec is Mean)]
+MeanAlone = Annotated[AggregationSpec, Slot("aggregation", lambda spec: spec is Mean), AGGREGATION]
 
 __all__ = [
-    "AggregationSpec", "AnyAggregation", "ByBudget", "BySamples", "InverseDeviation", "InverseVariance", "Mean",
-    "MeanAlone", "NoisySamples", "PartAggregation", "SelectionByBudget", "SignAggregation", "label", "noise_of",
+    "AGGREGATION", "AggregationSpec", "AnyAggregation", "ByBudget", "BySamples", "InverseDeviation", "InverseVariance",
+    "Mean", "MeanAlone", "NoisySamples", "PartAggregation", "SelectionByBudget", "SignAggregation", "label", "noise_of",
     "offering", "rhos",
 ]  # fmt: skip

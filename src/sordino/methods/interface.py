@@ -9,12 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from sordino.methods.upload import Draw, Tally
+from sordino.methods.upload import Draw, Tally, Upload
 from sordino.privacy.guarantee import Release
 from sordino.randomness import Randomness
 from sordino.wire.messages import Plan
@@ -28,7 +28,8 @@ if TYPE_CHECKING:  # reading a recipe must not load PyTorch
 
 Floats = NDArray[np.float32]
 Positions = NDArray[np.int64]
-ClientState = Mapping[str, NDArray[Any]]  #: what a client keeps from one round to the next, for itself
+Seen = NDArray[np.float32] | NDArray[np.uint8]  #: examples as a model takes them
+ClientState = Mapping[str, NDArray[np.generic]]  #: what a client keeps from one round to the next, for itself
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class State:
         """Whether every number of it is one."""
         return all(bool(np.isfinite(array).all()) for array in (self.parameters, *self.arrays.values()))
 
-    def after(self, parameters: NDArray[Any], arrays: Mapping[str, NDArray[Any]] | None = None) -> State:
+    def after(self, parameters: ArrayLike, arrays: Mapping[str, ArrayLike] | None = None) -> State:
         """The state one round later."""
         own = self.arrays if arrays is None else {name: np.asarray(a, np.float32) for name, a in arrays.items()}
         return State(self.round + 1, np.asarray(parameters, np.float32), own)
@@ -106,7 +107,7 @@ class Bench:
             self._trainers[key] = CohortTrainer(model, execution=self.execution, device=self.device)
         return self._trainers[key]
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Another process prepares its own."""
         return Bench, (self.execution, self.device)
 
@@ -134,7 +135,11 @@ class Reported:
 class Method(ABC):
     """One algorithm, on both sides of the network."""
 
-    clients: int
+    clients: int  #: how many there are
+    first_upload: Upload  #: how values leave a client in the first round
+    batch: int  #: records in a batch
+    records_per_round: float  #: about how many records all clients together train on in a round
+    graded: nn.Module | None = None  #: what is scored, where it is not the model that is trained
 
     @abstractmethod
     def init(self) -> State:
@@ -177,9 +182,7 @@ class Method(ABC):
         """What each client makes of its records: it is kept unchanged, and all rounds are computed from it alone."""
         raise NotImplementedError(f"{type(self).__name__} has nothing to prepare")
 
-    def seen(
-        self, x: Tensor, positions: Positions, client: int, prepared: ClientState, randomness: Randomness
-    ) -> NDArray[Any]:
+    def seen(self, x: Tensor, positions: Positions, client: int, prepared: ClientState, randomness: Randomness) -> Seen:
         """Examples `x [n, ...]`, at these positions of an exam, as the model sees them through a client's preparation.
 
         The randomness is that client's, of round 0, and has one row.
@@ -205,13 +208,4 @@ class Method(ABC):
         return self.report(plan, cohort, draw, bench).local
 
 
-__all__ = [
-    "Bench",
-    "ClientState",
-    "Cohort",
-    "LocalView",
-    "Method",
-    "ModelView",
-    "Reported",
-    "State",
-]  # fmt: skip
+__all__ = ["Bench", "ClientState", "Cohort", "LocalView", "Method", "ModelView", "Reported", "State"]

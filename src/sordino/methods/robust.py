@@ -20,8 +20,9 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Gt, Lt
@@ -31,14 +32,19 @@ from pydantic import Field
 from sordino.errors import InvalidInput
 from sordino.mechanisms.output import Output
 from sordino.methods.aggregation import AggregationSpec, label, noise_of
+from sordino.methods.interface import State
 from sordino.methods.upload import Float64s, Int64s, ReportSum, Tally, Upload
 from sordino.parts.tables import Found, Says, reads, tag
+
+if TYPE_CHECKING:
+    from sordino.recipe import Recipe
 
 Rows = NDArray[np.float32]  #: [K, d] estimates, one report a row
 Rule = Callable[[Rows], Float64s]  #: [K, d] -> [d]
 
 ROOM = 2**30  #: bytes that the reports of one round may take; twice that while they are put together
 TILE = 2**21  #: numbers sorted at a time
+PAST = "past_directions"  #: the array of a state with each client's directions of earlier rounds `[N, d]`
 FADING = np.float32(0.8)  #: what a direction of the round before counts, chosen on examples that clients set aside
 
 
@@ -133,7 +139,7 @@ class RobustTally(Tally):
 
     def _include(self, c: int, clients: Sequence[int], output: Output, samples: Int64s | None) -> None:
         fixed = self._shortened(c, self._fixed(c, output))
-        estimates = self._scales[c].offset + np.ldexp(fixed.astype(np.float64), -self._shift)
+        estimates = self._linear[c].offset + np.ldexp(fixed.astype(np.float64), -self._shift)
         self._rows.append(estimates.astype(np.float32))
         self._clients += clients
 
@@ -178,6 +184,14 @@ class AgreementTally(RobustTally):
         return mean, after
 
 
+def aggregate(tally: Tally, state: State) -> tuple[Float64s, State]:
+    """What a round's reports come to, and the state with their directions where the aggregation remembers these."""
+    if not isinstance(tally, AgreementTally):
+        return tally.mean(), state
+    mean, past = tally.agreed(state.arrays[PAST])
+    return mean, replace(state, arrays={**state.arrays, PAST: past})
+
+
 # --- their tables -----------------------------------------------------------------------------------------------------
 
 
@@ -197,7 +211,7 @@ class RobustSpec(AggregationSpec):
         check_room(asked, values)
 
     @reads("method")
-    def sees_single_reports(self, recipe: Any) -> Found:
+    def sees_single_reports(self, recipe: Recipe) -> Found:
         """The server gets single reports, and more than a bit of each value."""
         method, kind = recipe.method, getattr(self, "kind", "")
         if method.channel.unseen:
@@ -271,6 +285,6 @@ class Agreement(RobustSpec):
 
 
 __all__ = [
-    "ROOM", "Agreement", "AgreementTally", "Median", "NormFilter", "RobustSpec", "RobustTally", "Rule", "TrimmedMean",
-    "agreement", "check_room", "median", "norm_filter", "trimmed_mean",
+    "PAST", "ROOM", "Agreement", "AgreementTally", "Median", "NormFilter", "RobustSpec", "RobustTally", "Rule",
+    "TrimmedMean", "aggregate", "agreement", "check_room", "median", "norm_filter", "trimmed_mean",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,7 +168,7 @@ def average(state: State, tally: Tally, statistics: Statistics) -> State:
     return moved(state, tally.mean() - vector_of(state, statistics), statistics)
 
 
-def moved(state: State, step: NDArray[Any], statistics: Statistics, columns: slice = slice(None)) -> State:
+def moved(state: State, step: Float64s, statistics: Statistics, columns: slice = slice(None)) -> State:
     """The state one round later, its vector moved by `step` in these columns."""
     after = vector_of(state, statistics)
     with np.errstate(over="ignore"):  # the coordinator does not count a round that leads out of all bounds

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,12 +37,12 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms import TwoPoint
 from sordino.mechanisms.spec import Centre, MechanismSpec, Radius, RangeSpec, noise, per_layer
 from sordino.methods.aggregation import Mean, PartAggregation
-from sordino.methods.blueprint import Blueprint, Built, plainly_built
-from sordino.methods.fedavg import FedAvg
+from sordino.methods.blueprint import Blueprint
 from sordino.methods.interface import Bench, Cohort, Reported, State
 from sordino.methods.round_steps import moved, send, train, vector_of
 from sordino.methods.selection import AnySelection, SelectAll
-from sordino.methods.spec import AGGREGATION, CHANNEL, SELECTION, BitChannel, MethodSpec, ServerLr, direct
+from sordino.methods.shared_model import SharedModel
+from sordino.methods.spec import BitChannel, MethodSpec, ServerLr, direct
 from sordino.methods.upload import Draw, Tally, Upload
 from sordino.parts.slot import Slot
 from sordino.parts.tables import Found, Positive, Probability, reads, tag
@@ -50,6 +50,7 @@ from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
     from sordino.learning.models import ParameterLayout
+    from sordino.recipe import Recipe
 
 Floats = NDArray[np.float32]
 
@@ -69,7 +70,7 @@ class LayerRanges:
     slack: float = 1.0  #: factor on every radius
     quantile: float = 1.0  #: share of a layer's values that lie within; 1 is from the smallest to the largest
 
-    def of(self, values: NDArray[Any]) -> Floats:
+    def of(self, values: Floats) -> Floats:
         """Centres and radii `[2, layers]`."""
         tail = (1 - self.quantile) / 2
         with np.errstate(invalid="ignore", over="ignore"):  # of a model that diverged: its round does not count
@@ -103,7 +104,7 @@ class AdaptiveRange(RangeSpec):
     )
 
     @reads("method.name", ".", "method.mechanism")
-    def can_be_had(self, recipe: Any) -> Found:
+    def can_be_had(self, recipe: Recipe) -> Found:
         """The first round's range is given whole or not at all, and the mechanism has a range by layer."""
         mechanism = recipe.method.mechanism
         if self.radius is None and self.centre != 0:
@@ -112,7 +113,7 @@ class AdaptiveRange(RangeSpec):
             yield ".kind", f"got adaptive with {mechanism.form}; allowed: fixed"
 
 
-class LdpFl(FedAvg):
+class LdpFl(SharedModel):
     """Federated averaging of weights that arrive as bits, with ranges that may follow the noisy means."""
 
     class Spec(MethodSpec):
@@ -120,30 +121,30 @@ class LdpFl(FedAvg):
 
         name: str = tag("ldp-fl", "weights as bits, ranges by layer, shuffled")
         server_lr: ServerLr = 1.0
-        selection: AnySelection = Field(default=SelectAll(), description=SELECTION)
+        selection: AnySelection = SelectAll()
         range: Annotated[RangeSpec, Slot("range")] | None = Field(
             default=None, description="where weights are clipped to; left out only without a mechanism"
         )
         mechanism: Annotated[MechanismSpec, Slot("mechanism", noise("points"))] = Field(
             default=TwoPoint.Spec(), description="the paper's randomiser, or for comparison one of those without noise"
         )
-        channel: BitChannel = Field(default_factory=direct, description=CHANNEL)
-        aggregation: PartAggregation = Field(default=Mean(), description=AGGREGATION)
+        channel: BitChannel = Field(default_factory=direct)
+        aggregation: PartAggregation = Mean()
 
-        def build(self, blueprint: Blueprint) -> Built:
+        def build(self, blueprint: Blueprint) -> LdpFl:
             ranges = first_range(blueprint) if getattr(self.range, "adapts", False) else None
             upload = blueprint.upload(WHAT, self.range) if ranges is None else within(blueprint, ranges)
-            return plainly_built(blueprint, LdpFl(blueprint, upload, ranges), upload)
+            return LdpFl(blueprint, upload, ranges)
 
     def __init__(self, blueprint: Blueprint, first: Upload, ranges: Floats | None) -> None:
-        super().__init__(blueprint, blueprint.local_training, first, sends="weights")
+        super().__init__(blueprint, first)
         self._blueprint, self._first_range = blueprint, ranges
         self._adaptive = None if ranges is None else adaptive(blueprint)
         self._last: dict[bytes, Upload] = {}  # by its range: server and clients compute the same from the plan
 
     def upload(self, plan: Plan) -> Upload:
         if self._adaptive is None:
-            return self._upload
+            return self.first_upload
         key = np.asarray(plan.arrays[RANGE], "<f4").tobytes()
         if key not in self._last:
             self._last = {key: within(self._blueprint, plan.arrays[RANGE])}
@@ -161,8 +162,8 @@ class LdpFl(FedAvg):
 
     def update(self, state: State, plan: Plan, tally: Tally) -> State:
         w = tally.mean()  # of the w*_id received (lines 10 and 11)
-        step = self._aggregation.move(w, w - vector_of(state, self.statistics))
-        after = moved(state, self._server_lr * step, self.statistics)
+        step = self.spec.aggregation.move(w, w - vector_of(state, self.statistics))
+        after = moved(state, self.spec.server_lr * step, self.statistics)
         if self._adaptive is None:
             return after
         return _with_range(after, self._adaptive.of(vector_of(after, self.statistics)))

@@ -213,7 +213,7 @@ class RealClients(ClientSide):
         """The common model on an exam; of models that only clients can see through, nothing."""
         parts, exam_ = self._parts, self._parts.exams[exam]
         loss = models.loss_for(parts.recipe.model.name)
-        model = parts.built.graded or parts.model
+        model = parts.method.graded or parts.model
         found = [Scores.none(len(parts.dataset.classes))]
         for view in self._method.views(state, {}):
             buffers = view.buffers or None
