@@ -8,11 +8,11 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sordino import channels
-from sordino.client.core import Client
+from sordino.client.client import Client
 from sordino.client.invitation import CommonTerms, Invitation
 from sordino.client.settings import Settings
 from sordino.fleets.interface import Fleet, Reply
-from sordino.fleets.signed import SignedFleet
+from sordino.fleets.signatures import SignedFleet
 from sordino.learning import datasets
 from sordino.learning.stacked_model import LOOP, Execution
 from sordino.methods.interface import State

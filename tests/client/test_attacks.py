@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sordino.client.core import Client, fresh
+from sordino.client.client import Client, fresh
 from sordino.client.refusal import Reason, Refused
 from sordino.errors import LedgerUnavailable
 from sordino.learning import datasets

@@ -11,6 +11,7 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms import Box, Laplace, NoPrivacy
 from sordino.methods import robust
 from sordino.methods.blueprint import blueprint_of
+from sordino.methods.fedavg import FedAvg
 from sordino.methods.robust import (
     PAST,
     AgreementTally,

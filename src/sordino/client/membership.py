@@ -15,14 +15,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from sordino import channels
 from sordino.channels.secagg import Ed25519Identity
+from sordino.channels.secure_sum import Members
 from sordino.channels.spec import ReleasesOf
-from sordino.channels.summed import Members
 from sordino.client.invitation import Invitation, check_real, check_text
-from sordino.client.limits import Guard, public_size
-from sordino.client.posting import STEP, Posting
-from sordino.client.records import Records
+from sordino.client.own_records import OwnRecords
 from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import Settings
+from sordino.client.shuffler_sender import STEP, ShufflerSender
+from sordino.client.work_limits import Guard, public_size
 from sordino.errors import InvalidInput, SordinoError
 from sordino.learning.cohort import ClientData
 from sordino.learning.stacked_model import LOOP, Execution
@@ -47,7 +47,7 @@ class Membership:
         self,
         invitation: Invitation,
         settings: Settings,
-        records: Records,
+        records: OwnRecords,
         execution: Execution = LOOP,
         signing: Ed25519PrivateKey | None = None,
     ) -> None:
@@ -208,7 +208,7 @@ class Membership:
         """Whether reports go to a shuffler service."""
         return bool(self.recipe.method.channel.kind == "shuffler")
 
-    def posting(self, settings: Settings, folder: Path) -> Posting:
+    def posting(self, settings: Settings, folder: Path) -> ShufflerSender:
         """The way to the shuffler, if it is the one that the owner allowed."""
         channel: Any = self.recipe.method.channel
         own = settings.shuffler.get(self.federation)
@@ -219,11 +219,11 @@ class Membership:
                 f"sordino client shuffler {folder} {self.federation} {channel.url} --token FILE",
             )
         try:
-            return Posting(channel, own, folder, settings.limits)
+            return ShufflerSender(channel, own, folder, settings.limits)
         except (InvalidInput, ValueError) as error:
             raise Refused(Reason.UNAVAILABLE, f"the shuffler of {self.federation}: {error}") from None
 
-    def post(self, posting: Posting, told: Announcement, body: bytes) -> None:
+    def post(self, posting: ShufflerSender, told: Announcement, body: bytes) -> None:
         """Send a report to the shuffler, under this client's class of equal epsilon."""
         posting.send(told, body, self.method.class_of(self.client))
 

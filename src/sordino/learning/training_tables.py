@@ -13,7 +13,19 @@ from pydantic import Field
 
 from sordino.errors import InvalidInput
 from sordino.parts.slot import Slot
-from sordino.parts.tables import Count, Found, Natural, NonNegative, Positive, Share, SomeTexts, Spec, Table, reads, tag
+from sordino.parts.tables import (
+    Count,
+    Found,
+    Natural,
+    NonNegative,
+    Positive,
+    RecipeTable,
+    Share,
+    SomeTexts,
+    Spec,
+    reads,
+    tag,
+)
 
 if TYPE_CHECKING:
     from sordino.learning.cohort import LocalTraining
@@ -115,7 +127,7 @@ def _one_epoch_unless_steps(earlier: dict[str, object]) -> int | None:
     return 1 if earlier.get("steps") is None else None
 
 
-class Augmentation(Table):
+class Augmentation(RecipeTable):
     """Images changed at random in every step, by numbers from the client's own stream."""
 
     inline: ClassVar[bool] = True
@@ -126,7 +138,7 @@ class Augmentation(Table):
     flip: bool = Field(default=False, description="mirrored left to right, every other time")
 
 
-class Training(Table):
+class Training(RecipeTable):
     """How a client trains in one round. Methods that draw batches of their own (silo-dp) take the optimizer alone."""
 
     steps: Count | None = Field(default=None, description="local steps per round; or give epochs")

@@ -13,7 +13,7 @@ from pydantic import Field
 from sordino.methods.aggregation import offering
 from sordino.parts import registry
 from sordino.parts.slot import Slot
-from sordino.parts.tables import Inside, Positive, Says, Spec, Table
+from sordino.parts.tables import Inside, Positive, RecipeTable, Says, Spec
 
 if TYPE_CHECKING:
     from sordino.methods.blueprint import Blueprint
@@ -86,7 +86,7 @@ Norm = Annotated[
 ]
 
 
-class Target(Table):
+class Target(RecipeTable):
     """What a run shall be proven to protect, in all its rounds together."""
 
     inline: ClassVar[bool] = True

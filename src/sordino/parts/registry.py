@@ -82,7 +82,7 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "relay": f"{_CHANNELS}.relay:Relay",
             "shuffled": f"{_CHANNELS}.shuffle:ShuffledChannel",
             "shuffler": f"{_CHANNELS}.shuffle:ShufflerChannel",
-            "summed": f"{_CHANNELS}.summed:Summed",
+            "summed": f"{_CHANNELS}.secure_sum:Summed",
         },
         "aggregation": {
             "mean": f"{_METHODS}.aggregation:Mean",
@@ -130,7 +130,7 @@ EVERYTHING = Everything()
 _allowed: ContextVar[Container[str]] = ContextVar("own code that recipes may name", default=EVERYTHING)
 
 
-class Asked(Container[str]):
+class AddressLog(Container[str]):
     """Contains every address, and keeps those that were asked for."""
 
     def __init__(self) -> None:
@@ -250,9 +250,3 @@ def make(part: str, name: str, **keys: Any) -> Any:
     found = find(part, name)
     assert found is not None
     return found(**keys)
-
-
-__all__ = [
-    "ADDRESS", "EVERYTHING", "GROUP", "SHIPPED", "Asked", "CodeNotAllowed", "allowed_model", "check_allowed", "find",
-    "load", "make", "own_address", "own_code", "tables",
-]  # fmt: skip

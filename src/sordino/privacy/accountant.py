@@ -36,7 +36,7 @@ from sordino.privacy.guarantee import (
     Claim,
     Derived,
     Destination,
-    Gaussian,
+    GaussianLoss,
     Guarantee,
     Infinite,
     Loss,
@@ -379,7 +379,7 @@ def compose(losses: Iterable[Loss], *, adjacency: Adjacency = Adjacency.CLIENT) 
                 bits[alpha * distance] += count
             case RandomizedBit(t_min, count):
                 bits[bit_epsilon(t_min)] += count
-            case Gaussian(mu, eta, tau):
+            case GaussianLoss(mu, eta, tau):
                 mu_squared.append(mu * mu)
                 etas.append(eta)
                 taus.append(tau)
@@ -787,7 +787,7 @@ def _loss_cost(loss: Loss, adjacency: Adjacency, order: float | None) -> Cost:
             return _NO_COST
         case RandomizedBit(t_min, count):
             return _pure_cost(_decimal(math.nextafter(bit_epsilon(t_min), math.inf)), count, order)
-        case Gaussian(mu, eta, tau):
+        case GaussianLoss(mu, eta, tau):
             return _gaussian_cost(mu, eta, tau, order)
         case PoissonGaussian(_, _, _, eta, tau) if not _samples(loss):
             return _gaussian_cost(_unsampled_mu(loss, adjacency), eta, tau, order)
@@ -868,10 +868,3 @@ def _exact(value: float) -> _Amount:
 
 def _up(value: float) -> _Amount:
     return _exact(value * _ROUNDING)
-
-
-__all__ = [
-    "Account", "Composed", "Cost", "bit_epsilon", "compose", "covers", "delta", "epsilon", "equal_bits_delta",
-    "equal_bits_epsilon", "gaussian_delta", "gaussian_epsilon", "gaussian_sigma", "holds_against", "implies", "mu_for",
-    "renyi_epsilon",
-]  # fmt: skip

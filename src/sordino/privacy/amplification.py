@@ -311,9 +311,3 @@ def closed_form_2023(epsilon: float, n: int, delta: float) -> float:
     e = math.exp(epsilon)
     gain = 4 * math.sqrt(2 * math.log(4 / delta)) / math.sqrt((e + 1) * n) + 4 / n
     return min(epsilon, math.log1p((e - 1) * gain))
-
-
-__all__ = [
-    "SMALLEST_DELTA", "Interval", "Pair", "clone_pair", "closed_form_2021", "closed_form_2023", "count_pair", "sampled",
-    "shuffled_bits", "shuffled_reports",
-]  # fmt: skip

@@ -469,6 +469,3 @@ def _window(parts: Sequence[tuple[Floats, int]]) -> tuple[int, int]:
         else:
             low = max(low, middle + reach)
     return math.floor(low), max(math.ceil(high), math.floor(low))
-
-
-__all__ = ["Floats", "Grid", "Sum", "dots", "gaussian_steps", "means", "two_point"]

@@ -318,9 +318,3 @@ def _impossible(budget: Budget, rounds: int, release_of: ReleaseOf, safe: float)
         f"{rounds} rounds do not fit a budget of epsilon {budget.limit:g} ({terms(budget)}): {spends}. "
         f"What to do: {hint}"
     )
-
-
-__all__ = [
-    "DIGITS", "MOST_ROUNDS", "Allowance", "account_after", "largest", "least", "noise_multiplier_for",
-    "private_training", "rounds_allowed", "stated_epsilon",
-]  # fmt: skip

@@ -171,7 +171,7 @@ def mixed(envelopes: Bytes) -> Bytes:
 
 
 @dataclass(frozen=True, eq=False)
-class Opened:
+class OpenedBatch:
     """What the server has of one class: rows of bits, of which nothing but the number of ones in a column means much.
 
     Where some envelope was refused, the columns have different numbers of good ones. All are cut to the smallest: the
@@ -249,16 +249,16 @@ def divided(batch: bytes, terms: Terms, parts: int) -> list[Sealed]:
     ]
 
 
-def together(group: int, parts: Sequence[Opening], terms: Terms) -> Opened:
+def together(group: int, parts: Sequence[Opening], terms: Terms) -> OpenedBatch:
     """All parts of a batch, in their order, opened."""
     contents = np.concatenate([part.contents for part in parts], axis=1)
     good = min(int(part.good.min()) for part in parts)
     refused = sum((Counter(part.refused) for part in parts), Counter[str]())
-    return Opened(group, _rows(contents[:good], terms), dict(refused))
+    return OpenedBatch(group, _rows(contents[:good], terms), dict(refused))
 
 
-def open_batch(batch: bytes, terms: Terms, server: X25519PrivateKey) -> Opened:
-    """Open a batch here and now; `sordino.shuffler.opening` does it with several processes."""
+def open_batch(batch: bytes, terms: Terms, server: X25519PrivateKey) -> OpenedBatch:
+    """Open a batch here and now; `sordino.shuffler.parallel` does it with several processes."""
     (whole,) = divided(batch, terms, 1)
     return together(whole.group, [whole.open(terms, server)], terms)
 
@@ -302,6 +302,6 @@ def _rows(contents: Bytes, terms: Terms) -> BitOutput:
 
 
 __all__ = [
-    "BODY_BYTES", "NONCE_BYTES", "Body", "Opened", "Opening", "Sealed", "batch_head", "divided", "envelope_bytes",
+    "BODY_BYTES", "NONCE_BYTES", "Body", "OpenedBatch", "Opening", "Sealed", "batch_head", "divided", "envelope_bytes",
     "mixed", "open_batch", "seal", "spread", "together",
 ]  # fmt: skip
