@@ -6,6 +6,7 @@ import csv
 import hashlib
 import importlib
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from sordino.errors import InvalidInput
 from sordino.learning.examples import (
@@ -28,6 +30,7 @@ from sordino.learning.examples import (
     naming,
 )
 from sordino.parts import registry
+from sordino.parts.tables import RecipeTable
 
 CSV_CHUNK_ROWS = 10_000
 OWN_LICENCE = "the owner's"
@@ -371,7 +374,7 @@ def _read_image(path: Path, channels: int) -> NDArray[np.uint8]:
             f"{path}: {image.dtype} of shape {list(image.shape)}; allowed is uint8 [height, width, {channels}]"
             + (" or [height, width]" if channels == 1 else "")
         )
-    return image.transpose(2, 0, 1)
+    return image.transpose(2, 0, 1).astype(np.uint8, copy=False)
 
 
 def _read_image_array(path: Path) -> NDArray[np.generic]:
@@ -397,14 +400,30 @@ def _read_picture(path: Path, mode: str) -> NDArray[np.generic]:
         raise InvalidInput(f"{path}: cannot be read as a picture ({error}): replace or remove it") from None
 
 
+class DataSource(RecipeTable):
+    """A data source of one's own: a class whose keys are the `data.arguments` of a recipe."""
+
+    @abstractmethod
+    def load(self) -> Dataset:
+        """Its examples, with class list and normalisation constants."""
+
+
 def from_function(where: str, arguments: Mapping[str, object] | None = None) -> Dataset:
-    """What a function of the user's own returns, given as `package.module:function`; it must be a Dataset."""
-    if not registry.ADDRESS.fullmatch(where):
-        raise InvalidInput(f"a function is given as package.module:function, got {where!r}")
-    function = registry.load(where)
-    if not callable(function):
-        raise InvalidInput(f"{where} is no function, but {function!r}")
-    dataset = function(**(arguments or {}))
+    """The examples of a `DataSource`, or what a function returns, by `package.module:name` or an installed name."""
+    address = registry.own_address("data source", where)
+    if address is None:
+        raise InvalidInput(f"a data source of your own is given as package.module:Class, got {where!r}")
+    registry.check_allowed(address)
+    made = registry.load(address)
+    if not callable(made):
+        raise InvalidInput(f"{where} is no data source and no function, but {made!r}")
+    try:
+        dataset = made(**(arguments or {}))
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        raise InvalidInput(f"{where}: data.arguments do not fit: {wrong}") from None
+    if isinstance(dataset, DataSource):
+        dataset = dataset.load()
     if not isinstance(dataset, Dataset):
         raise InvalidInput(f"{where}: must return a sordino.learning.examples.Dataset, got {type(dataset).__name__}")
     return dataset

@@ -15,6 +15,7 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,7 +42,7 @@ class Replayer:
         self._recordings: dict[Key, _Recording] = {}
         self._home: Tensor | None = None
         self._places: dict[tuple[int, tuple[int, ...], torch.dtype], Tensor] = {}
-        self._pool: tuple[int, int] | None = None
+        self._pool: Any = None
         self._possible = True
 
     def home(self, values: Tensor) -> Tensor:
@@ -124,7 +125,7 @@ def _recording_stream(device: torch.device) -> torch.cuda.Stream:
 class _Recording:
     """One step of fixed shapes and places."""
 
-    def __init__(self, step: Step, inputs: Sequence[Tensor], pool: tuple[int, int]) -> None:
+    def __init__(self, step: Step, inputs: Sequence[Tensor], pool: Any) -> None:
         self.inputs = inputs
         self._graph = torch.cuda.CUDAGraph()
         stream = _recording_stream(inputs[0].device)

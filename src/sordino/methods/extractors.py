@@ -151,7 +151,7 @@ def derivatives(orientations: int, reach: int = 2) -> Tensor:
 def features_of(extractor: Extractor, x: Tensor, kept: ClientState) -> NDArray[np.float32]:
     """Features `[n, r]` of as many records as there are, a few at a time."""
     made = [extractor(x[first : first + PIECE], kept).cpu() for first in range(0, len(x), PIECE)]
-    return np.nan_to_num(torch.cat(made).numpy())  # a client whose network fails tells nobody: it sends zeros
+    return torch.nan_to_num(torch.cat(made)).numpy()  # a client whose network fails tells nobody: it sends zeros
 
 
 def network_of(name: str, options: Mapping[str, object], shape: tuple[int, ...], classes: int) -> tuple[Network, int]:

@@ -248,7 +248,7 @@ class Personalized(SharedModel):
         if not self.spec.portion:
             return np.arange(records, dtype=np.int32)
         if ORDER in kept:
-            return kept[ORDER]
+            return np.asarray(kept[ORDER], np.int32)
         words = randomness.words(np.array([row]), Purpose.ORDER, PORTIONS, 0, 2 * records)
         return np.argsort(np.ascontiguousarray(words).view("<u8")[0], kind="stable").astype(np.int32)
 

@@ -44,7 +44,7 @@ def _is_known(source: str) -> bool:
 
 def _own_data(data: recipes.Data, seed: int) -> Dataset:
     source = data.source
-    if ":" in source and not Path(source).exists():
+    if data.origin == "function":
         return own_data.from_function(source, data.arguments)
     normalisation = Normalisation(tuple(data.mean or (0.0,)), tuple(data.std or (1.0,)))
     classes = tuple(data.classes or ())
