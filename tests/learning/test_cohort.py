@@ -896,8 +896,6 @@ def test_bad_private_training_is_refused_by_its_table(changes: dict[str, Any]) -
     [
         lambda: ClientData(torch.zeros(0, 4), torch.zeros(0, dtype=torch.long)),
         lambda: ClientData(torch.zeros(3, 4), torch.zeros(2, dtype=torch.long)),
-        lambda: ClientData(torch.zeros(3, 4, dtype=torch.float64), torch.zeros(3, dtype=torch.long)),
-        lambda: ClientData(torch.zeros(3, 4), torch.zeros(3, dtype=torch.int32)),
     ],
 )
 def test_bad_records_are_refused(make: Callable[[], object]) -> None:
@@ -928,10 +926,6 @@ def test_bad_training_is_refused_by_its_table(table: type[RecipeTable], changes:
 
 def test_misfits_are_refused_before_any_work() -> None:
     model, training, clients = logistic(), LocalTraining(SGD(0.1), epochs=1), data((20,), [9, 9])
-    with pytest.raises(InvalidInput, match="labels from 0 to 10"):
-        train(model, [clients[0], ClientData(torch.zeros(2, 20), torch.tensor([0, 10]))], training)
-    with pytest.raises(InvalidInput, match="labels from -1"):
-        train(model, [ClientData(torch.zeros(1, 20), torch.tensor([-1]))], training)
     with pytest.raises(InvalidInput, match="for 3 clients"):
         train_cohort(model, flat(model), clients, training, stream(range(3)))
     with pytest.raises(InvalidInput, match=r"float32 \[210\] or \[2, 210\]"):

@@ -34,7 +34,7 @@ from sordino.parts.words import nearest
 from sordino.randomness import Keystream, Purpose, Words
 
 Shape = tuple[int, ...]
-Loss = Callable[[Tensor, Tensor], Tensor]
+Loss = Callable[[Tensor, Tensor], Tensor]  #: scores [B, ...] and labels [B] -> the mean loss
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "elu": nn.ELU, "tanh": nn.Tanh}
 

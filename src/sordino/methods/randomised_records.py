@@ -287,8 +287,6 @@ class JointRecords(RandomisedRecords):
     """
 
     def __init__(self, features: int, classes: int, strengths: Sequence[float | None]) -> None:
-        if any(epsilon is None for epsilon in strengths):
-            raise InvalidInput("the mechanism record-privunit needs clients.epsilon: give a number, a list or a range")
         super().__init__(strengths, (features,))
         self._classes = classes
 
@@ -322,12 +320,6 @@ class JointRecords(RandomisedRecords):
         return ClientData(x, torch.zeros(len(x), dtype=torch.int64, device=device))
 
     def learner(self, network: nn.Module) -> tuple[nn.Module, Loss]:
-        shapes = [tuple(parameter.shape) for parameter in network.parameters()]
-        if shapes != [(self._classes, *self.shape), (self._classes,)]:
-            raise InvalidInput(
-                f"record-privunit is learnt by a single dense layer, and the model has tensors of shapes {shapes}: set "
-                "model.name=logistic"
-            )
         return Matching(network), matched
 
     def graded(self, network: nn.Module) -> nn.Module:

@@ -57,31 +57,6 @@ if TYPE_CHECKING:
 # --- who sends what when: budgets and schedules -----------------------------------------------------------------------
 
 
-def single_layer(layers: Sequence[LayerSlice], rounds: int) -> Schedule:
-    """CLDP-Single-Layer: as many rounds and as much of alpha for every layer."""
-    backwards = layers[::-1]
-    counts = dealt(rounds, [1] * len(layers))
-    return tuple(
-        Turn.of(layer, Fraction(1, rounds)) for layer, n in zip(backwards, counts, strict=True) for _ in range(n)
-    )
-
-
-def proportional(layers: Sequence[LayerSlice], rounds: int, cycles: int) -> Schedule:
-    """alpha-CLDP-Fed: rounds and alpha in proportion to each layer's size, in so many cycles."""
-    if rounds % cycles:
-        raise InvalidInput(
-            f"{rounds} rounds do not make {cycles} equal cycles: choose rounds.count as a multiple of the cycles"
-        )
-    backwards = layers[::-1]
-    sizes = [layer.size for layer in backwards]
-    cycle = tuple(
-        Turn.of(layer, Fraction(layer.size, sum(sizes) * cycles * n))
-        for layer, n in zip(backwards, dealt(rounds // cycles, sizes), strict=True)
-        for _ in range(n)
-    )
-    return cycle * cycles
-
-
 def dealt(rounds: int, sizes: Sequence[int]) -> list[int]:
     """How many rounds each layer gets: one, and its part of the rest by largest remainders, the first if equal."""
     rest = rounds - len(sizes)
@@ -104,7 +79,8 @@ class ScopeLayers(ScopeSpec):
     kind: str = tag("layers", "one layer a round, from the last backwards, each for as many rounds")
 
     def schedule(self, layers: Sequence[LayerSlice], rounds: int) -> Schedule:
-        return single_layer(layers, rounds)
+        counts = zip(layers[::-1], dealt(rounds, [1] * len(layers)), strict=True)
+        return tuple(Turn.of(layer, Fraction(1, rounds)) for layer, n in counts for _ in range(n))
 
 
 class ScopeProportional(ScopeSpec):
@@ -116,7 +92,13 @@ class ScopeProportional(ScopeSpec):
     cycles: Count = Field(default=1, description="how often all layers are gone through; rounds.count is a multiple")
 
     def schedule(self, layers: Sequence[LayerSlice], rounds: int) -> Schedule:
-        return proportional(layers, rounds, self.cycles)
+        sizes = [layer.size for layer in layers[::-1]]
+        cycle = tuple(
+            Turn.of(layer, Fraction(layer.size, sum(sizes) * self.cycles * n))
+            for layer, n in zip(layers[::-1], dealt(rounds // self.cycles, sizes), strict=True)
+            for _ in range(n)
+        )
+        return cycle * self.cycles
 
     @reads("method", "rounds.count")
     def cycles_are_equally_long(self, recipe: Recipe) -> Found:
@@ -276,4 +258,4 @@ def sampled(blueprint: Blueprint) -> Fraction:
     return Fraction(given.channel.handed_on(given.selection.asked(blueprint.clients)), blueprint.clients)
 
 
-__all__ = ["LdpFed", "ScopeLayers", "ScopeProportional", "dealt", "proportional", "single_layer"]
+__all__ = ["LdpFed", "ScopeLayers", "ScopeProportional", "dealt"]
