@@ -12,16 +12,8 @@ from sordino.mechanisms import Box, Laplace, NoPrivacy
 from sordino.methods import robust
 from sordino.methods.blueprint import blueprint_of
 from sordino.methods.fedavg import FedAvg
-from sordino.methods.robust import (
-    PAST,
-    AgreementTally,
-    RobustTally,
-    agreement,
-    check_room,
-    median,
-    norm_filter,
-    trimmed_mean,
-)
+from sordino.methods.interface import PAST
+from sordino.methods.robust import AgreementTally, RobustTally, agreement, check_room, median, norm_filter, trimmed_mean
 from sordino.methods.upload import ReportSum, Upload
 from sordino.randomness import Keystream
 from sordino.recipe import Recipe

@@ -30,7 +30,6 @@ from sordino.methods.central_dp import CentralDp
 from sordino.methods.chamikara_ldpfl import Ldpfl
 from sordino.methods.interface import Bench, Cohort
 from sordino.methods.randomised_records import RECORDS, JointRecords, RandomisedRecords
-from sordino.methods.shared_model import SharedModel
 from sordino.methods.silo_dp import SiloDp
 from sordino.methods.upload import Upload
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Infinite, PoissonGaussian, Release
@@ -65,7 +64,6 @@ def channel(run: FinishedRun) -> list[Subject]:
 def upload(run: FinishedRun, client: int, round: int, releases: Sequence[Release]) -> list[Subject]:
     """The upload of one client and of all who are as strong; none where no law of its mechanism is known."""
     method = run.federation.method
-    assert isinstance(method, SharedModel)
     own = method.upload(method.plan(replace(method.init(), round=round - 1), run.recipe.name))
     group = int(own.class_of[client])
     mechanism, d = own.mechanisms[group], own.values

@@ -36,10 +36,9 @@ from sordino.mechanisms.interface import Float64s, as_matrix
 from sordino.mechanisms.noise import FARTHEST, Slack
 from sordino.methods.aggregation import Mean, MeanAlone
 from sordino.methods.blueprint import Blueprint
-from sordino.methods.interface import Bench, Cohort, LocalView, Reported, State
+from sordino.methods.interface import DATASET, Bench, Cohort, LocalView, Method, Reported, State
 from sordino.methods.round_steps import moved, send, train
 from sordino.methods.selection import SelectionSpec, SelectProbability
-from sordino.methods.shared_model import DATASET, SharedModel
 from sordino.methods.silo_dp import NoiseSpec
 from sordino.methods.spec import ClipNorm, DirectAlone, ServerLr, Target, direct
 from sordino.methods.upload import Draw, Int64s, Same, Tally, Upload
@@ -178,7 +177,7 @@ def _clip_form(value: object) -> str:
     return "median" if isinstance(value, str) else "number"
 
 
-class CentralDp(SharedModel):
+class CentralDp(Method):
     """Federated averaging by a server that clips and adds noise."""
 
     class Spec(NoiseSpec):

@@ -43,6 +43,8 @@ from sordino.mechanisms.record_tables import RecordMechanismSpec, Theorem2
 from sordino.methods.aggregation import AGGREGATION, AggregationSpec, Mean, offering
 from sordino.methods.blueprint import Blueprint
 from sordino.methods.interface import (
+    DATASET,
+    PARAMETERS,
     Bench,
     ClientState,
     Cohort,
@@ -55,9 +57,8 @@ from sordino.methods.interface import (
     State,
 )
 from sordino.methods.local_only import LocalOnly, alone
-from sordino.methods.round_steps import PARAMETERS, average, send, train
+from sordino.methods.round_steps import average, send, train
 from sordino.methods.selection import AnySelection, SelectAll
-from sordino.methods.shared_model import DATASET, SharedModel
 from sordino.methods.spec import Clamp, DirectAlone, MethodSpec, direct
 from sordino.methods.upload import Draw, PerClass, Same, Tally, Upload, samples_release
 from sordino.parts.lazy import lazy_module
@@ -158,7 +159,7 @@ class Encoding(RecipeTable):
     )
 
 
-class Ldpfl(SharedModel):
+class Ldpfl(Method):
     """Federated averaging over records that each client randomised once."""
 
     class Spec(MethodSpec):

@@ -21,12 +21,11 @@ from sordino.mechanisms import NoPrivacy
 from sordino.mechanisms.spec import AnyMechanism, Fixed
 from sordino.methods.aggregation import AnyAggregation, Mean
 from sordino.methods.blueprint import Blueprint
-from sordino.methods.interface import Bench, Cohort, Reported, State
+from sordino.methods.interface import Bench, Cohort, Method, Reported, State
 from sordino.methods.robust import aggregate
 from sordino.methods.round_steps import moved, send, train, vector_of
 from sordino.methods.scopes import ScopeAll, ScopeSpec
 from sordino.methods.selection import AnySelection, SelectAll
-from sordino.methods.shared_model import SharedModel
 from sordino.methods.spec import AnyChannel, MethodSpec, Norm, ServerLr, direct
 from sordino.methods.upload import Draw, Tally, Upload
 from sordino.parts.slot import Slot
@@ -45,7 +44,7 @@ def unseen_norm(method: MethodSpec) -> Found:
         yield ".norm", f"{why}: leave it out, or take method.channel.kind = direct with silo-dp or fedavg"
 
 
-class FedAvg(SharedModel):
+class FedAvg(Method):
     """One round of local training by everyone who is asked, one weighted mean."""
 
     class Spec(MethodSpec):

@@ -41,10 +41,9 @@ from sordino.mechanisms import Box, Laplace
 from sordino.mechanisms.spec import FixedUnsaid, MechanismSpec, noise
 from sordino.methods.aggregation import AGGREGATION, AggregationSpec, Mean, NoisySamples, offering
 from sordino.methods.blueprint import Blueprint
-from sordino.methods.interface import Bench, ClientState, Cohort, Reported, State
+from sordino.methods.interface import DATASET, Bench, ClientState, Cohort, Method, Reported, State
 from sordino.methods.round_steps import average, send, train
 from sordino.methods.selection import AnySelection, SelectAll
-from sordino.methods.shared_model import DATASET, SharedModel
 from sordino.methods.spec import MeanSpec
 from sordino.methods.upload import MAX_SAMPLES, Draw, PerClass, Tally, Upload
 from sordino.parts.slot import Slot
@@ -87,7 +86,7 @@ class Counts:
 # --- the method -------------------------------------------------------------------------------------------------------
 
 
-class WebFed(SharedModel):
+class WebFed(Method):
     """Federated averaging of noisy weights; where noisy sample counts weigh, they are announced in the first round."""
 
     class Spec(MeanSpec):

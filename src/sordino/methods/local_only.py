@@ -18,10 +18,9 @@ from sordino.mechanisms import NoPrivacy
 from sordino.mechanisms.spec import MechanismSpec
 from sordino.methods.aggregation import Mean
 from sordino.methods.blueprint import Blueprint
-from sordino.methods.interface import Bench, ClientState, Cohort, ModelView, Reported, State
-from sordino.methods.round_steps import PARAMETERS, steps_before, train_from
+from sordino.methods.interface import PARAMETERS, Bench, ClientState, Cohort, Method, ModelView, Reported, State
+from sordino.methods.round_steps import steps_before, train_from
 from sordino.methods.selection import SelectAll
-from sordino.methods.shared_model import SharedModel
 from sordino.methods.spec import MeanSpec
 from sordino.methods.upload import Draw, Same, Tally, Upload
 from sordino.parts.tables import Found, reads, tag
@@ -51,7 +50,7 @@ class Presence(Tally):
         return 0.0
 
 
-class LocalOnly(SharedModel):
+class LocalOnly(Method):
     """Clients that keep their models to themselves."""
 
     class Spec(MeanSpec):

@@ -32,7 +32,7 @@ from pydantic import Field
 from sordino.errors import InvalidInput
 from sordino.mechanisms.output import Output
 from sordino.methods.aggregation import AggregationSpec, label, noise_of
-from sordino.methods.interface import State
+from sordino.methods.interface import PAST, State
 from sordino.methods.upload import Float64s, Int64s, ReportSum, Tally, Upload
 from sordino.parts.tables import Found, Says, reads, tag
 
@@ -44,7 +44,6 @@ Rule = Callable[[Rows], Float64s]  #: [K, d] -> [d]
 
 ROOM = 2**30  #: bytes that the reports of one round may take; twice that while they are put together
 TILE = 2**21  #: numbers sorted at a time
-PAST = "past_directions"  #: the array of a state with each client's directions of earlier rounds `[N, d]`
 FADING = np.float32(0.8)  #: what a direction of the round before counts, chosen on examples that clients set aside
 
 
@@ -285,6 +284,6 @@ class Agreement(RobustSpec):
 
 
 __all__ = [
-    "PAST", "ROOM", "Agreement", "AgreementTally", "Median", "NormFilter", "RobustSpec", "RobustTally", "Rule",
-    "TrimmedMean", "aggregate", "agreement", "check_room", "median", "norm_filter", "trimmed_mean",
+    "ROOM", "Agreement", "AgreementTally", "Median", "NormFilter", "RobustSpec", "RobustTally", "Rule", "TrimmedMean",
+    "aggregate", "agreement", "check_room", "median", "norm_filter", "trimmed_mean",
 ]  # fmt: skip

@@ -27,11 +27,10 @@ from sordino.mechanisms import NoPrivacy
 from sordino.methods.aggregation import AnyAggregation, Mean
 from sordino.methods.blueprint import Blueprint
 from sordino.methods.fedavg import unseen_norm
-from sordino.methods.interface import Bench, Cohort, LocalView, Reported, State
+from sordino.methods.interface import DATASET, PARAMETERS, Bench, Cohort, LocalView, Method, Reported, State
 from sordino.methods.robust import aggregate
-from sordino.methods.round_steps import PARAMETERS, moved, send, train
+from sordino.methods.round_steps import moved, send, train
 from sordino.methods.selection import AnySelection, SelectAll
-from sordino.methods.shared_model import DATASET, SharedModel
 from sordino.methods.spec import (
     AnyChannel,
     Clamp,
@@ -89,7 +88,7 @@ class NoiseSpec(MethodSpec):
             )
 
 
-class SiloDp(SharedModel):
+class SiloDp(Method):
     """Federated averaging of silos that train privately; the guarantee is the training's."""
 
     class Spec(NoiseSpec):

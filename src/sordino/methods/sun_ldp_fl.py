@@ -38,10 +38,9 @@ from sordino.mechanisms import TwoPoint
 from sordino.mechanisms.spec import Centre, MechanismSpec, Radius, RangeSpec, noise, per_layer
 from sordino.methods.aggregation import Mean, PartAggregation
 from sordino.methods.blueprint import Blueprint
-from sordino.methods.interface import Bench, Cohort, Reported, State
+from sordino.methods.interface import Bench, Cohort, Method, Reported, State
 from sordino.methods.round_steps import moved, send, train, vector_of
 from sordino.methods.selection import AnySelection, SelectAll
-from sordino.methods.shared_model import SharedModel
 from sordino.methods.spec import BitChannel, MethodSpec, ServerLr, direct
 from sordino.methods.upload import Draw, Tally, Upload
 from sordino.parts.slot import Slot
@@ -102,7 +101,7 @@ class AdaptiveRange(RangeSpec):
             yield ".kind", f"got adaptive with {mechanism.form}; allowed: fixed"
 
 
-class LdpFl(SharedModel):
+class LdpFl(Method):
     """Federated averaging of weights that arrive as bits, with ranges that may follow the noisy means."""
 
     class Spec(MethodSpec):

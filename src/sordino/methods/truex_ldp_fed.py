@@ -37,11 +37,10 @@ from sordino.mechanisms import Exponential, Mechanism
 from sordino.mechanisms.spec import FixedUnsaid, MechanismSpec, noise
 from sordino.methods.aggregation import Mean, PartAggregation
 from sordino.methods.blueprint import Blueprint
-from sordino.methods.interface import Bench, Cohort, Reported, State
+from sordino.methods.interface import Bench, Cohort, Method, Reported, State
 from sordino.methods.round_steps import moved, send, train
 from sordino.methods.scopes import Schedule, ScopeSpec, Turn
 from sordino.methods.selection import AnySelection, SelectAll
-from sordino.methods.shared_model import SharedModel
 from sordino.methods.spec import AnyChannel, MethodSpec, ServerLr, direct
 from sordino.methods.upload import Draw, Tally, Upload
 from sordino.parts.slot import Slot
@@ -160,7 +159,7 @@ def upload_of(turn: Turn, blueprint: Blueprint, q: Fraction) -> RoundUpload:
 # --- the method -------------------------------------------------------------------------------------------------------
 
 
-class LdpFed(SharedModel):
+class LdpFed(Method):
     """Federated averaging of the scheduled layer's randomised updates."""
 
     class Spec(MethodSpec):

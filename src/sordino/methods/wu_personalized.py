@@ -54,10 +54,9 @@ from sordino.methods.aggregation import (
     rhos,
 )
 from sordino.methods.blueprint import Blueprint
-from sordino.methods.interface import Bench, ClientState, Cohort, Reported, State
-from sordino.methods.round_steps import PARAMETERS, send, train_from
+from sordino.methods.interface import DATASET, PARAMETERS, Bench, ClientState, Cohort, Method, Reported, State
+from sordino.methods.round_steps import send, train_from
 from sordino.methods.selection import SelectAll
-from sordino.methods.shared_model import DATASET, SharedModel
 from sordino.methods.spec import MeanSpec
 from sordino.methods.upload import Draw, PerClass, Tally, Upload
 from sordino.parts.slot import Slot
@@ -120,7 +119,7 @@ def announcement(name: str) -> Release:
 # --- the method -------------------------------------------------------------------------------------------------------
 
 
-class Personalized(SharedModel):
+class Personalized(Method):
     """Weights or signs of everybody in every round, put together by what each of them may tell."""
 
     class Spec(MeanSpec):

@@ -26,7 +26,6 @@ from sordino.learning.models import MaskedDropout, Network
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.mechanisms import MECHANISMS, Box, Mechanism
 from sordino.methods.lian_webfed import COUNTED, Counts
-from sordino.methods.shared_model import SharedModel
 from sordino.methods.silo_dp import RECORDS
 from sordino.methods.upload import Upload
 from sordino.privacy import accountant, history
@@ -239,7 +238,6 @@ class _Compiler:
         self._federation, self._recipe, self._dataset = federation, federation.recipe, federation.dataset
         self._name = name
         method = federation.method
-        assert isinstance(method, SharedModel)
         self._method, self._upload = method, federation.upload
         self._start = method.init()
         self._plans = [self._plan(round) for round in range(1, self._recipe.rounds.count + 1)]
