@@ -229,7 +229,7 @@ def test_a_fraction_that_holds_out_nothing_is_named(tmp_path: Path) -> None:
     recipe = Recipe.from_dict(
         {"name": "t", "data": data, "split": split, "model": {"name": "logistic"}, "method": method}
     )
-    with pytest.raises(InvalidInput, match="holds out none of 2"):
+    with pytest.raises(InvalidInput, match="none of 2"):
         wire(recipe)
 
 

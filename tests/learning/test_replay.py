@@ -144,7 +144,7 @@ def test_a_trainer_checks_every_call() -> None:
         trainer.train(flat(model), [*data([12]), bad], training, stream(2))
     with pytest.raises(InvalidInput, match="cannot compute a batch"):
         trainer.train(flat(model), [ClientData(torch.zeros(2, 1, 9, 9), torch.tensor([0, 1]))], training, stream(1))
-    with pytest.raises(InvalidInput, match="at least one client"):
+    with pytest.raises(InvalidInput, match="client"):
         trainer.train(flat(model), [], training, stream(1))
     if not torch.cuda.is_available():
         with pytest.raises(InvalidInput, match="finds none here"):

@@ -147,7 +147,7 @@ def test_every_schedule_spends_alpha_exactly(sizes: list[int], beyond: int, cycl
 def test_too_few_rounds_for_the_layers_are_refused_with_the_remedy() -> None:
     with pytest.raises(InvalidInput, match=r"4 rounds.*5 layers.*rounds.count"):
         ScopeProportional(cycles=20).schedule(LAYERS, 80)
-    with pytest.raises(InvalidInput, match="too few for 5 layers"):
+    with pytest.raises(InvalidInput, match="5 layers"):
         ScopeLayers().schedule(LAYERS, 4)
 
 
@@ -280,13 +280,13 @@ def test_a_plan_outside_the_schedule_is_refused() -> None:
     method, made = plans(settings())
     first = made[0]
     greedy = Plan("test", 1, {**first.settings, "share": [1, 1]}, first.arrays)
-    with pytest.raises(InvalidInput, match="fc2 with 1 of alpha"):
+    with pytest.raises(InvalidInput, match="fc2"):
         method.releases(greedy)
     other_round = Plan("test", 2, first.settings, first.arrays)
     with pytest.raises(InvalidInput, match="recipe's schedule"):
         method.upload(other_round)
     for broken in ({}, {**first.settings, "share": [1, 0]}, {**first.settings, "columns": [1]}):
-        with pytest.raises(InvalidInput, match="not one of LDP-Fed"):
+        with pytest.raises(InvalidInput, match="LDP-Fed"):
             method.turn(Plan("test", 1, broken, first.arrays))
 
 
@@ -309,7 +309,7 @@ def test_recipes_that_do_not_fit_are_refused(changes: dict[str, Any], said: str)
 
 
 def test_more_layers_than_rounds_are_refused_before_training() -> None:
-    with pytest.raises(InvalidInput, match="too few for 2 layers"):
+    with pytest.raises(InvalidInput, match="2 layers"):
         wire(settings({"method.scope.cycles": 4}))
 
 

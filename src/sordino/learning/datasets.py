@@ -101,6 +101,7 @@ class Listing:
     files: tuple[DataFile, ...] = ()
     archive: DataFile | None = None
     note: str = ""
+    unit_interval: Normalisation | None = None  #: brings every value between 0 and 1
 
     @property
     def download_size(self) -> int:
