@@ -132,7 +132,7 @@ def test_a_trainer_takes_another_loss_and_private_training_in_turn() -> None:
     runs = [trainer.train(flat(model), clients, how, stream(2)) for how in (plain, doubled, private, twice_the_rate)]
     assert relative(runs[1].parameters, runs[3].parameters) < 1e-6
     assert relative(runs[0].parameters, runs[3].parameters) > 1e-3
-    assert runs[2].guarantee == private.guarantee(sum(p.numel() for p in model.parameters()))
+    assert relative(runs[2].parameters, runs[3].parameters) > 1e-3
 
 
 def test_a_trainer_checks_every_call() -> None:

@@ -70,10 +70,8 @@ class Normalisation:
     def check(self, shape: Sequence[int]) -> None:
         """Refuse examples of a shape whose channels or features these constants do not fit."""
         if len(self.mean) not in (1, shape[0]):
-            kind = "channels" if len(shape) == 3 else "features"
-            raise InvalidInput(
-                f"normalisation has {len(self.mean)} constants for {shape[0]} {kind}: give 1 or {shape[0]}"
-            )
+            what = f"{shape[0]} {'channels' if len(shape) == 3 else 'features'}"
+            raise InvalidInput(f"normalisation has {len(self.mean)} constants for {what}: give 1 or {shape[0]}")
 
     def apply(self, x: Inputs) -> NDArray[np.float32]:
         """A normalised float32 copy of `[n, channels, height, width]` or `[n, d]`."""

@@ -535,9 +535,8 @@ class ParameterLayout:
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
         """The named tensors of a vector `[d]`, or stacked ones of `[K, d]`: views of it, not copies."""
         if vector.dtype != torch.float32 or vector.ndim not in (1, 2) or vector.shape[-1] != self.size:
-            raise InvalidInput(
-                f"a flat vector is float32 [{self.size}] or [K, {self.size}], got {vector.dtype} {list(vector.shape)}"
-            )
+            found = f"{vector.dtype} {list(vector.shape)}"
+            raise InvalidInput(f"a flat vector is float32 [{self.size}] or [K, {self.size}], got {found}")
         pieces = torch.split(vector, list(self.sizes), dim=-1)
         named = zip(self.names, self.shapes, pieces, strict=True)
         return {name: piece.reshape((*vector.shape[:-1], *shape)) for name, shape, piece in named}

@@ -87,9 +87,7 @@ def _read_npz(path: Path) -> dict[str, tuple[NDArray[np.generic], NDArray[np.gen
     except InvalidInput:
         raise
     except Exception as error:  # numpy and zipfile raise a dozen kinds for a file that is not what it should be
-        raise InvalidInput(
-            f"{path}: cannot be read as an .npz file of plain numbers ({error}); write it with np.savez"
-        ) from None
+        raise InvalidInput(f"{path}: cannot be read as an .npz file of plain numbers ({error}): use np.savez") from None
 
 
 def _npz_parts(path: Path, names: Sequence[str]) -> tuple[str, ...]:
@@ -242,9 +240,7 @@ class _CsvTable:
     def numbers(self, chunk: list[Numbered], classes: Sequence[str]) -> tuple[NDArray[np.float32], Labels]:
         for line, row in chunk:
             if len(row) != self.width:
-                raise InvalidInput(
-                    f"{self.path}, line {line}: {len(row)} cells, the first line has {self.width}: complete the row"
-                )
+                raise InvalidInput(f"{self.path}, line {line}: {len(row)} cells, the first line has {self.width}")
         position = {name: number for number, name in enumerate(classes)}
         y = [position.get(row[self.label].strip(), -1) for _, row in chunk]
         if -1 in y:
@@ -346,9 +342,7 @@ def _image_files(folder: Path, classes: Sequence[str]) -> list[tuple[Path, int]]
         raise InvalidInput(f"{folder}: there is no such folder")
     visible = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     if wrong := [path for path in visible if not path.is_dir() or path.name not in classes]:
-        raise InvalidInput(
-            f"{wrong[0]}: not a folder named after a class of the list {list(classes)}: add the class or move it away"
-        )
+        raise InvalidInput(f"{wrong[0]}: not a folder of one of the classes {list(classes)}: move it away")
     files = [
         (path, classes.index(kind.name))
         for kind in sorted(visible, key=lambda path: classes.index(path.name))

@@ -288,9 +288,7 @@ def _checked_rows(rows: NDArray[np.generic], where: str, examples: int) -> Indic
     if rows.size == 0:
         return np.zeros(0, np.int64)
     if rows.ndim != 1 or rows.dtype.kind not in "iu":
-        raise InvalidInput(
-            f"{where}: indices must be one list of whole numbers, got shape {rows.shape} of {rows.dtype}"
-        )
+        raise InvalidInput(f"{where}: give one list of whole numbers, got shape {rows.shape} of {rows.dtype}")
     found = np.sort(rows.astype(np.int64))
     if found[0] < 0 or found[-1] >= examples:
         wrong = found[0] if found[0] < 0 else found[-1]

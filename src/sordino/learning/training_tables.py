@@ -157,9 +157,7 @@ class Training(RecipeTable):
 
         change = self.augmentation
         if change is not None and len(shape) != 3:
-            raise InvalidInput(
-                f"augmentation turns and moves images; records of shape {list(shape)} are none: leave it out"
-            )
+            raise InvalidInput(f"augmentation is for images, and records of shape {list(shape)} are none: leave it out")
         return cohort.LocalTraining(
             self.optimizer.build(),
             epochs=self.epochs,

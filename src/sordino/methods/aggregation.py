@@ -12,7 +12,6 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 from pydantic import Field
 
-from sordino.errors import InvalidInput
 from sordino.mechanisms.gaussian import Gaussian
 from sordino.methods.upload import Float64s, Tally, Upload
 from sordino.parts.slot import Slot
@@ -112,7 +111,18 @@ class ByBudget(AggregationSpec):
             yield ".kind", f"{found}: take mean or samples"
 
 
-class InverseVariance(AggregationSpec):
+class _ByNoise(AggregationSpec):
+    """Reports weighed, or chosen, by how little noise they carry."""
+
+    @reads("method.name", "method.mechanism", ".")
+    def noise_to_go_by(self, recipe: Recipe) -> Found:
+        """Reports carry noise of a known size."""
+        if not noise_of(recipe):
+            found = f"got {getattr(self, 'kind', '')} with {label(recipe)}, whose reports carry no noise to go by"
+            yield ".kind", f"{found}: take mean"
+
+
+class InverseVariance(_ByNoise):
     """Reports weighed by the inverse of their noise's variance."""
 
     uses: ClassVar[frozenset[str]] = frozenset({"variances"})
@@ -120,16 +130,7 @@ class InverseVariance(AggregationSpec):
 
     def weights(self, upload: Upload) -> Sequence[float]:
         variances = upload.variances()
-        if not (variances > 0).all():
-            raise InvalidInput("aggregation by inverse variance needs a mechanism that adds noise: take the mean")
         return [float(v) for v in variances.min() / variances]
-
-    @reads("method.name", "method.mechanism", ".", "clients.epsilon")
-    def noise_to_weigh_by(self, recipe: Recipe) -> Found:
-        """Reports carry noise of a known variance."""
-        if not noise_of(recipe):
-            found = f"got {self.kind} with {label(recipe)}, whose reports carry no noise of known variance"
-            yield ".kind", f"{found}: take mean"
 
 
 class SignAggregation(AggregationSpec):
@@ -150,31 +151,20 @@ class SignAggregation(AggregationSpec):
             yield ".kind", f"{found}; allowed only with the mechanism sign, whose reports are votes"
 
 
-class _ByDeviation(AggregationSpec):
-    """By the inverse of the noise's deviation (personalised LDP-FL)."""
-
-    uses: ClassVar[frozenset[str]] = frozenset({"deviations"})
-
-    @reads("method", "rounds.count")
-    def noise_to_go_by(self, recipe: Recipe) -> Found:
-        """There is noise to go by."""
-        if not noise_of(recipe):
-            found = f"got {getattr(self, 'kind', '')}, but {recipe.method.mechanism.label} adds no noise"
-            yield ".kind", f"{found} to go by: take mean"
-
-
-class InverseDeviation(_ByDeviation):
+class InverseDeviation(_ByNoise):
     """Reports weighed by the inverse of their noise's standard deviation (personalised LDP-FL, Eq. 11)."""
 
+    uses: ClassVar[frozenset[str]] = frozenset({"deviations"})
     kind: str = tag("inverse-deviation", "weighed by the inverse of the noise's standard deviation")
 
     def weights(self, upload: Upload) -> Sequence[float]:
         return [float(rho) for rho in rhos(upload)]
 
 
-class SelectionByBudget(_ByDeviation):
+class SelectionByBudget(_ByNoise):
     """All report, and the reports of some count: the more likely, the less noise they carry (section 4.2)."""
 
+    uses: ClassVar[frozenset[str]] = frozenset({"deviations"})
     kind: str = tag("selection", "all report, and those count whose share of 1/deviation is above a random draw")
     fallback: Literal["redraw", "keep"] = Field(
         default="redraw",

@@ -67,9 +67,7 @@ class RecordStreams:
     def words(self, rows: Rows, purpose: int, tensor: int, first: int, count: int) -> Words:
         stride = -(-self.words_each // BLOCK_WORDS) * BLOCK_WORDS
         if first + count > stride:
-            raise InvalidInput(
-                f"a record has {self.words_each} random words, and word {first + count - 1} is asked for"
-            )
+            raise InvalidInput(f"a record has {self.words_each} random words, so there is no word {first + count - 1}")
         mine = np.zeros(1, np.intp)
         own = self.positions[rows]
         if first == 0 and count == stride and (np.diff(own) == 1).all():  # side by side in the stream

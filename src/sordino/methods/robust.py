@@ -216,10 +216,7 @@ class RobustSpec(AggregationSpec):
         if method.channel.unseen:
             yield ".kind", f"got {kind}, but {method.channel.unseen}: take mean, or method.channel.kind = direct"
         elif noise_of(recipe) in ("points", "votes"):
-            yield (
-                ".kind",
-                f"got {kind} with {label(recipe)}; a report is single bits, and its two points bound it: take mean",
-            )
+            yield ".kind", f"got {kind} with {label(recipe)}; a report is single bits, which bound it: take mean"
         elif "directions" in self.uses and getattr(method, "upload", "update") != "update":
             yield ".kind", f"got {kind} with upload = weights; directions are of updates: take upload = update"
         elif "directions" in self.uses and getattr(method, "norm", None) is None:

@@ -104,10 +104,7 @@ class ScopeProportional(ScopeSpec):
         """The rounds make whole cycles."""
         count = recipe.rounds.count
         if count % self.cycles:
-            yield (
-                ".cycles",
-                f"got {self.cycles}; allowed: a divisor of rounds.count = {count}, so that all cycles are alike",
-            )
+            yield ".cycles", f"got {self.cycles}; allowed: a divisor of rounds.count = {count}"
 
 
 # --- how one round's values leave a participant -----------------------------------------------------------------------
