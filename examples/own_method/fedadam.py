@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from sordino.methods.blueprint import Blueprint, Built
+from sordino.methods.blueprint import Blueprint
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import State
 from sordino.methods.upload import Tally
@@ -41,8 +41,8 @@ class FedAdam(FedAvg):
             if self.upload == "weights":
                 yield ".upload", "got weights; FedAdam steps along updates: take update"
 
-        def build(self, blueprint: Blueprint) -> Built:
-            return self.built(blueprint, FedAdam)
+        def build(self, blueprint: Blueprint) -> FedAvg:
+            return FedAdam(blueprint, self.first_upload(blueprint))
 
     def init(self) -> State:
         state = super().init()

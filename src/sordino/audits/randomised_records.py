@@ -21,7 +21,7 @@ from sordino.mechanisms import BitString, PrivUnitG, Sphere
 from sordino.mechanisms.cases import Case, Sampler, Scores
 from sordino.mechanisms.output import BitOutput, IntegerOutput
 from sordino.methods.chamikara_ldpfl import Ldpfl
-from sordino.methods.fedavg import DATASET
+from sordino.methods.interface import DATASET
 from sordino.methods.randomised_records import RECORDS, JointRecords, RandomisedRecords
 from sordino.privacy.guarantee import SERVER, Adjacency
 from sordino.randomness import Keystream

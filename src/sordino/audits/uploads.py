@@ -24,7 +24,6 @@ from sordino.mechanisms import Mechanism
 from sordino.mechanisms.cases import Case, Points, Sampler, Scores
 from sordino.mechanisms.likelihood import ones
 from sordino.mechanisms.output import BitOutput, Output
-from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import Bench, Cohort, State
 from sordino.methods.upload import Draw, Sent, Upload
 from sordino.privacy.accountant import Composed, compose
@@ -163,7 +162,6 @@ class _ListeningUpload(Upload):
 def own_vectors(run: FinishedRun, state: State, clients: Sequence[int], seed: int) -> Vector:
     """What these clients would hand to the mechanism in the round after `state`: trained on their own records."""
     federation, method = run.federation, run.federation.method
-    assert isinstance(method, FedAvg)
     plan = method.plan(state, run.recipe.name)
     heard = _ListeningUpload(method.upload(plan))
     listening = copy.copy(method)
@@ -198,7 +196,6 @@ class _Questions:
 
     def __init__(self, run: FinishedRun, client: int, round: int, releases: Sequence[Release], seed: int) -> None:
         method = run.federation.method
-        assert isinstance(method, FedAvg)
         self._run, self._client, self._round, self._seed = run, client, round, seed
         self._state = replace(method.init(), round=round - 1)
         self._upload = method.upload(method.plan(self._state, run.recipe.name))

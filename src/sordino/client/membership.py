@@ -61,13 +61,11 @@ class Membership:
             sizes = (public_size(self.recipe),) * self.recipe.number_of_clients
             blueprint, _ = blueprint_of(self.recipe, invitation.shape, len(invitation.classes), sizes, self.client)
             guard.built(blueprint.model)
-            built = self.recipe.method.build(blueprint)
+            self.method: Method = self.recipe.method.build(blueprint)
         except Refused:
             raise
         except SordinoError as error:
             raise Refused(Reason.NOT_IN_RECIPE, f"{invitation.federation}: {error}") from None
-        self.method: Method = built.method
-        self._upload = built.upload
         self._start: State = self.method.init()
         self._bench = Bench(execution)
         sums = self.recipe.method.channel.sums
@@ -232,7 +230,7 @@ class Membership:
     @property
     def values(self) -> int:
         """How many values a report has."""
-        return self._upload.values
+        return self.method.first_upload.values
 
     # --- what it does
 
@@ -268,7 +266,7 @@ class Membership:
 
         It is randomised like every other, by the mechanism or by the noise of private training.
         """
-        mechanism = self._upload.mechanisms[int(self._upload.class_of[self.client])]
+        mechanism = self.method.first_upload.mechanisms[int(self.method.first_upload.class_of[self.client])]
         if not isinstance(self.method, SiloDp) and not mechanism.randomizes:
             return None
         return self.method.report(plan, self._cohort(state, None, None), draw, self._bench).bodies[0]

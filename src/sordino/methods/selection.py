@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from sordino.errors import InvalidInput
 from sordino.parts.slot import Slot
 from sordino.parts.tables import Count, Found, Probability, Spec, reads, tag
 from sordino.randomness import Keystream, Purpose
+
+if TYPE_CHECKING:
+    from sordino.recipe import Recipe
 
 
 class SelectionSpec(Spec):
@@ -80,7 +83,7 @@ class SelectCount(_SelectSome):
         return min(self.k, clients)
 
     @reads(".", "split")
-    def no_more_than_there_are(self, recipe: Any) -> Found:
+    def no_more_than_there_are(self, recipe: Recipe) -> Found:
         """Nobody can be asked twice."""
         if self.k > recipe.number_of_clients:
             yield ".k", f"got {self.k}; allowed: at most {recipe.number_of_clients}, all clients"
@@ -120,8 +123,6 @@ def lots(clients: int, seed: int, round: int) -> NDArray[np.uint64]:
     return np.ascontiguousarray(words[0]).view("<u8")
 
 
-AnySelection = Annotated[SelectionSpec, Slot("selection")]
+AnySelection = Annotated[SelectionSpec, Slot("selection"), Field(description="who is asked in a round")]
 
-__all__ = [
-    "AnySelection", "SelectAll", "SelectCount", "SelectFraction", "SelectProbability", "SelectionSpec", "lots",
-]  # fmt: skip
+__all__ = ["AnySelection", "SelectAll", "SelectCount", "SelectFraction", "SelectProbability", "SelectionSpec", "lots"]

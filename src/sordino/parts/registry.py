@@ -114,6 +114,10 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "shards": f"{_LEARNING}.splits:ShardsSplit",
             "files": f"{_LEARNING}.splits:FilesSplit",
         },
+        "metric": {
+            "accuracy": f"{_LEARNING}.metrics:Accuracy",
+            "balanced-accuracy": f"{_LEARNING}.metrics:BalancedAccuracy",
+        },
         "optimizer": {
             "sgd": f"{_LEARNING}.training_tables:SgdSpec",
             "adam": f"{_LEARNING}.training_tables:AdamSpec",

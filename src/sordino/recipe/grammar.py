@@ -15,10 +15,11 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from sordino.errors import InvalidInput
 from sordino.learning.datasets import KNOWN
+from sordino.learning.metrics import AnyMetric
 from sordino.learning.splits import AnySplit
 from sordino.learning.training_tables import Training
 from sordino.methods.spec import MethodSpec
-from sordino.parts.registry import ADDRESS, allowed_model, allowed_source
+from sordino.parts.registry import allowed_model, allowed_source, own_address
 from sordino.parts.slot import Slot
 from sordino.parts.strengths import Strength
 from sordino.parts.tables import (
@@ -62,7 +63,7 @@ def origin_of(source: str) -> Origin | None:
     """Where the examples of a source come from; None for a name that is not known."""
     if source in KNOWN:
         return "known"
-    if ADDRESS.fullmatch(source):
+    if own_address("data source", source):
         return "function"
     if source.lower().endswith(".npz"):
         return "npz"
@@ -76,7 +77,7 @@ class Data(TomlTable):
 
     source: Annotated[str, MinLen(1), AfterValidator(allowed_source)] = Field(
         description=f"a data set known by name ({', '.join(KNOWN)}); or your own: a path to an .npz or .csv file, or "
-        "to a folder of images written with a slash (./scans), or 'package.module:function'"
+        "to a folder of images written with a slash (./scans), or 'package.module:Class', a data source or a function"
     )
     classes: Texts | None = Field(
         default=None, description="the names of all classes (own data): a public list, never read off the examples"
@@ -101,7 +102,9 @@ class Data(TomlTable):
     std: Positives | None = Field(
         default=None, description="what own data is divided by: as many as mean, public constants as well"
     )
-    arguments: Options | None = Field(default=None, description="keyword arguments of a 'package.module:function'")
+    arguments: Options | None = Field(
+        default=None, description="the keys of a 'package.module:Class', or a function's arguments"
+    )
     validation: Share = Field(default=0.0, description="share of every client's examples set aside for tuning")
     train_limit: Natural = Field(default=0, description="use only the first n training examples (0: all)")
     test_limit: Natural = Field(default=0, description="use only the first n test examples (0: all)")
@@ -200,9 +203,13 @@ class Rounds(TomlTable):
 
 
 class Evaluation(TomlTable):
-    """When the model is evaluated."""
+    """When the model is evaluated, and by what."""
 
     every: Count = Field(default=1, description="evaluate after every n-th round, and after the last")
+    metric: AnyMetric | None = Field(
+        default=None,
+        description="what decides when to stop, and is reported beside accuracy and loss; accuracy if left out",
+    )
 
 
 def _one_line(text: str) -> str:

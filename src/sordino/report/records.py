@@ -112,6 +112,7 @@ class RoundRecord(_Checked):
     accuracy: Share = None
     loss: Measurement = None
     validation_accuracy: Share = None
+    score: Measurement = None  #: on the test set, by the recipe's metric where it names one
     asked: Count = 0
     reported: Count = 0
     declined: Count = 0  #: by the client's own ledger

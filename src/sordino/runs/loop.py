@@ -22,6 +22,7 @@ from sordino.channels.interface import Channel
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet
 from sordino.learning.evaluation import Scores
+from sordino.learning.metrics import Accuracy
 from sordino.methods.interface import ClientState, ModelView, State
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import terms
@@ -242,12 +243,16 @@ class Run:
         self._scores = self._side.score(state, "test")
         if not self._scores.examples:
             return {}
+        metric = self._recipe.evaluation.metric
         found: dict[str, Any] = {"accuracy": self._scores.accuracy, "loss": _finite(self._scores.loss)}
+        if metric is not None:
+            found["score"] = metric.value(self._scores)
+        deciding = self._scores if rounds.stop_on == "test" else None
         if "validation" in self._federation.exams:
-            found["validation_accuracy"] = self._side.score(state, "validation").accuracy
-        self._progress.note_accuracy(
-            found["accuracy"] if rounds.stop_on == "test" else found.get("validation_accuracy", 0.0)
-        )
+            validation = self._side.score(state, "validation")
+            found["validation_accuracy"] = validation.accuracy
+            deciding = deciding or validation
+        self._progress.note_accuracy(0.0 if deciding is None else (metric or Accuracy()).value(deciding))
         return found
 
     # --- the outcome

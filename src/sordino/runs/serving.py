@@ -21,7 +21,7 @@ from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet
 from sordino.fleets.signatures import SignedFleet
 from sordino.learning import models
-from sordino.learning.evaluation import Scores, score
+from sordino.learning.evaluation import ExamPiece, Scores, score
 from sordino.methods.interface import State
 from sordino.privacy.history import RoundReleases
 from sordino.recipe import Recipe
@@ -213,11 +213,11 @@ class RealClients(ClientSide):
         """The common model on an exam; of models that only clients can see through, nothing."""
         parts, exam_ = self._parts, self._parts.exams[exam]
         loss = models.loss_for(parts.recipe.model.name)
-        model = parts.built.graded or parts.model
+        model = parts.method.graded or parts.model
         found = [Scores.none(len(parts.dataset.classes))]
         for view in self._method.views(state, {}):
             buffers = view.buffers or None
-            found += [score(model, view.parameters, buffers, loss, exam_, piece) for piece in exam_.pieces()]
+            found += [score(model, view.parameters, buffers, loss, ExamPiece(exam_, piece)) for piece in exam_.pieces()]
         return Scores.together(found)
 
 

@@ -25,7 +25,6 @@ from sordino.learning.examples import Dataset
 from sordino.learning.models import MaskedDropout, Network
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.mechanisms import MECHANISMS, Box, Mechanism
-from sordino.methods.fedavg import FedAvg
 from sordino.methods.lian_webfed import COUNTED, Counts
 from sordino.methods.silo_dp import RECORDS
 from sordino.methods.upload import Upload
@@ -239,7 +238,6 @@ class _Compiler:
         self._federation, self._recipe, self._dataset = federation, federation.recipe, federation.dataset
         self._name = name
         method = federation.method
-        assert isinstance(method, FedAvg)
         self._method, self._upload = method, federation.upload
         self._start = method.init()
         self._plans = [self._plan(round) for round in range(1, self._recipe.rounds.count + 1)]
@@ -249,7 +247,7 @@ class _Compiler:
 
     def task(self) -> PageTask:
         recipe, layout = self._recipe, self._federation.layout
-        model = self._federation.built.graded or self._federation.model
+        model = self._federation.method.graded or self._federation.model
         if layout.size > LARGEST_MODEL:
             raise InvalidInput(
                 f'model.name = "{recipe.model.name}" has {layout.size:,} parameters here; pages take up to '
