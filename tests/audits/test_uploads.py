@@ -27,7 +27,6 @@ from sordino.mechanisms import (
     TwoPoint,
 )
 from sordino.mechanisms.cases import Case
-from sordino.mechanisms.likelihood import ones
 from sordino.mechanisms.output import BitOutput, IntegerOutput
 from sordino.methods.upload import Upload
 from sordino.privacy import accountant
@@ -139,7 +138,9 @@ def test_bits_have_the_exact_ratio():
 
 def test_the_probability_of_a_one_is_that_of_the_paper():
     mechanism = TwoPoint(math.log(3), Box(1.0, 2.0))  # from 1/4 at one end to 3/4 at the other
-    assert ones(mechanism, np.array([-1.0, 1.0, 2.0, 3.0])) == pytest.approx([0.25, 0.5, 0.625, 0.75], abs=1e-6)
+    assert mechanism.one_probability(np.array([-1.0, 1.0, 2.0, 3.0])) == pytest.approx(
+        [0.25, 0.5, 0.625, 0.75], abs=1e-6
+    )
 
 
 def test_noise_that_falls_exponentially_tells_by_distances_in_units_of_the_radius():

@@ -13,7 +13,7 @@ from catalogue import ENTRIES, LABELS, PERSONAL, PRIVATE, REALS, Entry, each, la
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms import PrivUnitG
-from sordino.mechanisms.interface import TILE
+from sordino.mechanisms.arrays import TILE
 from sordino.mechanisms.output import BitOutput, IntegerOutput, RealOutput, encode, integer_width
 from sordino.privacy import accountant
 from sordino.privacy.guarantee import Adjacency, Infinite, Metric, Pure, RandomizedBit

@@ -23,7 +23,7 @@ from sordino.privacy.accountant import epsilon
 from sordino.privacy.guarantee import SERVER, Adjacency
 
 HONEST, BROKEN, BARE = "their_package.honest:Coin", "their_package.broken:Coin", "their_package.bare:Coin"
-WORDS = ".view(np.int32)"  # where the two-point mechanism takes its noise
+WORDS = "np.multiply(z, scale, out=z)"  # where the two-point mechanism makes thresholds
 BARE_SOURCE = """
 from their_package.honest import Coin as Honest
 from sordino import Mechanism
@@ -45,7 +45,7 @@ def their_package(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "__init__.py").touch()
     (folder / "honest.py").write_text(source)
-    (folder / "broken.py").write_text(source.replace(WORDS, f"{WORDS} // 2"))
+    (folder / "broken.py").write_text(source.replace(WORDS, f"2 * {WORDS}"))
     (folder / "bare.py").write_text(BARE_SOURCE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr("sordino.mechanisms.cases.WIDE", (128, 3_001))

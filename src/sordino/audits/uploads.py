@@ -19,10 +19,10 @@ from scipy.stats import binom
 from sordino.audits import run_draws
 from sordino.audits.findings import AuditOptions, Findings, answers, checked
 from sordino.audits.finished_run import FinishedRun, View, figures, once
+from sordino.audits.mechanisms import exact_law
 from sordino.fleets.simulated import Population
 from sordino.mechanisms import Mechanism
 from sordino.mechanisms.cases import Case, Points, Sampler, Scores
-from sordino.mechanisms.likelihood import ones
 from sordino.mechanisms.output import BitOutput, Output
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import Bench, Cohort, State
@@ -122,7 +122,8 @@ class Crowd:
 
     def table(self) -> Scores:
         """The log-likelihood ratio of every number of ones; all values have the same."""
-        p, q = (ones(self.sender.mechanism, vector)[0] for vector in (self.first, self.second))
+        laws = (exact_law(self.sender.mechanism, vector) for vector in (self.first, self.second))
+        p, q = (law.interval(np.ones((1, len(self.first))))[1][0, 0] for law in laws)
         k = np.arange(self.size + 1)
         others = binom.logpmf(k, self.size - 1, q), binom.logpmf(k - 1, self.size - 1, q)
         worlds = [np.logaddexp(np.log1p(-own) + others[0], np.log(own) + others[1]) for own in (p, q)]
@@ -223,7 +224,8 @@ class _Questions:
 
     @property
     def _is_bits(self) -> bool:
-        return isinstance(self._release.guarantees[0].loss, RandomizedBit) and not self._upload.samples
+        bits = isinstance(self._release.guarantees[0].loss, RandomizedBit) and not self._upload.samples
+        return bits and self._sender.mechanism.law(self._ends[0]) is not None
 
     def _direct(self, view: View) -> None:
         if view[1] is not Adjacency.COORDINATE:

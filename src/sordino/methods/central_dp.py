@@ -33,7 +33,7 @@ from sordino.deferred import deferred
 from sordino.learning import draws
 from sordino.learning.draws import Draw as Drawn
 from sordino.mechanisms import NoPrivacy
-from sordino.mechanisms.interface import Float64s, as_matrix
+from sordino.mechanisms.arrays import Float64s, as_matrix
 from sordino.mechanisms.noise import FARTHEST, Slack
 from sordino.methods.aggregation import Mean, MeanAlone
 from sordino.methods.fedavg import DATASET, FedAvg
