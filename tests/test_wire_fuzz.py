@@ -24,7 +24,7 @@ from sordino.fleets.interface import Fleet, Reply
 from sordino.mechanisms import Box, TwoPoint
 from sordino.runs.coordinator import Coordinator
 from sordino.shuffler.envelopes import Body, open_batch
-from sordino.shuffler.remote import Announcement, Rejected, Remote, Unreachable
+from sordino.shuffler.remote import Announcement, Rejected, Remote, ShufflerUnreachable
 from sordino.shuffler.terms import Terms
 from sordino.wire.codec import VERSION
 from sordino.wire.messages import Answer, Plan, answer_to
@@ -223,7 +223,7 @@ def test_whatever_a_shuffler_answers_its_parties_say_so_in_words(rude, status, a
     rude.answer = status, answer
     remote = Remote(f"http://127.0.0.1:{rude.server_port}", "token", timeout=5)
     for ask in (lambda: remote.announced(1), lambda: remote.send(1, b"x")):
-        with pytest.raises((InvalidInput, Rejected, Unreachable)) as refused:
+        with pytest.raises((InvalidInput, Rejected, ShufflerUnreachable)) as refused:
             ask()
         assert str(refused.value)
 

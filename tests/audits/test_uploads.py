@@ -31,8 +31,7 @@ from sordino.mechanisms.output import BitOutput, IntegerOutput
 from sordino.methods.upload import Upload
 from sordino.privacy import accountant
 from sordino.privacy.amplification import count_pair
-from sordino.privacy.guarantee import SERVER, Adjacency
-from sordino.privacy.guarantee import Gaussian as GaussianLoss
+from sordino.privacy.guarantee import SERVER, Adjacency, GaussianLoss
 from sordino.randomness import Keystream
 
 VALUES = 4

@@ -15,9 +15,9 @@ from sordino.fleets.interface import Fleet, Reply
 from sordino.fleets.simulated import SimulatedFleet
 from sordino.mechanisms import Box, TwoPoint
 from sordino.methods.selection import SelectAll, SelectCount, SelectProbability
-from sordino.methods.upload import Sum
+from sordino.methods.upload import ReportSum
 from sordino.privacy.amplification import shuffled_bits
-from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Gaussian, Guarantee, Infinite, Release, summed
+from sordino.privacy.guarantee import SERVER, Adjacency, Budget, GaussianLoss, Guarantee, Infinite, Release, summed
 from sordino.privacy.ledger import Consents, MemoryLedger
 from sordino.report.statement import trust
 from sordino.runs.coordinator import Coordinator, NobodyLeft, Rules
@@ -101,7 +101,7 @@ def test_adding_sums_is_adding_reports(name, samples):
         summands = [two.summand(client, sent[client], 6) for client in clients]
         low, high = two.span(group, 6)
         assert all(low <= s.min() and s.max() <= high for s in summands)
-        two.add_sum(Sum(group, clients, np.sum(summands, axis=0), 6))
+        two.add_sum(ReportSum(group, clients, np.sum(summands, axis=0), 6))
     assert two.reports == one.reports and two.weight == one.weight
     if name in WHOLE:
         assert np.array_equal(one.mean(), two.mean())
@@ -122,7 +122,7 @@ def test_products_of_large_sums_do_not_overflow():
 
 def test_a_sum_of_another_length_is_refused():
     with pytest.raises(InvalidInput, match="has 37 whole numbers"):
-        upload("two-point").tally().add_sum(Sum(0, (0, 2), np.zeros(36, np.int64), 0))
+        upload("two-point").tally().add_sum(ReportSum(0, (0, 2), np.zeros(36, np.int64), 0))
 
 
 @pytest.mark.parametrize("epsilons", [[1.0] * 9, [1.0, 4.0, 1.0, 4.0, 4.0, 1.0, 1.0, 4.0, 4.0]], ids=["one", "two"])
@@ -346,7 +346,7 @@ def test_training_that_diverges_is_a_dropout():
     own = fleet(given)
     _, record = Coordinator(given.method, own, Summed(given.method, Rule()), "test").round(given.method.init())
     assert "0 of 9 clients answered the step 'masked'" in record.why_lost
-    assert set(own.seen.dropped) == set(range(CLIENTS)) and "training has diverged" in own.seen.dropped[0]
+    assert set(own.diagnostics.dropped) == set(range(CLIENTS)) and "training has diverged" in own.diagnostics.dropped[0]
 
 
 # --- the clients' side ------------------------------------------------------------------------------------------------
@@ -577,7 +577,7 @@ def release(*guarantees: Guarantee) -> Release:
 
 
 def test_without_a_better_proof_the_local_guarantee_holds_of_the_sum():
-    local = Guarantee(SERVER, Adjacency.CLIENT, Gaussian(1.0), "the Gaussian mechanism")
+    local = Guarantee(SERVER, Adjacency.CLIENT, GaussianLoss(1.0), "the Gaussian mechanism")
     (first, second) = guarantee(release(local), 5, weighed=False).guarantees
     assert first == local and second.adversary == summed(5) and second.loss == local.loss
 
@@ -591,6 +591,6 @@ def test_nothing_proven_stays_nothing():
 def test_a_method_that_speaks_of_sums_itself_is_left_alone():
     own = release(
         Guarantee(SERVER, Adjacency.CLIENT, Infinite("no noise"), "none"),
-        Guarantee(summed(9), Adjacency.CLIENT, Gaussian(1.0), "shared noise"),
+        Guarantee(summed(9), Adjacency.CLIENT, GaussianLoss(1.0), "shared noise"),
     )
     assert guarantee(own, 5, weighed=False) is own

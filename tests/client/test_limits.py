@@ -21,14 +21,14 @@ from torch import Tensor, nn
 from sordino.channels.secagg import SumServer
 from sordino.channels.secure_sum import Members, Rule
 from sordino.channels.secure_sum import _with_plan as encoded_with_plan
+from sordino.client.client import Client
 from sordino.client.clock import Clock, Overran
-from sordino.client.core import Client
 from sordino.client.invitation import DEEPEST_KEY, LONGEST_RECIPE
-from sordino.client.limits import Guard
 from sordino.client.membership import Membership
 from sordino.client.refusal import Reason, Refused
-from sordino.client.service import CONNECTIONS, Connections, Service
 from sordino.client.settings import OwnLimits, Settings
+from sordino.client.socket_service import CONNECTIONS, Connections, Service
+from sordino.client.work_limits import Guard
 from sordino.errors import InvalidInput
 from sordino.mechanisms import FixedPoint
 from sordino.methods import randomised_records

@@ -17,11 +17,11 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sordino.channels import secagg
 from sordino.channels.secagg import STEPS
-from sordino.client.core import Client
+from sordino.client.client import Client
 from sordino.client.refusal import Reason, Refused
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Reply
-from sordino.fleets.local_clients import SocketFleet
+from sordino.fleets.sockets import SocketFleet
 from sordino.learning import datasets
 from sordino.methods.interface import State
 from sordino.privacy import guarantee

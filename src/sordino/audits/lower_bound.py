@@ -23,7 +23,7 @@ from scipy.stats import beta
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms.cases import Case, Points, Scores
-from sordino.privacy.statement import Audited
+from sordino.privacy.statement import AuditBound
 
 TAIL = 0.025  #: one-sided error of each of the two Clopper-Pearson bounds
 CERTAIN = 1e-6  #: the same for calling a proven bound violated: a bug is not announced by chance
@@ -61,10 +61,10 @@ class AuditRow:
             return replace(self, verdict=VIOLATED, note="; ".join(filter(None, [self.note, *failures])))
         return replace(self, verdict=CONSISTENT) if self.verdict == UNTESTED else self
 
-    def evidence(self) -> Audited:
+    def evidence(self) -> AuditBound:
         """The lower bound in the form a statement shows: what lies above the proof by chance is not claimed."""
         attack = f"{self.attack}; at most {self.cap:.3g} could be shown; seed {self.seed}"
-        return Audited(min(self.audited, self.proven), self.confidence, self.trials, attack, self.delta)
+        return AuditBound(min(self.audited, self.proven), self.confidence, self.trials, attack, self.delta)
 
 
 VIOLATED = "PROVEN BOUND VIOLATED"

@@ -17,7 +17,7 @@ from sordino.audits.finished_run import FinishedRun
 from sordino.audits.uploads import curve
 from sordino.fleets.simulated import Population
 from sordino.learning.cohort import ClientData
-from sordino.learning.stacked import Execution
+from sordino.learning.stacked_model import Execution
 from sordino.mechanisms.cases import Case, Sampler, Scores
 from sordino.methods.hybrid_one import HybridOne
 from sordino.methods.interface import Bench, Cohort

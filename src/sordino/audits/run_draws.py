@@ -23,7 +23,7 @@ from sordino.audits.statistics import Sample
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import Population
 from sordino.learning.cohort import ClientData
-from sordino.learning.stacked import Execution
+from sordino.learning.stacked_model import Execution
 from sordino.mechanisms import BitString, Mechanism, PrivUnitG, Sphere
 from sordino.mechanisms.output import BitOutput
 from sordino.methods.central_dp import CentralDp

@@ -24,7 +24,7 @@ from sordino.audits.statistics import Check, Sample
 from sordino.learning import draws, private_sgd
 from sordino.learning.cohort import ClientData, train_cohort
 from sordino.learning.optimizers import SGD
-from sordino.learning.private_sgd import Grid, PrivateTraining
+from sordino.learning.private_sgd import PrivateTraining, SumGrid
 from sordino.mechanisms.laws import Atoms, Normal
 from sordino.mechanisms.noise import DiscreteGaussian
 from sordino.privacy.guarantee import Guarantee, PoissonGaussian
@@ -105,7 +105,7 @@ def keeps(training: PrivateTraining, values: int, guarantee: Guarantee, shares: 
     return holds(training.grid(values), training.sampling_rate, training.steps, guarantee.loss, shares)
 
 
-def holds(grid: Grid, rate: float, steps: int, loss: PoissonGaussian, shares: int = 1) -> Check:
+def holds(grid: SumGrid, rate: float, steps: int, loss: PoissonGaussian, shares: int = 1) -> Check:
     """Whether noise over sensitivity, rate and steps are those of what was stated."""
     sigma = grid.noise.slack(shares).sigma / grid.sensitivity
     wrong = [

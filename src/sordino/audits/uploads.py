@@ -28,7 +28,7 @@ from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import Bench, Cohort, State
 from sordino.methods.upload import Draw, Sent, Upload
 from sordino.privacy.accountant import Composed, compose
-from sordino.privacy.guarantee import SERVER, Adjacency, Gaussian, Guarantee, Infinite, RandomizedBit, Release
+from sordino.privacy.guarantee import SERVER, Adjacency, GaussianLoss, Guarantee, Infinite, RandomizedBit, Release
 from sordino.randomness import Keystream
 
 Vector = NDArray[np.float32]
@@ -298,7 +298,7 @@ ENDS = "the two ends of its range"
 
 def _curve(guarantees: Sequence[Guarantee], view: View, proven: float) -> Points:
     """More points of what is proven, where it is Gaussian: pure guarantees have one that says it all."""
-    losses = [g.loss for g in guarantees if (g.adversary, g.adjacency) == view and isinstance(g.loss, Gaussian)]
+    losses = [g.loss for g in guarantees if (g.adversary, g.adjacency) == view and isinstance(g.loss, GaussianLoss)]
     return curve(compose(losses[:1], adjacency=view[1]), proven) if losses and math.isfinite(proven) else ()
 
 

@@ -23,7 +23,7 @@ from sordino.channels.interface import Channel, Exchange
 from sordino.channels.secagg import STEPS, Identity, Session, SumClient, SumLost, SumRefused, SumServer, invitation
 from sordino.channels.spec import ChannelSpec, ReleasesOf, first_tally
 from sordino.errors import InvalidInput
-from sordino.methods.upload import Lost, PerClass, Sum, Tally
+from sordino.methods.upload import Lost, PerClass, ReportSum, Tally
 from sordino.parts.tables import Says, tag
 from sordino.privacy.guarantee import SERVER, Guarantee, Infinite, RandomizedBit, Release, summed
 from sordino.wire.codec import join, split
@@ -163,7 +163,7 @@ class Summed(Channel):
     def __init__(self, method: Method, rule: Rule) -> None:
         self._method, self._rule = method, rule
 
-    def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[Sum | Lost]:
+    def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[ReportSum | Lost]:
         """The sums of the reports on this plan."""
         sums = _Sums(self._rule, Plan.decode(plan), self._method, clients)
         for step in STEPS:
@@ -213,11 +213,11 @@ class _Sums:
         except SumRefused as error:
             self._refused.setdefault(self._of[client], {})[client] = str(error)
 
-    def found(self) -> Iterator[Sum | Lost]:
+    def found(self) -> Iterator[ReportSum | Lost]:
         for group, server in self._servers.items():
             refused = self._refused.get(group, {})
             try:
-                yield Sum(group, server.summed, server.total(), self._digits, refused)
+                yield ReportSum(group, server.summed, server.total(), self._digits, refused)
             except SumLost as error:
                 yield Lost(group, str(error), refused)
         for group, why in self._lost.items():

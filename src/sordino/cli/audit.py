@@ -109,8 +109,8 @@ def _audit_programs(
     from sordino.audits.catalogue import PROGRAMS, cases
     from sordino.audits.mechanisms import subjects
 
-    found = [_Audited(cases(one, e), subjects(one, e)) for e in strengths for one in _mechanisms(name)]
-    once = [_Audited([], draws()) for program, draws in PROGRAMS.items() if name in (None, program)]
+    found = [_AuditJob(cases(one, e), subjects(one, e)) for e in strengths for one in _mechanisms(name)]
+    once = [_AuditJob([], draws()) for program, draws in PROGRAMS.items() if name in (None, program)]
     _carry_out([*found, *once], trials, seed)
     rows, inspected = [row for one in found for row in one.rows], [i for one in [*found, *once] for i in one.inspected]
     if as_json:
@@ -143,7 +143,7 @@ def _mechanisms(name: str | None) -> Sequence[type[Mechanism]]:
 
 
 @dataclass
-class _Audited:
+class _AuditJob:
     """A mechanism, or a program without an epsilon: its cases, its subjects, and what came of them."""
 
     cases: list[Case]
@@ -152,13 +152,13 @@ class _Audited:
     inspected: list[Inspected] = field(default_factory=list)
 
 
-def _carry_out(audited: Sequence[_Audited], trials: int, seed: int) -> None:
+def _carry_out(audited: Sequence[_AuditJob], trials: int, seed: int) -> None:
     from sordino.audits import lower_bound as auditing
     from sordino.audits.inspection import failures, inspect_one, level
     from sordino.mechanisms.cases import Case
 
     each = level(sum(len(one.subjects) for one in audited))
-    work: list[tuple[_Audited, Case | Subject]] = []
+    work: list[tuple[_AuditJob, Case | Subject]] = []
     for one in audited:
         work += [(one, case) for case in one.cases]
         work += [(one, subject) for subject in one.subjects]

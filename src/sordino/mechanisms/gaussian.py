@@ -191,7 +191,7 @@ class Gaussian(AdditiveNoise):
             mu, what = mu * math.sqrt(count), "a box"
         else:
             count = values  # a change of one coordinate may move the whole scaled vector
-        loss = guarantee.Gaussian(mu, eta=count * noise.eta, tau=count * noise.tau)
+        loss = guarantee.GaussianLoss(mu, eta=count * noise.eta, tau=count * noise.tau)
         return Guarantee(SERVER, adjacency, loss, f"{count} values in {what}; rounded Gaussian, table enumerated")
 
     def page_settings(self, values: int) -> dict[str, object]:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.deferred import deferred
 from sordino.mechanisms.arrays import Float64s, Int64s, Numbers
+from sordino.parts.lazy import lazy_module
 
 if TYPE_CHECKING:
     from scipy import special
 else:
-    special = deferred("scipy.special")
+    special = lazy_module("scipy.special")
 
 FEW = 16  #: outputs of one value that are counted one by one
 SMALLEST = 2.0**-60  #: scores lie within +-8.9

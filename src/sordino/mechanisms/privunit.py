@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sordino.deferred import deferred
 from sordino.errors import InvalidInput
 from sordino.mechanisms import cases, reach
 from sordino.mechanisms.arrays import TILE, Float64s, Floats, Int64s, Vector, per_client, row_parameters
@@ -34,6 +33,7 @@ from sordino.mechanisms.output import IntegerOutput, Output
 from sordino.mechanisms.reach import Reach
 from sordino.mechanisms.spec import MechanismSpec, Vectors
 from sordino.mechanisms.whole_numbers import WholeNumbers
+from sordino.parts.lazy import lazy_module
 from sordino.parts.tables import tag
 from sordino.privacy.guarantee import Adjacency, Claim, Guarantee
 from sordino.randomness import Purpose, Randomness
@@ -41,7 +41,7 @@ from sordino.randomness import Purpose, Randomness
 if TYPE_CHECKING:
     from scipy import optimize, special
 else:
-    optimize, special = deferred("scipy.optimize"), deferred("scipy.special")
+    optimize, special = lazy_module("scipy.optimize"), lazy_module("scipy.special")
 
 _MAX_EPSILON = 60.0
 _WHY = (
