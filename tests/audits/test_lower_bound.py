@@ -20,7 +20,8 @@ ROWS = {name: [audit.run(case, trials=40_000, seed=5) for case in cases(name)] f
 
 
 def case_with(sampler, proven=1.0, delta=0.0, claim=None):
-    return Case("x", "one value", Adjacency.COORDINATE, SERVER, claim, proven, delta, "enumerated", "two ends", sampler)
+    unit = Adjacency.COORDINATE
+    return Case("x", "one value", unit, SERVER, claim, proven, delta, "enumerated", "ends", sampler=sampler)
 
 
 def randomised_response(epsilon):

@@ -71,7 +71,7 @@ def case(mechanism, sampler, adjacency=Adjacency.CLIENT, values=VALUES):
     if isinstance(mechanism, PrivUnitG):  # what is claimed of real numbers is looked at as if it were proven
         proven = mechanism.claim().epsilon
     points = curve(accountant.compose([guarantee.loss]), proven) if delta else ()
-    return Case("x", "upload", adjacency, SERVER, None, proven, delta, "proof", "ends", sampler, curve=points)
+    return Case("x", "upload", adjacency, SERVER, None, proven, delta, "proof", "ends", points, sampler=sampler)
 
 
 @pytest.mark.parametrize("name", list(MECHANISMS))
@@ -246,7 +246,7 @@ def test_single_counts_stay_below_what_is_proven_and_show_most_of_it():
     pair = count_pair(10, TwoPoint(2.0).proven_epsilon())
     delta = 1e-3
     proven = next(e for e in np.linspace(0, 3, 3001) if max(pair.delta(e), pair.reversed().delta(e)) <= delta)
-    found = Case("x", "count", Adjacency.COORDINATE, SERVER, None, proven, delta, "", "", one.single_values)
+    found = Case("x", "count", Adjacency.COORDINATE, SERVER, None, proven, delta, "", "", sampler=one.single_values)
     row = audit.run(found, trials=60_000, seed=1)
     assert 0.6 * proven < row.audited <= proven
 

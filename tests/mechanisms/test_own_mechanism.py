@@ -103,7 +103,7 @@ def of_an_upload(name: str) -> lower_bound.AuditRow:
     sender = AuditedClient(Upload(lambda _: mechanism, None, 4, clients=3, what="update"), 1, 0)
     proven = epsilon(mechanism.guarantee(values=4).loss, 0.0)
     sampler = whole(sender, *mechanism.worst_pair(4))
-    case = Case("coin", "upload", Adjacency.CLIENT, SERVER, None, proven, 0.0, "", "ends", sampler)
+    case = Case("coin", "upload", Adjacency.CLIENT, SERVER, None, proven, 0.0, "", "ends", sampler=sampler)
     return lower_bound.run(case, trials=200_000, seed=4)
 
 

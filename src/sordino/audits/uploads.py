@@ -18,7 +18,7 @@ from scipy.stats import binom
 
 from sordino.audits import run_draws
 from sordino.audits.findings import AuditOptions, Findings, answers, checked
-from sordino.audits.finished_run import FinishedRun, View, figures, once
+from sordino.audits.finished_run import FinishedRun, View, figures, once, promise
 from sordino.audits.mechanisms import exact_law
 from sordino.fleets.simulated import Population
 from sordino.mechanisms import Mechanism
@@ -275,21 +275,11 @@ class _Questions:
         """`values` are drawn for each trial; what is `beside` the worst case is not the statement's evidence."""
         claim = self._stated[view].claimed if view in self._stated else None
         delta = max(self._run.federation.delta, claim.delta if claim is not None else 0.0)
-        proven = figures(once([self._release]), delta)[view]
-        case = Case(
-            mechanism=self._sender.mechanism.name,
-            unit=unit,
-            adjacency=view[1],
-            adversary=view[0],
-            claim=claim,
-            proven=proven.proven,
-            delta=delta,
-            basis="; ".join(proven.basis),
-            attack=f"client {self._client}, round {self._round}: {attack}",
-            sampler=sampler,
-            most_trials=max(FEWEST, VALUES // values),
-            curve=_curve(self._release.guarantees, view, proven.proven),
-        )
+        row = replace(figures(once([self._release]), delta)[view], claimed=claim)
+        where = f"client {self._client}, round {self._round}: {attack}"
+        curve = _curve(self._release.guarantees, view, row.proven)
+        promised = promise(row, self._sender.mechanism.name, unit, where, curve)
+        case = Case.of(promised, sampler, max(FEWEST, VALUES // values))
         self._questions.append((case, None if beside else view))
 
 

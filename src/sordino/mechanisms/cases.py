@@ -33,8 +33,8 @@ ENDS = "the two ends of the range"
 
 
 @dataclass(frozen=True)
-class Case:
-    """One pair of worlds to tell apart, with what is claimed and what is proven about it."""
+class Promise:
+    """What is claimed and what is proven about a pair of worlds, and how an attack tells them apart."""
 
     mechanism: str
     unit: str
@@ -45,9 +45,20 @@ class Case:
     delta: float
     basis: str
     attack: str
+    curve: Points = ()  #: what else the proof says, at other deltas
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case(Promise):
+    """One pair of worlds to draw from and to tell apart, with what is claimed and what is proven about it."""
+
     sampler: Sampler
     most_trials: int = 10**9
-    curve: Points = ()  #: what else the proof says, at other deltas
+
+    @classmethod
+    def of(cls, promise: Promise, sampler: Sampler, most_trials: int) -> Case:
+        """The case of a promise that this sampler draws for."""
+        return cls(**vars(promise), sampler=sampler, most_trials=most_trials)
 
 
 @dataclass(frozen=True, eq=False)
