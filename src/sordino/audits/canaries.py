@@ -336,6 +336,3 @@ def _proven_curve(group: Group, view: View, proven: float) -> Points:
         losses += own[:1] * times
     dp_sgd = losses and all(isinstance(loss, PoissonGaussian) for loss in losses)
     return curve(compose(losses, adjacency=RECORD), proven) if dp_sgd and math.isfinite(proven) else ()
-
-
-__all__ = ["CanaryAttacker", "Ear", "Flock", "PlantedPopulation", "Played", "audit", "play"]

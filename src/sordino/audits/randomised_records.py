@@ -121,6 +121,3 @@ def _joint_score(
     direction = records.directions(features, np.zeros(1, np.int64))[0]
     in_caps, limits = mechanism.likelihood_ratio(direction, -direction), mechanism.limits(direction.size, 1)
     return lambda array: in_caps(IntegerOutput(np.rint(array / mechanism.step()).astype(np.int64), *limits))[:, 0]
-
-
-__all__ = ["audit"]

@@ -311,6 +311,3 @@ def _far(level: float) -> float:
 
 def _rate_seen(n: int, p: float, level: float) -> float:
     return (_far(level) + POWER) * math.sqrt(p * (1 - p) / n)
-
-
-__all__ = ["CHECKS", "FAMILY", "SUBJECTS", "Check", "Sample", "look"]

@@ -84,6 +84,3 @@ def _models(run: FinishedRun, client: int, round: int, clip: float) -> Sampler:
             yield from (bool(report) for report in method.report(plan, idle, draw, bench).bodies)
 
     return sample
-
-
-__all__ = ["audit"]

@@ -6,14 +6,13 @@ round's upload. Whoever sees the run sees that and more, so a lower bound for th
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from unittest.mock import patch
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom
 
 from sordino.audits import run_draws
@@ -149,26 +148,17 @@ class Crowd:
 # --- what a client would send of its own data -------------------------------------------------------------------------
 
 
-class _ListeningUpload(Upload):
-    """An upload that keeps the vectors it is handed, before they are randomised."""
-
-    def __init__(self, upload: Upload) -> None:
-        self.__dict__.update(upload.__dict__)
-        self.vectors: list[NDArray[Any]] = []
-
-    def send(self, clients: Sequence[int], vectors: Any, draw: Draw, sizes: Sequence[int]) -> Sent:
-        self.vectors.append(np.array(vectors, np.float32))
-        return super().send(clients, vectors, draw, sizes)
-
-
 def own_vectors(run: FinishedRun, state: State, clients: Sequence[int], seed: int) -> Vector:
     """What these clients would hand to the mechanism in the round after `state`: trained on their own records."""
     federation, method = run.federation, run.federation.method
     assert isinstance(method, FedAvg)
     plan = method.plan(state, run.recipe.name)
-    heard = _ListeningUpload(method.upload(plan))
-    listening = copy.copy(method)
-    listening.upload = lambda plan: heard  # type: ignore[method-assign]
+    vectors, honest = [], Upload.send
+
+    def send(self: Upload, clients: Sequence[int], rows: ArrayLike, draw: Draw, sizes: Sequence[int]) -> Sent:
+        vectors.append(np.array(rows, np.float32))
+        return honest(self, clients, rows, draw, sizes)
+
     population = Population(federation.dataset.train, federation.parts, federation.dataset.normalisation)
     bench = Bench()
     cohort = Cohort(
@@ -177,8 +167,9 @@ def own_vectors(run: FinishedRun, state: State, clients: Sequence[int], seed: in
         ({},) * len(clients),
         tuple(population.size(client) for client in clients),
     )
-    listening.report(plan, cohort, lambda own: Keystream.simulation(seed, list(own), plan.round), bench)
-    return np.concatenate(heard.vectors)
+    with patch.object(Upload, "send", send):
+        method.report(plan, cohort, lambda own: Keystream.simulation(seed, list(own), plan.round), bench)
+    return np.concatenate(vectors)
 
 
 # --- cases ------------------------------------------------------------------------------------------------------------
@@ -300,6 +291,3 @@ def curve(composed: Composed, epsilon: float) -> Points:
 def _left_out(release: Release) -> str:
     why = next((g.loss.why for g in release.guarantees if isinstance(g.loss, Infinite)), None)
     return f"{release.what}: {why or 'a release of its own, beside the upload'}"
-
-
-__all__ = ["AuditedClient", "Crowd", "audit", "curve", "own_vectors", "single_values", "whole"]

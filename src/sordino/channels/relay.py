@@ -102,6 +102,3 @@ def _by_class(class_of: Sequence[int]) -> dict[int, list[int]]:
     for client, c in enumerate(class_of):
         members[c].append(client)
     return dict(members)
-
-
-__all__ = ["Relay"]

@@ -401,6 +401,3 @@ def _summed_guarantee(local: Guarantee, honest: int, weighed: bool) -> Guarantee
             basis = f"{local.basis}; of each value, the number of ones among {honest} honest clients or more"
             return replace(local, adversary=summed(honest), basis=basis)
     return replace(local, adversary=summed(honest), basis=f"{local.basis}; what holds of the report holds of the sum")
-
-
-__all__ = ["Members", "Rule", "Summed", "guarantee", "plan_in"]

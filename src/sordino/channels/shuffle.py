@@ -310,11 +310,6 @@ class Timing:
     unpadded: float  #: the same where nobody waits
     exposed: float  #: share of parameters that then come at a time at which a single client only can have sent them
 
-    @property
-    def overhead(self) -> float:
-        """What the delays cost: at most T."""
-        return self.finished - self.slowest
-
 
 class Delays:
     """The clients' delays: each parameter is sent after T_W^i + U(0, T), with T_W^i = T_S - t_LC^i - t_C^i.
@@ -375,47 +370,3 @@ def exposed_share(responses: ArrayLike, latency: float) -> float:
     open_windows = np.cumsum(steps[order])[:-1]
     alone = np.diff(edges[order])[open_windows == 1].sum()
     return min(1.0, float(alone / (starts.size * latency)))
-
-
-def expected_finish(slowest: float, latency: float, clients: int, values: int) -> float:
-    """T_S + T nd/(nd + 1): when the last of n*d parameters arrives on average, everybody having waited."""
-    draws = clients * values
-    return slowest + latency * draws / (draws + 1)
-
-
-def completion_times(
-    latencies: Sequence[float],
-    clients: Sequence[int],
-    *,
-    values: int,
-    computing: tuple[float, float],
-    communication: tuple[float, float],
-    rounds: int = 20,
-    seed: int = 1,
-) -> list[dict[str, float]]:
-    """Time to complete a round against T and the number of clients: the rows of one plot, each a mean over rounds.
-
-    Computing and communication times are drawn evenly between two bounds, anew for every round.
-    """
-    randomness = np.random.default_rng(seed)
-    rows = []
-    for latency in latencies:
-        for n in clients:
-            timings = [
-                Delays(
-                    latency, randomness.uniform(*computing, n), randomness.uniform(*communication, n), seed=seed
-                ).round(range(n), values, number)
-                for number in range(rounds)
-            ]
-            means = {
-                name: math.fsum(getattr(timing, name) for timing in timings) / rounds
-                for name in ("slowest", "finished", "unpadded", "exposed")
-            }
-            rows.append({"latency": float(latency), "clients": float(n), **means})
-    return rows
-
-
-__all__ = [
-    "Delay", "Delays", "Granularity", "Shuffled", "ShuffledChannel", "ShufflerChannel", "Timing", "completion_times",
-    "expected_finish", "exposed_share", "mixed_models", "mixed_parameters",
-]  # fmt: skip

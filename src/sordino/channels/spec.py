@@ -91,6 +91,3 @@ class MixedSpec(ChannelSpec):
             yield "method.aggregation.kind", f"{found}: take mean"
         if at_least > asked:
             yield ".at_least", f"got {at_least}; allowed: at most {asked}, the clients asked"
-
-
-__all__ = ["ChannelSpec", "MixedSpec", "ReleasesOf", "first_tally"]

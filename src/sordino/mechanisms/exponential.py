@@ -64,10 +64,7 @@ class Exponential(WholeNumbers):
         noise: ClassVar[str] = "coded"
         name: str = tag("exponential", "values coded as integers; clients.epsilon is its alpha")
         precision: Annotated[int, Ge(0), Le(18)] = Field(default=10, description="decimals kept when values are coded")
-
-        @property
-        def around_zero(self) -> bool:
-            return True
+        around_zero: ClassVar[bool] = True
 
         def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
             clip = vectors.radius("updates are coded with one precision")
@@ -290,43 +287,3 @@ def _calibrated(alpha: float, bound: int) -> GeometricNoise:
             break
         noise = _noise(lower, bound)
     return noise
-
-
-def epsilon_from_alpha(alpha: float, domain: IntegerRange) -> float:
-    """The direct conversion: alpha * M per value, exactly (its definition alone would give twice as much)."""
-    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 < alpha < math.inf:
-        raise InvalidInput(f"alpha must be a finite number > 0, got {alpha!r}")
-    return alpha * domain.bound
-
-
-def alpha_from_epsilon(epsilon: float, domain: IntegerRange) -> float:
-    """The alpha whose exact epsilon per value is the one given."""
-    if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not 0 < epsilon < math.inf:
-        raise InvalidInput(f"epsilon must be a finite number > 0, got {epsilon!r}")
-    return epsilon / domain.bound
-
-
-def posterior_confidence(alpha: float, size: int) -> float:
-    """The largest posterior of a Bayesian adversary with a uniform prior over `size` ordered values (CLDP's MPC)."""
-    half = alpha / 2
-    # Reached at the ends of the range for the output at the same end.
-    rows = np.exp(-half * np.abs(np.subtract.outer(np.arange(size), np.arange(size))))
-    likelihood = rows / rows.sum(axis=1, keepdims=True)
-    return float((likelihood / likelihood.sum(axis=0, keepdims=True)).max())
-
-
-def alpha_from_confidence(epsilon: float, size: int) -> float:
-    """CLDP's own conversion: the largest alpha whose MPC is at most that of `size`-ary randomised response at epsilon.
-
-    It depends on the prior and is not a differential privacy guarantee; it serves to compare with the paper.
-    """
-    if not isinstance(epsilon, (int, float)) or not 0 < epsilon <= 1e6 or not 2 <= check_count("size", size) <= 4096:
-        raise InvalidInput(
-            f"the MPC conversion needs 0 < epsilon <= 1e6 and 2 to 4096 values, got {epsilon!r}, {size!r}"
-        )
-    wanted = 1 / (1 + (size - 1) * math.exp(-epsilon))
-    low, high = 0.0, 64.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if posterior_confidence(middle, size) <= wanted else (low, middle)
-    return low

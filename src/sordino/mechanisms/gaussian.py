@@ -61,10 +61,7 @@ class Gaussian(AdditiveNoise):
         reading: Literal["derived", "literal"] = Field(
             default="derived", description="the root over the whole product, or over its first factor as printed (eq4)"
         )
-
-        @property
-        def one_radius(self) -> bool:
-            return True
+        one_radius: ClassVar[bool] = True
 
         def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
             domain = vectors.within(self.norm)

@@ -38,14 +38,8 @@ class NoPrivacy(Mechanism):
 
         noise: ClassVar[str] = ""
         name: str = tag("none", "values leave as they are: no protection")
-
-        @property
-        def takes_epsilon(self) -> bool:
-            return False
-
-        @property
-        def clips(self) -> bool:
-            return False
+        takes_epsilon: ClassVar[bool] = False
+        clips: ClassVar[bool] = False
 
         def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
             return NoPrivacy()
@@ -109,10 +103,7 @@ class ClipOnly(NoPrivacy):
         noise: ClassVar[str] = ""
         name: str = tag("clip-only", "clipped, not randomised: no protection")
         norm: Literal["box", "l1", "l2"] = Field(default="box", description="each value, or the vector's L1 or L2 norm")
-
-        @property
-        def takes_epsilon(self) -> bool:
-            return False
+        takes_epsilon: ClassVar[bool] = False
 
         def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
             return ClipOnly(vectors.within(self.norm))

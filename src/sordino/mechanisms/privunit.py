@@ -77,10 +77,7 @@ class PrivUnitG(WholeNumbers):
         """PrivUnitG (Asi et al. 2022): the direction of a whole vector; claimed, for simulations."""
 
         name: str = tag("privunit", "the whole vector's direction; epsilon is per vector, claimed: for simulations")
-
-        @property
-        def around_zero(self) -> bool:
-            return True
+        around_zero: ClassVar[bool] = True
 
         def build(self, epsilon: float | None, vectors: Vectors) -> Mechanism:
             return PrivUnitG(self.needed(epsilon), Sphere(vectors.ball_radius()))

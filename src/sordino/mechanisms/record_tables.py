@@ -30,10 +30,7 @@ class PlainRecords(RecordMechanismSpec):
 
     noise: ClassVar[str] = ""
     name: str = tag("none", "values leave as they are: no protection")
-
-    @property
-    def takes_epsilon(self) -> bool:
-        return False
+    takes_epsilon: ClassVar[bool] = False
 
     def randomizer(self, epsilon: float | None, domain: BitString) -> None:
         return None

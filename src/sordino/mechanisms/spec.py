@@ -234,9 +234,3 @@ def noise(*kinds: str) -> Callable[[Any], bool]:
 AnyMechanism = Annotated[MechanismSpec, Slot("mechanism")]
 Fixed = Annotated[RangeSpec, Slot("range", lambda spec: not spec.adapts)]
 FixedUnsaid = Annotated[RangeSpec, Slot("range", lambda spec: not spec.adapts, unsaid="fixed")]
-
-
-__all__ = [
-    "AnyMechanism", "Centre", "Fixed", "FixedRange", "FixedUnsaid", "Layer", "MechanismSpec", "Radius",
-    "RandomizerSpec", "RangeSpec", "Vectors", "noise", "per_layer",
-]  # fmt: skip
