@@ -171,7 +171,7 @@ def test_a_damaged_report_does_not_fill_up_a_crowd() -> None:
 
 
 def test_an_unknown_granularity_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="'layer'; allowed: parameter, model"):
+    with pytest.raises(InvalidInput, match="layer"):
         Shuffled([0], 8, [1], "layer")  # type: ignore[arg-type]
 
 

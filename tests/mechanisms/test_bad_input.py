@@ -232,7 +232,7 @@ def test_a_cohort_that_does_not_match_the_parameters_is_refused(entry: Entry) ->
             lambda v=values, c=clients: mechanism.randomize(v, stream(c)),
             lambda v=values: mechanism.variance(v),
         ):
-            with pytest.raises(InvalidInput, match=f"5 clients, the values are for {clients}"):
+            with pytest.raises(InvalidInput, match=f"for {clients}"):
                 call()
 
 
@@ -240,7 +240,7 @@ def test_a_cohort_that_does_not_match_the_parameters_is_refused(entry: Entry) ->
 def test_randomness_for_another_number_of_clients_is_refused(entry: Entry) -> None:
     mechanism = entry.mechanism(13)
     for clients in (1, 2, 4):
-        with pytest.raises(InvalidInput, match=f"randomness is for {clients} clients, the values are for 3"):
+        with pytest.raises(InvalidInput, match=f"randomness is for {clients}"):
             mechanism.randomize(entry.inputs(3, 13), stream(clients))
 
 

@@ -231,9 +231,9 @@ def test_diagnostics_cannot_be_sent(entry: Entry) -> None:
         with pytest.raises(InvalidInput, match="Randomized"):
             attempt(randomized)
     for thing in (randomized.local, randomized):
-        with pytest.raises(TypeError, match="local to a client"):
+        with pytest.raises(TypeError, match="local"):
             pickle.dumps(thing)
-        with pytest.raises(TypeError, match="local to a client"):
+        with pytest.raises(TypeError, match="local"):
             copy.deepcopy(thing)
         with pytest.raises(TypeError):
             json.dumps(thing)

@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
@@ -43,6 +43,7 @@ from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
     from sordino.methods.interface import Method
+    from sordino.methods.selection import SelectionSpec
     from sordino.recipe import Recipe
 
 Granularity = Literal["parameter", "model"]
@@ -84,7 +85,7 @@ class ShuffledChannel(MixedSpec):
         delays = None if self.delay is None else Delays.of(self.delay, method.clients, recipe.seed)
         return Shuffled.of(recipe, method, self.granularity, delays)
 
-    def crowds(self, selection: Any, upload: Upload) -> tuple[int, ...]:
+    def crowds(self, selection: SelectionSpec, upload: Upload) -> tuple[int, ...]:
         sizes = np.bincount(upload.class_of, minlength=len(upload.strengths))
         if self.at_least:
             return tuple(min(self.at_least, int(size)) for size in sizes)
@@ -104,7 +105,7 @@ class ShuffledChannel(MixedSpec):
         return replace(release, claimed=claim)
 
     @reads("method", "split")
-    def delays_of_all_clients(self, recipe: Any) -> Found:
+    def delays_of_all_clients(self, recipe: Recipe) -> Found:
         """Delays are given for as many clients as there are."""
         if self.delay is not None:
             for name in ("latency", "computing", "communication"):
@@ -146,7 +147,7 @@ class ShufflerChannel(MixedSpec):
         default=600.0, description="how long the shuffler waits for those who were asked"
     )
 
-    def crowds(self, selection: Any, upload: Upload) -> tuple[int, ...]:
+    def crowds(self, selection: SelectionSpec, upload: Upload) -> tuple[int, ...]:
         """A service mixes so many of each class, or none: a class that is smaller would never be heard."""
         sizes = np.bincount(upload.class_of, minlength=len(upload.strengths))
         for size, strength in zip(sizes.tolist(), upload.strengths, strict=True):
@@ -325,7 +326,7 @@ class Delays:
         self._seed = seed
 
     @classmethod
-    def of(cls, given: Any, clients: int, seed: int) -> Delays:
+    def of(cls, given: Delay, clients: int, seed: int) -> Delays:
         """Those of a recipe, resolved to one number per client."""
         parts = (given.latency, given.computing, given.communication)
         return cls(*(resolved(part, clients, seed, _STREAM + k) for k, part in enumerate(parts)), seed=seed)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from sordino.mechanisms.arrays import Float64s, Numbers
 from sordino.mechanisms.output import Output
@@ -88,7 +87,7 @@ def columns(
     return sample
 
 
-def rows(mechanism: Mechanism, first: Numbers, second: Numbers, weights: ArrayLike) -> Sampler:
+def rows(mechanism: Mechanism, first: Numbers, second: Numbers, weights: Numbers) -> Sampler:
     """Each row one trial of a vector mechanism; the score is a weighted sum of its estimates."""
 
     def sample(world: bool, trials: int, seed: int) -> Scores:

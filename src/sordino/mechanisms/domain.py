@@ -195,7 +195,7 @@ class _Ball(Domain):
         whole = np.abs(rows) if self.order == 1 else np.square(rows, dtype=np.float64)
         return np.asarray(whole.sum(axis=1, dtype=np.float64))
 
-    def norms(self, rows: Float64s) -> Float64s:
+    def norms(self, rows: Numbers) -> Float64s:
         """`[K]`, the norm that `radius` limits."""
         return self.powers(rows) if self.order == 1 else np.sqrt(self.powers(rows))
 

@@ -180,7 +180,7 @@ class LevelledNoise:
     @property
     def reach(self) -> int:
         """The largest possible |noise|."""
-        return self.offset * sum(self.factor**i for i in range(self.levels))
+        return self.offset * int(sum(self.factor**i for i in range(self.levels)))
 
     def draw(self, words: Words) -> NDArray[np.int64]:
         """`[.., d]` noise from `[.., d * words_per_value]` words, one lane per level, the finest first."""
