@@ -32,7 +32,7 @@ from pydantic import Discriminator, Field, Tag
 from sordino.learning import draws
 from sordino.learning.draws import Stream
 from sordino.mechanisms import NoPrivacy
-from sordino.mechanisms.interface import Float64s, as_matrix
+from sordino.mechanisms.arrays import Float64s, as_matrix
 from sordino.mechanisms.noise import FARTHEST, Slack
 from sordino.methods.aggregation import Mean, MeanAlone
 from sordino.methods.blueprint import Blueprint

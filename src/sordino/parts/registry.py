@@ -46,6 +46,10 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "piecewise": f"{_MECHANISMS}.piecewise:Piecewise",
             "privunit": f"{_MECHANISMS}.privunit:PrivUnitG",
         },
+        "randomizer": {  # of records and labels: recipes name those of records by the tables below
+            "bits": f"{_MECHANISMS}.bits:BitRandomizer",
+            "label": f"{_MECHANISMS}.label:RandomizedLabel",
+        },
         "record mechanism": {
             "theorem-2": f"{_MECHANISMS}.record_tables:Theorem2",
             "theorem-1": f"{_MECHANISMS}.record_tables:Theorem1",
@@ -217,15 +221,25 @@ def _installed() -> dict[str, dict[str, str]]:
     return found
 
 
+def address_of(part: str, name: str) -> str | None:
+    """Where a part is found by its name or address; None for a name that is not known."""
+    if (shipped := SHIPPED[part].get(name)) is not None:
+        return shipped
+    if (own := own_address(part, name)) is not None:
+        check_allowed(own)
+    return own
+
+
+def addresses(part: str) -> dict[str, str]:
+    """Where all known parts of a kind are found that may be used here, by name."""
+    shipped, installed = SHIPPED[part], _installed().get(part, {})
+    return {**shipped, **{n: own for n, own in installed.items() if n not in shipped and own in _allowed.get()}}
+
+
 def find(part: str, name: str) -> type[Spec] | None:
     """The table of a part by its name or address; None for a name that is not known."""
-    address = SHIPPED[part].get(name)
-    if address is None:
-        address = own_address(part, name)
-        if address is None:
-            return None
-        check_allowed(address)
-    return _table(address)
+    address = address_of(part, name)
+    return None if address is None else _table(address)
 
 
 @cache
@@ -283,13 +297,12 @@ def _module(name: str) -> ModuleType:
 
 def tables(part: str) -> dict[str, type[Spec]]:
     """The tables of all known parts of a kind that may be used here; what cannot be imported is left out, and said."""
-    found = {name: _table(address) for name, address in SHIPPED[part].items()}
-    for name, address in _installed().get(part, {}).items():
-        if name not in found and address in _allowed.get():
-            try:
-                found[name] = _table(address)
-            except InvalidInput as error:
-                warnings.warn(f"an installed {part} is left out: {error}", stacklevel=2)
+    found = {}
+    for name, address in addresses(part).items():
+        try:
+            found[name] = _table(address)
+        except InvalidInput as error:
+            warnings.warn(f"an installed {part} is left out: {error}", stacklevel=2)
     return found
 
 

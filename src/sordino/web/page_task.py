@@ -24,10 +24,11 @@ from sordino.learning import models
 from sordino.learning.examples import Dataset
 from sordino.learning.models import MaskedDropout, Network
 from sordino.learning.private_sgd import PrivateTraining
-from sordino.mechanisms import MECHANISMS, Box, Mechanism
+from sordino.mechanisms import Box, Mechanism, mechanism_named
 from sordino.methods.lian_webfed import COUNTED, Counts
 from sordino.methods.silo_dp import RECORDS
 from sordino.methods.upload import Upload
+from sordino.parts import registry
 from sordino.privacy import accountant, history
 from sordino.privacy.accountant import Account
 from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Claim, Guarantee, Infinite, Release, kind
@@ -70,7 +71,7 @@ def _obstacles(recipe: Recipe) -> Iterator[tuple[str, str]]:
     if channel is not None and channel.kind != "direct":
         yield f'method.channel.kind = "{channel.kind}"', "pages send their reports straight to the server (direct)"
     mechanism: Any = getattr(method, "mechanism", None)
-    known = [own.name for own in MECHANISMS if own.in_pages]
+    known = [name for name in registry.SHIPPED["mechanism"] if mechanism_named(name).in_pages]
     if mechanism is not None and mechanism.name not in known:
         yield f'method.mechanism.name = "{mechanism.name}"', f"pages know {', '.join(known)}"
     elif getattr(mechanism, "norm", "box") != "box":
