@@ -117,7 +117,7 @@ class DirectFleet(Fleet):
             reply = self.clients[number].reply(step, message)
             if reply.reason:
                 self.reasons[number] = reply.reason
-            yield Reply(number, reply.answer or None, reply.reason, reply.receipt)
+            yield Reply(number, reply.payload or None, reply.reason, reply.receipt)
 
 
 def members(folder: Path, federation: Federation, injected: bool = False, **tables: Any) -> dict[int, Client]:

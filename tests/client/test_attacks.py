@@ -57,7 +57,7 @@ def refused(
     reply = client.reply(step, message)
     assert reply.reason == reason.value
     if isinstance(plan, Plan):
-        answer = Answer.decode(reply.answer)
+        answer = Answer.decode(reply.payload)
         assert (answer.kind, answer.round, answer.digest, answer.body) == (
             Kind.DECLINED, plan.round, plan.digest, b"",
         )  # fmt: skip
@@ -129,7 +129,7 @@ def test_rounds_outside_the_schedule_are_refused(member, round):
 def test_a_negative_round_is_unreadable(member):
     message = Plan(NAME, -1, {}, plans()(1).arrays).encode()
     reply = member.reply("report", people.KEY.envelope("report", plans()(1), people.terms().digest, [0], message))
-    assert (reply.answer, reply.reason) == (b"", Reason.UNREADABLE.value)
+    assert (reply.payload, reply.reason) == (b"", Reason.UNREADABLE.value)
 
 
 def test_two_federations_of_one_recipe_get_two_draws_and_both_are_counted(member, draws):
@@ -218,7 +218,7 @@ def test_a_report_that_is_in_a_secure_sum_does_not_leave_by_itself_afterwards(tm
     for step in ("report", "post", "prepare"):  # the ledger has the bytes: they are not handed out by another step
         reply = clients[0].reply(step, signed(plan, step, given=given))
         assert reply.reason == Reason.NOT_IN_RECIPE.value
-        assert reply.answer == b"", "nor is it called declined"
+        assert reply.payload == b"", "nor is it called declined"
 
 
 def test_a_client_adds_its_report_to_one_sum_and_to_no_second(tmp_path):

@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sordino.client import client as client_module
 from sordino.client.client import Client, fresh
 from sordino.client.folder import Preparations
-from sordino.client.invitation import Invitation
+from sordino.client.invitation import CommonTerms, Invitation
 from sordino.client.own_records import OwnRecords
 from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import OwnData, Settings
@@ -202,7 +201,7 @@ def test_a_list_of_keys_says_nothing_where_no_sums_are_made(tmp_path):
 def test_an_invitation_survives_the_wire_and_tells_no_places():
     own = {"source": "/srv/secret/scans.npz", "classes": ["a", "b"], "mean": [0.0], "std": [1.0]}
     given = recipe().with_({"data": own})
-    found = Invitation.of(given, "demo", 1, datasets.load("digits"), people.KEY)
+    found = CommonTerms.of(given, "demo", datasets.load("digits"), people.KEY.author).invitation(1, people.KEY)
     assert Invitation.decode(found.encode()) == found
     assert "secret" not in found.recipe
     assert 'source = "./scans.npz"' in found.recipe
@@ -448,12 +447,14 @@ def test_an_acceptance_that_a_crash_cuts_off_is_given_again_and_counts_once(tmp_
         with pytest.raises(Refused):
             client.join(with_receipt(receipt))
         with monkeypatch.context() as crash:
-            crash.setattr(client_module, "append_line", lambda *_: 1 / 0)  # all is counted, and nothing is accepted yet
+            crash.setattr(
+                "sordino.client.older_ledger.append_line", lambda *_: 1 / 0
+            )  # all is counted, and nothing is accepted yet
             with pytest.raises(ZeroDivisionError):
                 client.accept_older_ledger()
     with Client.open(folder) as client:
         assert client.stopped
-        marker = client._marker.read_bytes()
+        marker = client._older_ledger.marker.read_bytes()
         assert client.accept_older_ledger() == pytest.approx(3 * COST)
     (folder / "older-ledger.json").write_bytes(marker)  # accepted, and cut off before the last word
     with Client.open(folder) as client:

@@ -533,7 +533,7 @@ class Deaf(DirectFleet):
         for number, message in messages.items():
             if number not in self.silent:
                 reply = self.clients[number].reply(step, message)
-                yield Reply(number, reply.answer, receipt=reply.receipt)
+                yield Reply(number, reply.payload, receipt=reply.receipt)
 
 
 def test_too_few_at_the_start_are_refused_with_the_remedy_and_the_folder_stays_free(tmp_path, clients):

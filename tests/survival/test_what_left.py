@@ -111,7 +111,7 @@ def test_a_client_whose_report_is_in_its_ledger_does_not_decline_whatever_became
     settings.write_text(settings.read_text().replace('"digits"', '"/nowhere/records.npz"'))
     with Client.open(tmp_path / "a") as client:
         reply = client.reply("report", plan)
-        assert (reply.answer, reply.reason) == (b"", Reason.UNAVAILABLE.value)
+        assert (reply.payload, reply.reason) == (b"", Reason.UNAVAILABLE.value)
         other = people.plans()(2)
         assert client.answer("report", signed(other)) == answer_to(other, None), "of this one nothing has left"
 

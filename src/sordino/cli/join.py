@@ -14,7 +14,7 @@ from sordino.cli.printing import AsJson, json_figure, needing, plain_errors, pri
 from sordino.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from sordino.client.client import Client, Offer
+    from sordino.client import Client, Offer
     from sordino.web.native_participant import Participation
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -30,10 +29,9 @@ from sordino.methods.interface import Bench, ClientState, Cohort, Method, State
 from sordino.methods.setting import setting_of
 from sordino.methods.silo_dp import SiloDp
 from sordino.methods.upload import Draw
-from sordino.privacy.guarantee import Infinite, Release
+from sordino.privacy.guarantee import Destination, Infinite, Release
 from sordino.privacy.history import ranges
 from sordino.recipe import CodeNotAllowed, Recipe
-from sordino.shuffler.remote import Announcement
 from sordino.wire.messages import Plan
 
 #: what of a method has no part in what clients make before the first round
@@ -113,6 +111,11 @@ class Membership:
         """This client's number in it."""
         return self.invitation.client
 
+    @property
+    def destination(self) -> Destination:
+        """Where its releases go, as the ledger counts them."""
+        return Destination(self.federation, self.pinned)
+
     # --- what may be asked
 
     def expected(self, round: int) -> Plan | None:
@@ -177,7 +180,7 @@ class Membership:
 
     def releases(self, plan: Plan) -> tuple[Release, ...]:
         """What a report on this plan tells of this client, under the owner's name for the data."""
-        own = self._releases(plan)[self.method.class_of(self.client)]
+        own = self._releases(plan)[self.group]
         if isinstance(self.method, SiloDp) and not self.method.computes_records_apart(self._bench):
             own = tuple(_unproven(release) for release in own)
         return tuple(replace(release, dataset=self._dataset) for release in own)
@@ -210,9 +213,9 @@ class Membership:
         """Whether reports go to a shuffler service."""
         return bool(self.recipe.method.channel.kind == "shuffler")
 
-    def posting(self, settings: Settings, folder: Path) -> ShufflerSender:
+    def sender(self, settings: Settings, folder: Path) -> ShufflerSender:
         """The way to the shuffler, if it is the one that the owner allowed."""
-        channel: Any = self.recipe.method.channel
+        channel = self.recipe.method.channel
         own = settings.shuffler.get(self.federation)
         if own is None or own.url.rstrip("/") != channel.url.rstrip("/"):
             raise Refused(
@@ -225,9 +228,10 @@ class Membership:
         except (InvalidInput, ValueError) as error:
             raise Refused(Reason.UNAVAILABLE, f"the shuffler of {self.federation}: {error}") from None
 
-    def post(self, posting: ShufflerSender, told: Announcement, body: bytes) -> None:
-        """Send a report to the shuffler, under this client's class of equal epsilon."""
-        posting.send(told, body, self.method.class_of(self.client))
+    @property
+    def group(self) -> int:
+        """This client's class of equal epsilon."""
+        return self.method.class_of(self.client)
 
     @property
     def values(self) -> int:
@@ -335,7 +339,7 @@ def _unproven(release: Release) -> Release:
     return replace(release, guarantees=lost)
 
 
-def _canonical(value: Any) -> str:
+def _canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=list)
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
+from sordino.channels.spec import ChannelSpec
 from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import OwnLimits, OwnShuffler
 from sordino.errors import InvalidInput
@@ -33,7 +34,7 @@ class ShufflerSender:
     """Seals and sends the reports of one federation."""
 
     def __init__(
-        self, channel: Any, own: OwnShuffler, folder: Path, limits: OwnLimits, patience: float = PATIENCE
+        self, channel: ChannelSpec, own: OwnShuffler, folder: Path, limits: OwnLimits, patience: float = PATIENCE
     ) -> None:
         """`channel` is the agreed recipe's `method.channel`."""
         self._seconds, self._longest = float(channel.seconds), limits.delay

@@ -178,7 +178,7 @@ class Service(Listener):
         """The response to a request; a refusal says why in words that tell nothing of other federations."""
         client = self._client
         try:
-            return handled(client, request, self._join)
+            return respond(client, request, self._join)
         except Refused as error:
             return Response(False, reason=error.reason.value)
         except Exception as error:  # a request must not end the service
@@ -266,7 +266,7 @@ class SocketUnavailable(SordinoError):
     """No socket could be made."""
 
 
-def handled(client: Client, request: Request, join: Callable[[bytes], object]) -> Response:
+def respond(client: Client, request: Request, join: Callable[[bytes], object]) -> Response:
     """What a client does with a request; `join` decides on invitations. `Refused` is for the caller to put in words."""
     match request.what:
         case What.HELLO:
@@ -278,8 +278,7 @@ def handled(client: Client, request: Request, join: Callable[[bytes], object]) -
             client.receive_receipt(request.step, request.payload)
             return Response(True)
         case What.STEP:
-            reply = client.reply(request.step, request.payload)
-            return Response(not reply.reason, reply.answer, reply.reason, reply.receipt)
+            return client.reply(request.step, request.payload)
 
 
-__all__ = ["Listener", "Service", "SocketUnavailable", "handled"]
+__all__ = ["Listener", "Service", "SocketUnavailable", "respond"]

@@ -31,8 +31,10 @@ from websockets.exceptions import (
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from sordino.client.client import Client, Offer
+from sordino.client.client import Client
+from sordino.client.offer import Offer
 from sordino.client.refusal import Reason, Refused
+from sordino.client.socket_service import respond
 from sordino.errors import InvalidInput, SordinoError
 from sordino.privacy.ledger import terms
 from sordino.web.page_task import PROTOCOL
@@ -283,24 +285,18 @@ class Participant:
 
     def _respond(self, request: Request) -> Response:
         """The response to a request; a refusal says why in words that tell nothing of other federations."""
+        if request.what is What.HELLO:  # who the owner is elsewhere is none of a server's business
+            return Response(False, reason=Reason.UNREADABLE.value)
         try:
-            match request.what:
-                case What.JOIN:
-                    return self._asked(request.payload)
-                case What.STEP:
-                    reply = self.client.reply(request.step, request.payload)
-                    self._note(reply.reason)
-                    return Response(not reply.reason, reply.answer, reply.reason, reply.receipt)
-                case What.RECEIPT:
-                    self.client.receive_receipt(request.step, request.payload)
-                    return Response(True)
-                case _:
-                    return Response(False, reason=Reason.UNREADABLE.value)
+            response = respond(self.client, request, self._join)
         except Refused as error:
             self.say(f"Refused: {error}")
             return Response(False, reason=error.reason.value)
+        if request.what is What.STEP:
+            self._note(response.reason)
+        return response
 
-    def _asked(self, invitation: bytes) -> Response:
+    def _join(self, invitation: bytes) -> None:
         """Show the owner what joining means, and ask, unless these very terms were agreed to before."""
         offer = self.client.offer(invitation)
         if offer.invitation.federation != self.federation:
@@ -315,7 +311,6 @@ class Participant:
             raise NotAgreed(f"{self.federation} was not joined; nothing has left")
         self.client.join(invitation)
         self.say(f"Joined {self.federation} as participant {offer.invitation.client}.")
-        return Response(True)
 
     def _note(self, reason: str) -> None:
         if reason:

@@ -31,8 +31,6 @@ from sordino.errors import InvalidInput, SordinoError
 from sordino.storage.files import append_line, whole_lines, write_whole
 
 ParticipantKind = Literal["page", "native"]
-ID = re.compile(r"[0-9a-f]{32}")
-PROOF = re.compile(r"[0-9a-f]{64}")
 TOKEN_BYTES = 15
 REMEMBERED = 1000  #: identities that have left of which the last place and the last receipt are known
 KEY_BYTES = 32

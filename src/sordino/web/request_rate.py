@@ -10,9 +10,9 @@ import asyncio
 import math
 import time
 from collections.abc import Hashable
-from typing import Any
 
 from fastapi.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from sordino.web.connection import deny
@@ -45,17 +45,17 @@ class RequestRate:
 class RateLimit:
     """Lets requests wait for their turn; WebSockets have their own, so that participants get in beside a flood."""
 
-    def __init__(self, app: Any, turns: RequestRate, longest: float) -> None:
-        self._app, self._turns, self._longest = app, turns, longest
+    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+        self._app, self._rate, self._longest = app, RequestRate(limits), limits.turn
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request in its turn, or refuse it; that too takes its time."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         client = scope.get("client")
         who = scope["type"], network(client[0] if client else "")
-        wait = self._turns.take(who, COST if scope["path"].endswith(COSTLY) else 1.0)
+        wait = self._rate.take(who, COST if scope["path"].endswith(COSTLY) else 1.0)
         if wait:
             await asyncio.sleep(min(wait, self._longest))
         if wait <= self._longest:

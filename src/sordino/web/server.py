@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import signal
 import socket
@@ -120,16 +119,10 @@ def serving(site: Site, place: TlsAddress | None = None) -> Iterator[int]:
     with closing(listen(place)) as listening:
         started = threading.Event()
         server = _GuardedServer(_config(site, place), site, started.set)
-
-        def serve_it() -> None:
-            try:
-                asyncio.run(server.serve(sockets=[listening]))
-            finally:
-                started.set()
-
-        thread = threading.Thread(target=serve_it, daemon=True)
+        thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
-        started.wait(120)
+        while thread.is_alive() and not started.wait(0.05):
+            pass
         try:
             if not server.started:
                 raise NotListening("the server could not start")
