@@ -32,12 +32,11 @@ from sordino.web.limits import Limits
 from sordino.web.page_task import PROTOCOL
 from sordino.web.places import TurnedAway
 from sordino.web.request_rate import RequestRate
-from sordino.web.server import serving
 from sordino.wire.messages import Plan, answer_to
 from sordino.wire.requests import Request, Response, What
 from sordino.wire.tls_address import TlsAddress
 from tests.client import people
-from tests.web.visitors import BITS, fetch, get, hello, hosted, server, visit
+from tests.web.visitors import BITS, fetch, get, hello, hosted, server, serving, visit
 
 THREE = {"rounds.quorum": 3}
 LARGE = {"model": {"name": "mlp", "options": {"hidden": [4000]}}, "rounds.count": 3}  # plans of 1.2 MB
@@ -191,9 +190,9 @@ import sys
 from pathlib import Path
 from sordino.web.app import Site
 from sordino.web.limits import Limits
-from sordino.web.server import serve, serving
+from sordino.web.server import serve
 from sordino.wire.tls_address import TlsAddress
-from tests.web.visitors import hosted
+from tests.web.visitors import hosted, serving
 
 found = hosted(Path(sys.argv[1]), {"rounds.quorum": 3})
 site = Site({found.name: found}, Limits(request=1.5, refused=10_000, requests=1000))

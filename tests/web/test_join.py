@@ -32,13 +32,12 @@ from sordino.web.app import Site
 from sordino.web.hosted_federation import HostedFederation
 from sordino.web.limits import Limits
 from sordino.web.native_participant import PROTOCOL, Link, NotJoined, Participant, located, readable
-from sordino.web.server import serving
 from sordino.wire.requests import Request, What
 from sordino.wire.signing import SigningKey
 from sordino.wire.tls_address import TlsAddress, trusting
 from tests.client import people
 from tests.client.forgeries import forged
-from tests.web.visitors import get, hosted, recipe, server, visit
+from tests.web.visitors import get, hosted, recipe, server, serving, visit
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -161,10 +161,6 @@ class Client:
         """The federations agreed to, each with the last round that was answered; 0 for none."""
         return {name: max(self._answered.get(name, {}), default=0) for name in self._agreements.names()}
 
-    def knows(self, federation: str) -> bool:
-        """Whether the owner has agreed to something under this name."""
-        return self._agreements.find(federation) is not None
-
     @cached_property
     def records(self) -> OwnRecords:
         """The owner's records, read when they are first needed."""

@@ -18,11 +18,11 @@ from sordino.channels.spec import ReleasesOf
 from sordino.channels.summed import Members
 from sordino.client.invitation import Invitation, check_real, check_text
 from sordino.client.own_records import OwnRecords
-from sordino.client.refusal import Reason, Refused
+from sordino.client.refusal import Reason, Refused, refusing_recipe
 from sordino.client.settings import Settings
 from sordino.client.shuffler_sender import STEP, ShufflerSender
 from sordino.client.work_limits import Guard, public_size
-from sordino.errors import InvalidInput, SordinoError
+from sordino.errors import InvalidInput
 from sordino.learning.cohort import ClientData
 from sordino.learning.stacked import LOOP, Execution
 from sordino.methods.interface import Bench, ClientState, Cohort, Method, State
@@ -55,15 +55,11 @@ class Membership:
         records.check(invitation)
         guard = Guard(invitation.federation, settings.limits)
         guard.check(self.recipe, invitation)
-        try:
-            sizes = (public_size(self.recipe),) * self.recipe.number_of_clients
+        sizes = (public_size(self.recipe),) * self.recipe.number_of_clients
+        with refusing_recipe(self.federation):
             setting, _ = setting_of(self.recipe, invitation.shape, len(invitation.classes), sizes, self.client)
             guard.built(setting.model)
             built = self.recipe.method.build(setting)
-        except Refused:
-            raise
-        except SordinoError as error:
-            raise Refused(Reason.NOT_IN_RECIPE, f"{invitation.federation}: {error}") from None
         self.method: Method = built.method
         self._upload = built.upload
         self._start: State = self.method.init()
@@ -72,9 +68,8 @@ class Membership:
         self.seconds = settings.limits.seconds  #: that a round may take to compute
         self.pinned = sums and invitation.federation in settings.peers  #: whether the keys of all others are listed
         self._identities = {self.client: self._identity(signing, settings)} if signing is not None and sums else None
-        last = self.expected(self.recipe.rounds.count)
-        assert last is not None
-        guard.accounting(self.recipe.rounds.count * len(self.releases(last)))
+        count = self.recipe.rounds.count * len(self.releases(self._plan(self.recipe.rounds.count)))
+        guard.require(Reason.LIMIT_ACCOUNTING, count, settings.limits.accounting, "releases to account for")
 
     def _identity(self, signing: Ed25519PrivateKey, settings: Settings) -> Ed25519Identity:
         """Who signs for whom in secure sums: the keys that the owner lists, and no others, or all if there is no list.
@@ -122,19 +117,15 @@ class Membership:
         """A plan such as the recipe has it in this round, but for the numbers in its arrays; None where it has none."""
         if round == 0:
             return self.method.preparation(self.federation)
-        if not 1 <= round <= self.recipe.rounds.count:
-            return None
+        return self._plan(round) if 1 <= round <= self.recipe.rounds.count else None
+
+    def _plan(self, round: int) -> Plan:
         return self.method.plan(replace(self._start, round=round - 1), self.federation)
 
     @property
     def prepares(self) -> bool:
         """Whether there is something to do before the first round."""
         return self.expected(0) is not None
-
-    @property
-    def rounds(self) -> range:
-        """All rounds of the recipe's schedule, that of the preparation included where there is one."""
-        return range(0 if self.prepares else 1, self.recipe.rounds.count + 1)
 
     @property
     def first_step(self) -> str:
@@ -145,26 +136,20 @@ class Membership:
 
     def check(self, step: str, plan: Plan) -> tuple[Release, ...]:
         """Refuse what the agreed recipe does not ask for in this round and step; what a report on the plan tells."""
-        expected = self.expected(plan.round)
+        expected, name = self.expected(plan.round), f"the plan of round {plan.round}"
         if expected is None:
             raise self._not_in_recipe(f"round {plan.round} is none of the recipe's {self.recipe.rounds.count} rounds")
         self.check_step(step, plan)
-        if _canonical(plan.settings) != _canonical(expected.settings):
-            raise self._not_in_recipe(
-                f"the plan of round {plan.round} has the settings {_canonical(plan.settings)[:200]}, and the recipe "
-                f"{_canonical(expected.settings)[:200]}"
-            )
-        shapes, wanted = ({n: a.shape for n, a in p.arrays.items()} for p in (plan, expected))
-        if shapes != wanted:
-            raise self._not_in_recipe(
-                f"the plan of round {plan.round} has the tensors {_listed(shapes)}, and the recipe {_listed(wanted)}"
-            )
+        given, wanted = _canonical(plan.settings), _canonical(expected.settings)
+        if given != wanted:
+            raise self._not_in_recipe(f"{name} has the settings {given[:200]}, and the recipe {wanted[:200]}")
+        given, wanted = (_canonical({n: a.shape for n, a in p.arrays.items()}) for p in (plan, expected))
+        if given != wanted:
+            raise self._not_in_recipe(f"{name} has the tensors {given[:200]}, and the recipe {wanted[:200]}")
         if not all(np.isfinite(array).all() for array in plan.arrays.values()):
-            raise self._not_in_recipe(f"the plan of round {plan.round} holds numbers that are not finite")
-        try:
+            raise self._not_in_recipe(f"{name} holds numbers that are not finite")
+        with refusing_recipe(f"{self.federation}: {name}"):
             return self.releases(plan)
-        except SordinoError as error:
-            raise self._not_in_recipe(f"the plan of round {plan.round}: {error}") from None
 
     def check_step(self, step: str, plan: Plan) -> None:
         """Refuse a step that is not the one in which this plan's report travels."""
@@ -187,10 +172,9 @@ class Membership:
 
     def schedule(self) -> Iterator[tuple[int, tuple[Release, ...]]]:
         """Everything that the recipe asks of this client, round by round."""
-        for round in self.rounds:
-            plan = self.expected(round)
-            assert plan is not None
-            yield round, self.releases(plan)
+        for round in range(self.recipe.rounds.count + 1):
+            if (plan := self.expected(round)) is not None:
+                yield round, self.releases(plan)
 
     @cached_property
     def silent(self) -> bool:
@@ -316,10 +300,8 @@ def _read(invitation: Invitation, settings: Settings) -> Recipe:
             f"{federation} counts claimed epsilons, which nothing proves, and you have not agreed to that: set "
             'consents.claimed = true and budget.basis = "claimed" in client.toml if you do',
         )
-    try:
+    with refusing_recipe(federation):
         check_real(recipe)
-    except InvalidInput as error:
-        raise Refused(Reason.NOT_IN_RECIPE, f"{federation}: {error}") from None
     if getattr(recipe.method, "announced_size", 1) == 0:
         raise Refused(
             Reason.NOT_IN_RECIPE,
@@ -341,11 +323,6 @@ def _unproven(release: Release) -> Release:
 
 def _canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=list)
-
-
-def _listed(shapes: dict[str, tuple[int, ...]]) -> str:
-    few = [f"{name[:40]} {list(shape)}" for name, shape in list(shapes.items())[:8]]
-    return ", ".join(few + ["..."] * (len(shapes) > 8)) or "none"
 
 
 def ids(releases: Sequence[Release]) -> tuple[str, ...]:

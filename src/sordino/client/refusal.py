@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 
 from sordino.errors import SordinoError
@@ -43,4 +45,15 @@ class Refused(SordinoError):
         self.reason = reason
 
 
-__all__ = ["Reason", "Refused"]
+@contextmanager
+def refusing_recipe(federation: str) -> Iterator[None]:
+    """Raise what is wrong with a federation's recipe, or with what it asks for, as a refusal."""
+    try:
+        yield
+    except Refused:
+        raise
+    except SordinoError as error:
+        raise Refused(Reason.NOT_IN_RECIPE, f"{federation}: {error}") from None
+
+
+__all__ = ["Reason", "Refused", "refusing_recipe"]

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from sordino.client.invitation import Invitation
-from sordino.client.refusal import Reason, Refused
+from sordino.client.refusal import Reason, Refused, refusing_recipe
 from sordino.client.settings import OwnLimits
 from sordino.errors import SordinoError
 from sordino.learning import models
@@ -165,10 +165,8 @@ class Guard:
                 else TrainingWork.plain(training, records)
             )
             self._network(extractor.model, shape, classes, extractor.options, once)
-        try:
+        with refusing_recipe(self.federation):
             seen = method.record_shape(recipe, shape, classes)
-        except SordinoError as error:
-            raise Refused(Reason.NOT_IN_RECIPE, f"{self.federation}: {error}") from None
         if extractor is not None:
             self._preparation(method, math.prod(seen), classes, records)
         private = hasattr(method, "sampling_rate") and hasattr(method, "steps")
@@ -216,8 +214,9 @@ class Guard:
             if own:  # the owner's own code, which meta tensors do not fit: it is counted when it is built
                 self._options(name, options)
                 return 0
-            if isinstance(error, SordinoError):
-                raise Refused(Reason.NOT_IN_RECIPE, f"{self.federation}: {error}") from None
+            with refusing_recipe(self.federation):
+                if isinstance(error, SordinoError):
+                    raise
             raise Refused(
                 Reason.LIMIT_PARAMETERS, f"{self.federation}: {name} is too large for its size to be told"
             ) from None
@@ -239,10 +238,6 @@ class Guard:
         """Layers and parameters of what was built, be it without memory or with."""
         self.require(Reason.LIMIT_LAYERS, _layers(network), self.limits.layers, "layers")
         self.require(Reason.LIMIT_PARAMETERS, _parameters(network), self.limits.parameters, "parameters")
-
-    def accounting(self, releases: int) -> None:
-        """What has to be accounted for before an owner can be shown what a federation would learn."""
-        self.require(Reason.LIMIT_ACCOUNTING, releases, self.limits.accounting, "releases to account for")
 
     def require(self, reason: Reason, given: float, most: float, unit: str) -> None:
         """Refuse more than the limit."""

@@ -274,7 +274,7 @@ class Connection:
     def _part(self) -> None:
         self.hosted.places.go(self._own)
         self.hosted.fleet.go(self._own.client, self)
-        self.hosted.went(self._own.client)
+        self.hosted.note_presence(self._own.client)
 
     async def _hello(self) -> None:
         """Read the first message and find its slot."""
@@ -373,7 +373,7 @@ class Connection:
         self._require_place()
         member = self._own
         before = self.hosted.fleet.come(member.client, self)
-        self.hosted.came(member.client, member.kind)
+        self.hosted.note_presence(member.client, member.kind)
         if isinstance(before, Connection) and before is not self:
             before.turn_away(
                 TurnedAway("replaced", "you opened this federation in another window, which goes on instead")
@@ -401,10 +401,10 @@ class Connection:
                 self.say({"type": "pong"})
             case "pause":
                 fleet.pause(member.client)
-                self.hosted.came(member.client, member.kind)
+                self.hosted.note_presence(member.client, member.kind)
             case "resume":
                 fleet.resume(member.client)
-                self.hosted.came(member.client, member.kind)
+                self.hosted.note_presence(member.client, member.kind)
             case "leave":
                 self.hosted.places.leave(member)
                 fleet.go(member.client, self)

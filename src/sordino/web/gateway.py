@@ -16,7 +16,6 @@ import traceback
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from sordino.client.invitation import Invitation, NotSigned
 from sordino.client.refusal import Reason, Refused
@@ -26,23 +25,20 @@ from sordino.fleets.gateways import STEP, Bundle, Gather
 from sordino.fleets.web import Stopped
 from sordino.recipe import Recipe
 from sordino.storage.files import NotWritten, write_whole
-from sordino.web.hosted_federation import HostedFederation, State
+from sordino.web.hosted_federation import GatewayShare, HostedFederation, HostingRules, State
 from sordino.wire.messages import Plan
 from sordino.wire.requests import Closed, Request, Response, What
-from sordino.wire.signing import Author, Envelope
+from sordino.wire.signing import Envelope
 
 
 class GatewayFederation(HostedFederation):
-    """A federation with its coordinator elsewhere: plans carry the name `federation`, signed by `coordinator`."""
+    """A federation with its coordinator elsewhere."""
 
-    def __init__(
-        self, recipe: Recipe, folder: Path, *, federation: str, slots: range, coordinator: str, **options: Any
-    ) -> None:
-        if not slots or slots[-1] >= recipe.number_of_clients:
-            raise InvalidInput(
-                f"slots {slots.start}-{slots.stop - 1} are not within the recipe's 0-{recipe.number_of_clients - 1}"
-            )
-        super().__init__(recipe, folder, federation=federation, slots=slots, author=Author.of(coordinator), **options)
+    def __init__(self, recipe: Recipe, folder: Path, share: GatewayShare, rules: HostingRules | None = None) -> None:
+        first, stop, most = share.slots.start, share.slots.stop, recipe.number_of_clients
+        if not first < stop <= most:
+            raise InvalidInput(f"slots {first}-{stop - 1} are not within the recipe's 0-{most - 1}")
+        super().__init__(recipe, folder, rules, share)
         self._invited: Invitation | None = None  # the newest that the coordinator signed, for all slots
         self._remember_invitation()
         self.fleet.quorum, self.fleet.enough = 1, 0  # what counts is decided elsewhere

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import parse_qs, quote, urlsplit
 from urllib.request import urlopen
@@ -38,6 +37,7 @@ from sordino.client.socket_service import respond
 from sordino.errors import InvalidInput, SordinoError
 from sordino.privacy.ledger import terms
 from sordino.web.page_task import PROTOCOL
+from sordino.wire.codec import JsonObject
 from sordino.wire.requests import Request, Response, What
 
 LONGEST_WAIT = 30.0  #: seconds between two attempts to connect, at most
@@ -85,7 +85,7 @@ class Link:
         return f"ws{self.server[4:]}/api/federations/{quote(self.name)}/ws"
 
 
-def fetch(server: str, path: str, trust: ssl.SSLContext) -> Any:
+def fetch(server: str, path: str, trust: ssl.SSLContext) -> object:
     """What a server answers, as JSON."""
     address = f"{server}{path}"
     try:
@@ -105,7 +105,7 @@ def fetch(server: str, path: str, trust: ssl.SSLContext) -> Any:
         ) from None
 
 
-def located(link: Link, trust: ssl.SSLContext) -> tuple[Link, dict[str, Any]]:
+def located(link: Link, trust: ssl.SSLContext) -> tuple[Link, JsonObject]:
     """The link with the federation's name, and its task; a server with one federation needs no name."""
     if not link.name:
         told = fetch(link.server, "/api/server", trust)
@@ -118,7 +118,7 @@ def located(link: Link, trust: ssl.SSLContext) -> tuple[Link, dict[str, Any]]:
             known = readable(" | ".join(names))
             raise NotJoined(f"{link.server} has several federations: name one, --federation {known}")
         link = replace(link, name=names[0])
-    task: Any = fetch(link.server, f"/api/federations/{quote(link.name)}/task", trust)
+    task = fetch(link.server, f"/api/federations/{quote(link.name)}/task", trust)
     if not isinstance(task, dict) or not isinstance(task.get("federation"), str):
         raise _stranger(link)
     if "budget" not in task or not isinstance(task["budget"], dict | None):
@@ -239,7 +239,7 @@ class Participant:
             raise _Disconnected("the server did not say that it has heard", False)
         self.result.ended = "you left"
 
-    def _hello(self) -> dict[str, Any]:
+    def _hello(self) -> JsonObject:
         key, name = self.client.identity.key, self.federation.encode()
         tags = (hmac.digest(key, b"sordino web " + what + b" 1\0" + name, hashlib.sha256) for what in (b"id", b"proof"))
         identity, proof = (tag.hex() for tag in tags)
@@ -267,7 +267,7 @@ class Participant:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise _Disconnected(f"the server sent what cannot be read ({type(error).__name__})", False) from None
 
-    def _told(self, message: dict[str, Any]) -> None:
+    def _told(self, message: JsonObject) -> None:
         match message.get("type"):
             case "welcome":
                 if message["federation"] != self.federation:

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib import resources
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from sordino.client.invitation import CommonTerms
@@ -38,6 +39,7 @@ from sordino.privacy.terms import plain
 from sordino.recipe import Recipe
 from sordino.report.statement import sentences, to_text
 from sordino.runs.federation import Federation
+from sordino.wire.codec import JsonObject
 from sordino.wire.messages import Plan
 from sordino.wire.signing import Author
 
@@ -45,8 +47,6 @@ PROTOCOL = 2
 METHODS = ("webfed", "fedavg", "ldp-fl", "personalized", "silo-dp")
 SHARES = (1.0, 0.5, 0.25, 0.125)  #: of the recipe's epsilon, that a page of a silo may choose instead
 LARGEST_MODEL = 2**22  #: parameters
-
-Json = dict[str, Any]
 
 
 # --- what pages cannot do ---------------------------------------------------------------------------------------------
@@ -63,14 +63,14 @@ def check(recipe: Recipe) -> None:
 
 
 def _obstacles(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    method: Any = recipe.method
+    method = recipe.method
     if method.name not in METHODS:
         yield f'method.name = "{method.name}"', f"pages know {', '.join(METHODS)}"
         return
     channel = getattr(method, "channel", None)
     if channel is not None and channel.kind != "direct":
         yield f'method.channel.kind = "{channel.kind}"', "pages send their reports straight to the server (direct)"
-    mechanism: Any = getattr(method, "mechanism", None)
+    mechanism = method.mechanism if hasattr(method, "mechanism") else None
     known = [own.name for own in MECHANISMS if own.in_pages]
     if mechanism is not None and mechanism.name not in known:
         yield f'method.mechanism.name = "{mechanism.name}"', f"pages know {', '.join(known)}"
@@ -102,14 +102,14 @@ _STRANGE = {
 }
 
 
-def layers_of(name: str, model: nn.Module) -> list[Json]:
+def layers_of(name: str, model: nn.Module) -> list[JsonObject]:
     """The layers of a network in the words of the protocol; what pages do not know is refused."""
     if not isinstance(model, Network):
         raise InvalidInput(f'model.name = "{name}" is no network of layers in a row: pages cannot build it')
     return [_layer(name, own, layer) for own, layer in model.named_children()]
 
 
-def _layer(model: str, name: str, layer: nn.Module) -> Json:
+def _layer(model: str, name: str, layer: nn.Module) -> JsonObject:
     kind = _LAYERS.get(type(layer))
     match layer:
         case _ if kind is not None:
@@ -132,7 +132,7 @@ def _layer(model: str, name: str, layer: nn.Module) -> Json:
 # --- mechanisms -------------------------------------------------------------------------------------------------------
 
 
-def mechanism_of(mechanism: Mechanism, upload: Upload, sizes: Sequence[int], *, adaptive: bool = False) -> Json:
+def mechanism_of(mechanism: Mechanism, upload: Upload, sizes: Sequence[int], *, adaptive: bool = False) -> JsonObject:
     """A mechanism's whole numbers. `sizes` are those of the layers that its box may tell apart."""
     if not mechanism.in_pages:
         raise InvalidInput(f"the mechanism {mechanism.name} has no form in pages")
@@ -142,12 +142,12 @@ def mechanism_of(mechanism: Mechanism, upload: Upload, sizes: Sequence[int], *, 
     return settings | {"domain": {"kind": "plan"} if adaptive else _domain(mechanism.domain, sizes)}
 
 
-def _domain(domain: Any, sizes: Sequence[int]) -> Json:
+def _domain(domain: object, sizes: Sequence[int]) -> JsonObject:
     if not isinstance(domain, Box):
         raise InvalidInput(f"pages clip each value by itself, and not to a {type(domain).__name__}")
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(int)
 
-    def told(numbers: np.ndarray[Any, np.dtype[np.float32]]) -> float | list[float]:
+    def told(numbers: NDArray[np.float32]) -> float | list[float]:
         return float(numbers[0]) if numbers.size == 1 else [float(numbers[first]) for first in starts]
 
     return {"kind": "box", "centre": told(domain.centre), "radius": told(domain.radius)}
@@ -160,7 +160,7 @@ def _finite(value: float) -> float | str:
     return value if math.isfinite(value) else "infinite"
 
 
-def _released(release: Release, delta: float) -> Json:
+def _released(release: Release, delta: float) -> JsonObject:
     return {
         "what": release.what,
         "claimed": None if release.claimed is None else _claimed(release.claimed),
@@ -168,11 +168,11 @@ def _released(release: Release, delta: float) -> Json:
     }
 
 
-def _claimed(claim: Claim) -> Json:
+def _claimed(claim: Claim) -> JsonObject:
     return asdict(claim) | {"adjacency": plain(claim.adjacency), "adversary": plain(claim.adversary)}
 
 
-def _guaranteed(guarantee: Guarantee, delta: float) -> Json:
+def _guaranteed(guarantee: Guarantee, delta: float) -> JsonObject:
     loss = guarantee.loss
     epsilon = math.inf if isinstance(loss, Infinite) else accountant.epsilon(loss, delta, adjacency=guarantee.adjacency)
     return {
@@ -185,7 +185,7 @@ def _guaranteed(guarantee: Guarantee, delta: float) -> Json:
     }
 
 
-def _terms(budget: Budget) -> Json:
+def _terms(budget: Budget) -> JsonObject:
     return {
         "basis": budget.basis,
         "adjacency": plain(budget.adjacency),
@@ -194,7 +194,7 @@ def _terms(budget: Budget) -> Json:
     }
 
 
-def spending(budget: Budget, rounds: Sequence[Sequence[Release]]) -> Json:
+def spending(budget: Budget, rounds: Sequence[Sequence[Release]]) -> JsonObject:
     """What a ledger with this budget counts after reports in 1, 2, .. of these rounds."""
     account, totals = Account.opening(budget), list[float | str]()
     for number, releases in enumerate(rounds, 1):
@@ -212,7 +212,7 @@ class PageTask:
     """What a page is asked to agree to: `body` is the JSON, `digest` names it."""
 
     recipe: Recipe
-    content: Json
+    content: JsonObject
     schedule: Statement  #: what the whole schedule would tell of one participant
     largest_report: int  #: bytes of the body of the largest report
 
@@ -303,7 +303,7 @@ class _Compiler:
 
     # --- training
 
-    def _training(self) -> Json:
+    def _training(self) -> JsonObject:
         training = self._method.training
         given = self._recipe.training
         optimiser = given.optimizer.model_dump()
@@ -321,15 +321,15 @@ class _Compiler:
             "records": self._records(),
         }  # fmt: skip
 
-    def _records(self) -> Json | None:
-        given: Any = self._recipe.method
+    def _records(self) -> JsonObject | None:
+        given = self._recipe.method
         if given.name != "personalized":
             return None
         return {"portion": given.portion, "sampling": given.sampling, "schedule": given.schedule}
 
     # --- upload
 
-    def _planned(self) -> Json:
+    def _planned(self) -> JsonObject:
         plan = self._plans[0]
         arrays = {name: list(array.shape) for name, array in sorted(plan.arrays.items())}
         return {"step": "report", "settings": dict(plan.settings), "arrays": arrays}
@@ -338,8 +338,8 @@ class _Compiler:
     def _layer_sizes(self) -> list[int]:
         return [layer.size for layer in self._federation.layout.layers]
 
-    def _samples(self) -> Json | None:
-        given: Any = self._recipe.method.aggregation
+    def _samples(self) -> JsonObject | None:
+        given = self._recipe.method.aggregation
         if given.kind != "noisy-samples":
             return None
         counts = Counts(given.epsilon, given.limit)
@@ -347,7 +347,7 @@ class _Compiler:
         mechanism = mechanism_of(counts.mechanism, one, [1])
         return {"kind": "noisy", "limit": counts.limit, "what": COUNTED, "mechanism": mechanism}
 
-    def _strength(self, c: int) -> Json:
+    def _strength(self, c: int) -> JsonObject:
         upload = self._upload
         adaptive = getattr(getattr(self._recipe.method, "range", None), "kind", "fixed") == "adaptive"
         by_round = self._releases(c)
@@ -384,7 +384,7 @@ class _Compiler:
         budgets = self._recipe.budgets()
         return budgets[0] if budgets and all(budget == budgets[0] for budget in budgets) else None
 
-    def _budget_json(self) -> Json | None:
+    def _budget_json(self) -> JsonObject | None:
         budget = self._own_budget()
         return None if budget is None else {"limit": budget.limit, **_terms(budget)}
 
@@ -396,7 +396,7 @@ class _Compiler:
         claims = [r.claimed for r in releases if r.claimed is not None]
         return proven + [Budget(8.0, claim.delta, "claimed", claim.adjacency) for claim in claims[:1]]
 
-    def _choices(self) -> list[Json]:
+    def _choices(self) -> list[JsonObject]:
         """For silos: more noise than the recipe asks for, which a page may take; its reports show that it did.
 
         None without a norm: one participant with eight times the noise would drown everybody else.
@@ -414,7 +414,7 @@ class _Compiler:
 
     def _choice(
         self, training: PrivateTraining, budget: Budget, share: float, whole: float, known: Mapping[float, Measured]
-    ) -> Json:
+    ) -> JsonObject:
         if share < 1:
             training = training.with_noise_for(
                 share * whole, budget.delta, self._recipe.rounds.count, self._upload.values
@@ -443,7 +443,7 @@ class _Compiler:
 
 def _sent(recipe: Recipe) -> str:
     """What a report is about: the parameters after training, or what they moved by."""
-    method: Any = recipe.method
+    method = recipe.method
     return "update" if method.name == "silo-dp" else getattr(method, "upload", "weights")
 
 
@@ -451,16 +451,16 @@ def _loss(model: str) -> str:
     return "one-versus-rest" if models.loss_for(model) is models.one_versus_rest else "cross-entropy"
 
 
-def _input(dataset: Dataset) -> Json:
+def _input(dataset: Dataset) -> JsonObject:
     constants = dataset.normalisation
     kind = "image" if len(dataset.shape) == 3 else "features"
     told = {"shape": list(dataset.shape), "mean": list(constants.mean), "std": list(constants.std), "kind": kind}
     return told | ({"largest": float(dataset.test.x.max())} if kind == "image" else {})
 
 
-def _grouped(by_round: Sequence[Sequence[Release]], delta: float) -> Iterator[Json]:
+def _grouped(by_round: Sequence[Sequence[Release]], delta: float) -> Iterator[JsonObject]:
     """Releases with the rounds in which they are made."""
-    found: dict[str, tuple[Json, list[int]]] = {}
+    found: dict[str, tuple[JsonObject, list[int]]] = {}
     for number, releases in enumerate(by_round, 1):
         for release in releases:
             key = repr(replace(release, id="-"))

@@ -29,6 +29,7 @@ from typing import Literal
 
 from sordino.errors import InvalidInput, SordinoError
 from sordino.storage.files import append_line, whole_lines, write_whole
+from sordino.web.limits import Limits
 
 ParticipantKind = Literal["page", "native"]
 TOKEN_BYTES = 15
@@ -91,11 +92,13 @@ class Places:
     """The slots of one federation. A change counts once `settle` has returned: then it is on disk.
 
     Changes of many participants are written together: a thousand who come at once wait for a few writes, not for a
-    thousand. Without invitations, one network may take `most` slots; networks are not written down, so that after a
-    restart a slot counts for the network from which its holder comes back. `freed` hears of each slot that is taken
-    from its holder, `passed` of each that somebody from another network was given than the one that had it; after a
-    restart, holders are absent since the start. The file is written anew when most of its lines are out of date.
+    thousand. Without invitations, one network may take `limits.places` slots; networks are not written down, so that
+    after a restart a slot counts for the network from which its holder comes back. `freed` hears of each slot that is
+    taken from its holder, `passed` of each that somebody from another network was given than the one that had it; after
+    a restart, holders are absent since the start. The file is written anew when most of its lines are out of date.
     """
+
+    _clock = staticmethod(time.monotonic)
 
     def __init__(
         self,
@@ -103,14 +106,13 @@ class Places:
         slots: range,
         invitations: Invitations | None = None,
         *,
-        most: int | None = None,
-        absence: float = math.inf,
+        limits: Limits | None = None,
         freed: Callable[[int], None] = lambda _: None,
         passed: Callable[[int], None] = lambda _: None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._path, self._slots, self._invitations, self._most = path, slots, invitations, most
-        self._absence, self._freed, self._passed, self._clock = absence, freed, passed, clock
+        self._path, self._slots, self._invitations, self._freed, self._passed = path, slots, invitations, freed, passed
+        self._most = math.inf if limits is None else limits.places
+        self._absence = math.inf if limits is None else limits.absence
         self._networks: dict[int, str] = {}  # slot -> where its holder first came from, since the start
         self._left_by: dict[int, tuple[str, float]] = {}  # vacant slot -> the network of who left it last, and when
         self._members: dict[int, Member] = {}
@@ -299,7 +301,7 @@ class Places:
 
     def _has_all(self, network: str) -> bool:
         """Whether one network holds as many slots as it may."""
-        return self._most is not None and sum(other == network for other in self._networks.values()) >= self._most
+        return sum(other == network for other in self._networks.values()) >= self._most
 
     def _take_back(self, slots: Iterable[int]) -> None:
         """Free those of some slots whose holders are native, gone, and never agreed."""

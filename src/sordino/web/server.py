@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import signal
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 
@@ -26,7 +25,7 @@ class NotListening(SordinoError):
     """The server cannot listen where it was asked to."""
 
 
-class _GuardedServer(uvicorn.Server):
+class GuardedServer(uvicorn.Server):
     """Accepts few at a time and has TLS begin in the doorway; tells event streams to end before it waits for them."""
 
     def __init__(self, config: uvicorn.Config, site: Site, ready: Callable[[], None]) -> None:
@@ -71,7 +70,8 @@ def listen(place: TlsAddress) -> socket.socket:
     return listening
 
 
-def _config(site: Site, place: TlsAddress) -> uvicorn.Config:
+def config_for(site: Site, place: TlsAddress) -> uvicorn.Config:
+    """How uvicorn serves a site: guarded, and without what would cost memory or words."""
     return uvicorn.Config(
         create_app(site),
         http=functools.partial(GuardedHttp, doorway=site.doorway),  # type: ignore[arg-type]
@@ -95,7 +95,7 @@ def serve(site: Site, place: TlsAddress, ready: Callable[[int], None]) -> None:
     """Serve until SIGINT or SIGTERM; `ready` is told the port when it can be reached."""
     with closing(listen(place)) as listening:
         port = listening.getsockname()[1]
-        server = _GuardedServer(_config(site, place), site, lambda: ready(port))
+        server = GuardedServer(config_for(site, place), site, lambda: ready(port))
         with suppress(KeyboardInterrupt), _ending_in_order():
             server.run(sockets=[listening])
         if not server.started:
@@ -112,24 +112,4 @@ def _ending_in_order() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-@contextmanager
-def serving(site: Site, place: TlsAddress | None = None) -> Iterator[int]:
-    """Serve in a thread, for as long as it is needed; the port comes back. For tests and for programs."""
-    place = place or TlsAddress()
-    with closing(listen(place)) as listening:
-        started = threading.Event()
-        server = _GuardedServer(_config(site, place), site, started.set)
-        thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
-        thread.start()
-        while thread.is_alive() and not started.wait(0.05):
-            pass
-        try:
-            if not server.started:
-                raise NotListening("the server could not start")
-            yield listening.getsockname()[1]
-        finally:
-            server.should_exit = True
-            thread.join(60)
-
-
-__all__ = ["NotListening", "listen", "serve", "serving"]
+__all__ = ["GuardedServer", "NotListening", "config_for", "listen", "serve"]
