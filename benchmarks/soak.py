@@ -45,7 +45,7 @@ from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
 from sordino.runs.federation import Federation, wire
 from sordino.shuffler import keys
-from sordino.shuffler.store import Store
+from sordino.shuffler.store import EnvelopeStore
 from sordino.wire.messages import Plan
 from sordino.wire.signing import SigningKey, key_file
 
@@ -154,7 +154,7 @@ def _nurse() -> None:
     """The parent's life: a line of arguments in, the number of a child out."""
     import sordino.cli
     import sordino.client.socket_service
-    import sordino.fleets.local_clients
+    import sordino.fleets.sockets
     import sordino.runs.serving
     import sordino.shuffler.channel
     import sordino.shuffler.service
@@ -254,7 +254,7 @@ class Troupe:
         self.recipe = self.recipe.with_(
             {"method.channel.url": url, "method.channel.key": public.public_bytes_raw().hex()}
         )
-        with Store(self.place / "shuffler") as store:
+        with EnvelopeStore(self.place / "shuffler") as store:
             tokens = store.register(self.people)
         for name, token in tokens.items():
             (self.place / f"{name}.token").write_text(token)

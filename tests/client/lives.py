@@ -21,7 +21,7 @@ from typing import Any
 from sordino.client.client import Client
 from sordino.client.socket_service import Service
 from sordino.learning import datasets
-from sordino.learning.stacked import LOOP, Execution
+from sordino.learning.stacked_model import LOOP, Execution
 from sordino.wire.requests import Request, Response
 from tests.client.people import read_once, seeded
 

@@ -21,7 +21,7 @@ from sordino.client.refusal import Reason
 from sordino.client.socket_service import Service, SocketUnavailable
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Reply
-from sordino.fleets.local_clients import SocketFleet
+from sordino.fleets.sockets import SocketFleet
 from sordino.methods.interface import State
 from sordino.wire import requests
 from sordino.wire.requests import Request, Response, What
@@ -82,7 +82,7 @@ def test_three_processes_run_a_federation_and_one_is_killed_between_recording_an
 
 
 def test_what_only_carries_bytes_loads_no_learning_stack():
-    program = "import sys, sordino.fleets.local_clients; print(sorted({'torch', 'pydantic'} & set(sys.modules)))"
+    program = "import sys, sordino.fleets.sockets; print(sorted({'torch', 'pydantic'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout == "[]\n"
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import sordino
 from sordino.errors import InvalidInput
 from sordino.report.folder import RunFolder, environment, unused_folder
-from sordino.report.records import ClientBudget, Result, Round, Simulation, from_json, plain, to_line, to_page
+from sordino.report.records import ClientBudget, Result, RoundRecord, Simulation, from_json, plain, to_line, to_page
 from sordino.report.statement import to_text
 from sordino.runs.journal import JournalStore
 from sordino.storage import files
@@ -225,7 +225,7 @@ _simulations = st.none() | st.builds(
     Simulation, train_loss=_measures, failed=_counts, clipped=_shares, update_norm=_measures, noise_norm=_measures
 )
 _rounds = st.builds(
-    Round,
+    RoundRecord,
     round=st.integers(1, 10**6),
     accuracy=_shares,
     loss=_measures,
@@ -245,7 +245,7 @@ _rounds = st.builds(
 def test_every_round_comes_back_from_json_as_it_was(record):
     line = to_line(record)
     assert "\n" not in line
-    assert from_json(Round, strict(line)) == record
+    assert from_json(RoundRecord, strict(line)) == record
 
 
 def test_rounds_are_one_json_object_a_line_with_the_agreed_fields(folder):
@@ -338,7 +338,9 @@ def test_the_last_whole_line_is_found_from_the_back(tmp_path_factory, lines, tor
 
 
 def test_a_diverged_loss_is_null_and_an_infinite_epsilon_is_a_word(folder):
-    wild = Round(1, loss=math.nan, spent_max=math.inf, spent_median=2.5, simulation=Simulation(train_loss=math.inf))
+    wild = RoundRecord(
+        1, loss=math.nan, spent_max=math.inf, spent_median=2.5, simulation=Simulation(train_loss=math.inf)
+    )
     folder.append_round(wild)
     packed = strict((folder.path / "metrics.jsonl").read_text())
     assert packed["loss"] is None
@@ -350,9 +352,9 @@ def test_a_diverged_loss_is_null_and_an_infinite_epsilon_is_a_word(folder):
 
 
 def test_numpy_values_become_plain_ones(folder):
-    record = Round(np.int64(1), accuracy=np.float32(0.5), counted=np.bool_(False), asked=np.uint8(3))
+    record = RoundRecord(np.int64(1), accuracy=np.float32(0.5), counted=np.bool_(False), asked=np.uint8(3))
     folder.append_round(record)
-    assert folder.rounds() == (Round(1, accuracy=0.5, counted=False, asked=3),)
+    assert folder.rounds() == (RoundRecord(1, accuracy=0.5, counted=False, asked=3),)
     assert plain({"a": np.arange(3), "b": (np.float64("nan"), -math.inf)}) == {"a": [0, 1, 2], "b": [None, "-infinite"]}
 
 
@@ -368,7 +370,7 @@ def test_numpy_values_become_plain_ones(folder):
 )  # fmt: skip
 def test_malformed_rounds_are_refused(wrong):
     with pytest.raises(InvalidInput):
-        from_json(Round, wrong)
+        from_json(RoundRecord, wrong)
 
 
 def test_json_of_strange_things_is_refused():

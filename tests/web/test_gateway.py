@@ -17,7 +17,7 @@ from sordino.client.refusal import Reason, Refused
 from sordino.errors import InvalidInput
 from sordino.fleets.gateways import STEP, Bundle, Gateways, Gather, slots
 from sordino.fleets.interface import Fleet, Reply
-from sordino.fleets.local_clients import SocketFleet
+from sordino.fleets.sockets import SocketFleet
 from sordino.fleets.web import Stopped
 from sordino.runs import serving
 from sordino.runs.federation import wire

@@ -24,7 +24,7 @@ from sordino.cli import app
 from sordino.cli.serve import _announce
 from sordino.client.client import Client
 from sordino.client.refusal import Reason
-from sordino.learning.stacked import Execution
+from sordino.learning.stacked_model import Execution
 from sordino.privacy.history import ranges
 from sordino.recipe import Recipe
 from sordino.runs.simulation import run

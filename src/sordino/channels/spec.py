@@ -15,7 +15,7 @@ from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
     from sordino.channels.secagg import Identity
-    from sordino.channels.summed import Members
+    from sordino.channels.secure_sum import Members
     from sordino.methods.interface import Method
     from sordino.recipe import Recipe
 
@@ -33,6 +33,7 @@ class ChannelSpec(Spec):
 
     uses: ClassVar[frozenset[str]] = frozenset()  #: what a method must offer: bits, sums, lots
     unseen: ClassVar[str] = ""  #: why the server sees no single report; empty where it does
+    in_pages: ClassVar[bool] = False  #: whether web pages can send their reports this way
     simulated: ClassVar[bool] = False  #: whether it stands for somebody trusted, whom only a simulation can play
 
     @abstractmethod

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from sordino.privacy.guarantee import Budget, Release
-    from sordino.runs.fitting import Answer, Cases, Family, Question
+    from sordino.runs.fitting import Cases, Family, Fit, Question
     from sordino.runs.preflight import Preflight
 
 NAMES = ("two-point", "sign", "laplace", "piecewise", "exponential", "gaussian", "dp-sgd")
@@ -87,13 +87,13 @@ def plan(
     with plain_errors():
         if misplaced:
             raise InvalidInput(f"got {misplaced[0]!r} without an option: a recipe is named by --recipe {misplaced[0]}")
-        from sordino.runs.fitting import Request, answer, plain_cases, recipe_cases
+        from sordino.runs.fitting import PlanOptions, fit, plain_cases, recipe_cases
 
         names = mechanism or []
         for name in names:
             if name not in NAMES and ":" not in name:
                 raise InvalidInput(f"unknown mechanism {name!r}; allowed: {', '.join(NAMES)}")
-        request = Request(
+        options = PlanOptions(
             epsilon, delta, adjacency, rounds, values, norm, radius, precision, steps, rate, clients, update_norm
         )
         if recipe is None and settings:
@@ -101,9 +101,9 @@ def plan(
         if recipe:
             from sordino.recipe import Recipe
 
-            cases = recipe_cases(Recipe.load(recipe, settings or []), names, request)
+            cases = recipe_cases(Recipe.load(recipe, settings or []), names, options)
         else:
-            cases = plain_cases(names, request, NAMES[:-1])
+            cases = plain_cases(names, options, NAMES[:-1])
         if parameter is not None:
             lines = [_rounds_with(family, question, parameter, rounds) for family, question in _only_one(cases)]
             if as_json:
@@ -115,7 +115,7 @@ def plan(
             raise InvalidInput(
                 "--rounds is missing: how many must the budget last? (Or ask the other way: --parameter)"
             )
-        answers = [answer(*case) for case in with_progress(cases, "Planning")]
+        answers = [fit(*case) for case in with_progress(cases, "Planning")]
     if as_json:
         print_json([_as_json(answer) for answer in answers])
         return
@@ -188,7 +188,7 @@ def _terms_as_json(release: Release, budget: Budget) -> dict[str, Any]:
     }
 
 
-def _as_json(answer: Answer) -> dict[str, Any]:
+def _as_json(answer: Fit) -> dict[str, Any]:
     from sordino.report.expectations import verdict
 
     allowance, ahead = answer.allowance, answer.ahead
@@ -207,7 +207,7 @@ def _as_json(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _tables(answers: list[Answer]) -> Iterator[Table]:
+def _tables(answers: list[Fit]) -> Iterator[Table]:
     """One table for each budget: a title says what its epsilons are about."""
     from sordino.privacy.ledger import terms
 
@@ -218,7 +218,7 @@ def _tables(answers: list[Answer]) -> Iterator[Table]:
         yield _table(title, [answer for answer in answers if answer.question == question])
 
 
-def _table(title: str, answers: list[Answer]) -> Table:
+def _table(title: str, answers: list[Fit]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -249,7 +249,7 @@ def _beside(ahead: Preflight) -> str:
     return "unknown" if ahead.ratio is None else f"{ahead.ratio:.3g} times"
 
 
-def _notes(answers: list[Answer]) -> Iterator[str]:
+def _notes(answers: list[Fit]) -> Iterator[str]:
     """The basis of each proof, what noise to expect, and what the two counts of all rounds are."""
     from sordino.privacy.statement import NO_MEANINGFUL_PROTECTION
     from sordino.report.expectations import verdict

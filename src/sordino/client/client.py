@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self, TypeVar
 
-from sordino.channels.summed import Members, plan_in
+from sordino.channels.secure_sum import Members, plan_in
 from sordino.client.clock import Clock, Overran
 from sordino.client.folder import Agreements, Preparations
 from sordino.client.identity import ClientIdentity
@@ -36,14 +36,14 @@ from sordino.client.settings import NAME, Settings
 from sordino.client.shuffler_sender import PATIENCE, STEP, ShufflerSender
 from sordino.client.sum_progress import SumProgress
 from sordino.errors import BudgetExceeded, ConsentMissing, InvalidInput, SordinoError
-from sordino.learning.stacked import LOOP, Execution
+from sordino.learning.stacked_model import LOOP, Execution
 from sordino.methods.interface import ClientState
 from sordino.methods.upload import Draw
 from sordino.privacy.guarantee import Derived, Destination, Release
-from sordino.privacy.history import Spent
+from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import Ledger, Released, ReportKey, Standing, admit, terms
 from sordino.randomness import KEY_BYTES, Keystream
-from sordino.shuffler.remote import Rejected, Unreachable
+from sordino.shuffler.remote import Rejected, ShufflerUnreachable
 from sordino.storage.files import NotWritten, append_line, exclusive_lock, make_folder, write_whole
 from sordino.wire.messages import Plan, answer_to
 from sordino.wire.receipt import Seal
@@ -286,7 +286,7 @@ class Client:
         )
         if refusal is not None and not fits and not agreed:
             raise refusal
-        spent = tuple(Spent(round, (own,), ((0,),)) for round, own in releases)
+        spent = tuple(RoundReleases(round, (own,), ((0,),)) for round, own in releases)
         delta, rounds = self.settings.budget.delta or 1e-5, membership.recipe.rounds.count
         budgets = len(self.standing.accounts) if membership.pinned else 1
         pinned = membership.pinned if membership.members is not None else None
@@ -603,7 +603,7 @@ class Client:
     def _propose(self, membership: Membership) -> None:
         """Tell the shuffler which T this client proposes; where it is not there yet, the first round does it."""
         sender = self._sender(membership)
-        with suppress(Rejected, Unreachable, Overran):
+        with suppress(Rejected, ShufflerUnreachable, Overran):
             self._clocked(membership.federation, "the proposal", sender.propose, seconds=PATIENCE)
 
     # --- secure sums

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from sordino import channels
 from sordino.channels.secagg import Ed25519Identity
+from sordino.channels.secure_sum import Members
 from sordino.channels.spec import ReleasesOf
-from sordino.channels.summed import Members
 from sordino.client.invitation import Invitation, check_real, check_text
 from sordino.client.own_records import OwnRecords
 from sordino.client.refusal import Reason, Refused, refusing_recipe
@@ -24,9 +24,9 @@ from sordino.client.shuffler_sender import STEP, ShufflerSender
 from sordino.client.work_limits import Guard, public_size
 from sordino.errors import InvalidInput
 from sordino.learning.cohort import ClientData
-from sordino.learning.stacked import LOOP, Execution
+from sordino.learning.stacked_model import LOOP, Execution
+from sordino.methods.blueprint import blueprint_of
 from sordino.methods.interface import Bench, ClientState, Cohort, Method, State
-from sordino.methods.setting import setting_of
 from sordino.methods.silo_dp import SiloDp
 from sordino.methods.upload import Draw
 from sordino.privacy.guarantee import Destination, Infinite, Release
@@ -57,9 +57,9 @@ class Membership:
         guard.check(self.recipe, invitation)
         sizes = (public_size(self.recipe),) * self.recipe.number_of_clients
         with refusing_recipe(self.federation):
-            setting, _ = setting_of(self.recipe, invitation.shape, len(invitation.classes), sizes, self.client)
-            guard.built(setting.model)
-            built = self.recipe.method.build(setting)
+            blueprint, _ = blueprint_of(self.recipe, invitation.shape, len(invitation.classes), sizes, self.client)
+            guard.built(blueprint.model)
+            built = self.recipe.method.build(blueprint)
         self.method: Method = built.method
         self._upload = built.upload
         self._start: State = self.method.init()

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from sordino.client.invitation import Invitation
 from sordino.privacy import history
-from sordino.privacy.history import Spent
+from sordino.privacy.history import RoundReleases
 from sordino.privacy.statement import Statement
 from sordino.report.statement import to_text
 
@@ -17,7 +17,7 @@ class Offer:
     """What joining a federation would mean, for the owner to read."""
 
     invitation: Invitation
-    schedule: tuple[Spent, ...]  #: everything that would leave, round by round
+    schedule: tuple[RoundReleases, ...]  #: everything that would leave, round by round
     delta: float  #: at which the statement gives its figures
     fits: int  #: rounds of the schedule that the budget allows, from now on
     rounds: int  #: rounds of the schedule

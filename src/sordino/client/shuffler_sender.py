@@ -19,7 +19,7 @@ from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import OwnLimits, OwnShuffler
 from sordino.errors import InvalidInput
 from sordino.shuffler.envelopes import seal, spread
-from sordino.shuffler.remote import Announcement, Rejected, Remote, Unreachable
+from sordino.shuffler.remote import Announcement, Rejected, Remote, ShufflerUnreachable
 from sordino.wire.messages import Plan
 
 STEP = "post"
@@ -95,8 +95,8 @@ class ShufflerSender:
         while True:
             try:
                 return ask()
-            except (Unreachable, Rejected) as error:
-                passing = isinstance(error, Unreachable) or error.status in _PASSING
+            except (ShufflerUnreachable, Rejected) as error:
+                passing = isinstance(error, ShufflerUnreachable) or error.status in _PASSING
                 if not passing or time.monotonic() > until:
                     raise Refused(Reason.UNAVAILABLE, str(error)) from None
                 time.sleep(AGAIN)

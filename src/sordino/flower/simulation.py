@@ -170,7 +170,7 @@ def client_app(clients: Path, seed: int) -> ClientApp:
     @app.query()
     def answer(message: Message, context: Context) -> Message:
         from sordino.client.client import Client
-        from sordino.learning.stacked import Execution
+        from sordino.learning.stacked_model import Execution
         from sordino.randomness import Keystream
 
         number = int(context.node_config["partition-id"])

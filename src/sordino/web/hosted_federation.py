@@ -30,7 +30,7 @@ from sordino.learning.examples import Examples
 from sordino.methods.interface import State as ModelState
 from sordino.recipe import EVERYTHING, Recipe
 from sordino.report.folder import RunFolder
-from sordino.report.records import Round
+from sordino.report.records import RoundRecord
 from sordino.report.statement import to_json, to_text
 from sordino.runs.coordinator import Attendance
 from sordino.runs.federation import Federation, wire
@@ -126,7 +126,7 @@ class HostedFederation(Observer):
         self._free = self.places.free  # as it was shown last
         self.receipts = Receipts(folder / "receipts.json", lambda id: self.places.find(id) is not None)
         self._activities = {m.client: ParticipantActivity(m.client, m.kind) for m in self.places.members.values()}
-        self._history: list[Round] = []
+        self._history: list[RoundRecord] = []
         self._refusals: deque[JsonObject] = deque(maxlen=KEPT_REFUSALS)
         self._strays: Counter[str] = Counter()
         self._last_state: ModelState | None = None  # as a restart found it
@@ -211,7 +211,7 @@ class HostedFederation(Observer):
         """Show who prepared."""
         self._note_answers(0, attendance)
 
-    def round(self, record: Round, attendance: Attendance) -> None:
+    def round(self, record: RoundRecord, attendance: Attendance) -> None:
         """Show a round that is over, and wait where too few are left for the next."""
         self.receipts.settle()
         self._history.append(record)
@@ -364,7 +364,7 @@ class HostedFederation(Observer):
         return self._history[-1].round if self._history else 0
 
     @property
-    def _last_graded(self) -> Round | None:
+    def _last_graded(self) -> RoundRecord | None:
         """The last round that was evaluated."""
         return next((record for record in reversed(self._history) if record.accuracy is not None), None)
 
@@ -468,7 +468,7 @@ class HostedFederation(Observer):
         }
 
 
-def _said(record: Round, rounds: int) -> str:
+def _said(record: RoundRecord, rounds: int) -> str:
     """A round in one line, for the operator."""
     counts = {"declined": record.declined, "refused": record.refused, "late": record.late}
     others = "".join(f", {count} {what}" for what, count in counts.items() if count)
@@ -477,7 +477,7 @@ def _said(record: Round, rounds: int) -> str:
     return f"round {record.round} of {rounds}: {record.reported} reported{others}{graded}{lost}"
 
 
-def _shown(record: Round) -> JsonObject:
+def _shown(record: RoundRecord) -> JsonObject:
     names = ("round", "accuracy", "loss", "asked", "reported", "declined", "refused", "late", "counted", "seconds")
     return {name: getattr(record, name) for name in names}
 

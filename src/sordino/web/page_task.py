@@ -25,15 +25,17 @@ from sordino.learning import models
 from sordino.learning.examples import Dataset
 from sordino.learning.models import MaskedDropout, Network
 from sordino.learning.private_sgd import PrivateTraining
-from sordino.mechanisms import MECHANISMS, Box, Mechanism
+from sordino.mechanisms import MECHANISMS, Box, Mechanism, NoPrivacy
+from sordino.methods.aggregation import NoisySamples
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.lian_webfed import COUNTED, Counts
 from sordino.methods.silo_dp import RECORDS
 from sordino.methods.upload import Upload
+from sordino.parts import registry
 from sordino.privacy import accountant, history
 from sordino.privacy.accountant import Account
-from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Claim, Guarantee, Infinite, Release
-from sordino.privacy.history import Spent
+from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Claim, Guarantee, Infinite, Release, kind
+from sordino.privacy.history import RoundReleases
 from sordino.privacy.statement import Statement
 from sordino.privacy.terms import plain
 from sordino.recipe import Recipe
@@ -44,7 +46,6 @@ from sordino.wire.messages import Plan
 from sordino.wire.signing import Author
 
 PROTOCOL = 2
-METHODS = ("webfed", "fedavg", "ldp-fl", "personalized", "silo-dp")
 SHARES = (1.0, 0.5, 0.25, 0.125)  #: of the recipe's epsilon, that a page of a silo may choose instead
 LARGEST_MODEL = 2**22  #: parameters
 
@@ -64,29 +65,24 @@ def check(recipe: Recipe) -> None:
 
 def _obstacles(recipe: Recipe) -> Iterator[tuple[str, str]]:
     method = recipe.method
-    if method.name not in METHODS:
-        yield f'method.name = "{method.name}"', f"pages know {', '.join(METHODS)}"
+    if not method.in_pages:
+        known = [name for name, table in registry.tables("method").items() if getattr(table, "in_pages", False)]
+        yield f'method.name = "{method.name}"', f"pages know {', '.join(known)}"
         return
-    channel = getattr(method, "channel", None)
-    if channel is not None and channel.kind != "direct":
+    channel, mechanism = method.channel, getattr(method, "mechanism", NoPrivacy.Spec())
+    if not channel.in_pages:
         yield f'method.channel.kind = "{channel.kind}"', "pages send their reports straight to the server (direct)"
-    mechanism = method.mechanism if hasattr(method, "mechanism") else None
     known = [own.name for own in MECHANISMS if own.in_pages]
-    if mechanism is not None and mechanism.name not in known:
+    if mechanism.name not in known:
         yield f'method.mechanism.name = "{mechanism.name}"', f"pages know {', '.join(known)}"
     elif getattr(mechanism, "norm", "box") != "box":
         yield f'method.mechanism.norm = "{mechanism.norm}"', "pages clip each value by itself (box)"
-    if method.aggregation.kind == "samples":
+    if not method.aggregation.in_pages:
         yield (
-            'method.aggregation.kind = "samples"',
+            f'method.aggregation.kind = "{method.aggregation.kind}"',
             "the number of a person's records does not leave a page in the clear (mean, or webfed's noisy-samples)",
         )
-    if (method.name, getattr(method, "sends", "")) == ("personalized", "signs") and mechanism.name == "none":
-        yield 'method.mechanism.name = "none"', "pages send signs through the mechanism sign"
-    if method.name == "silo-dp" and method.coarsening:
-        yield f"method.coarsening = {method.coarsening}", "pages send what they trained, and coarsen no sums"
-    if method.name == "silo-dp" and not method.announced_size:
-        yield "method.announced_size = 0", "a page would tell its own number of records: state a public one"
+    yield from method.page_obstacles()
     if models.is_own(recipe.model.name):
         yield f'model.name = "{recipe.model.name}"', f"pages know {', '.join(models.names())}"
     if recipe.training.augmentation is not None:
@@ -179,7 +175,7 @@ def _guaranteed(guarantee: Guarantee, delta: float) -> JsonObject:
         "adversary": plain(guarantee.adversary),
         "adjacency": plain(guarantee.adjacency),
         "basis": guarantee.basis,
-        "loss": {"type": type(loss).__name__, **asdict(loss)},
+        "loss": {"type": kind(loss), **asdict(loss)},
         "epsilon": _finite(epsilon),
         "delta": delta,
     }
@@ -285,7 +281,7 @@ class _Compiler:
             "loss": _loss(recipe.model.name),
             "training": self._training(),
             "upload": {
-                "what": _sent(self._recipe),
+                "what": "update" if recipe.method.sends_updates else "weights",
                 "values": self._upload.values,
                 "layers": [{"name": layer.name, "first": layer.start, "size": layer.size} for layer in layout.layers],
                 "samples": self._samples(),
@@ -318,14 +314,8 @@ class _Compiler:
         return {
             "kind": "plain", "optimiser": optimiser, "epochs": training.epochs, "steps": training.steps,
             "batch": training.batch_size or 0, "shuffle": training.shuffle, "drop_last": training.drop_last,
-            "records": self._records(),
+            "records": self._recipe.method.page_records,
         }  # fmt: skip
-
-    def _records(self) -> JsonObject | None:
-        given = self._recipe.method
-        if given.name != "personalized":
-            return None
-        return {"portion": given.portion, "sampling": given.sampling, "schedule": given.schedule}
 
     # --- upload
 
@@ -340,7 +330,7 @@ class _Compiler:
 
     def _samples(self) -> JsonObject | None:
         given = self._recipe.method.aggregation
-        if given.kind != "noisy-samples":
+        if not isinstance(given, NoisySamples):
             return None
         counts = Counts(given.epsilon, given.limit)
         one = Upload(lambda _: counts.mechanism, None, 1, clients=1, what=COUNTED)
@@ -349,7 +339,7 @@ class _Compiler:
 
     def _strength(self, c: int) -> JsonObject:
         upload = self._upload
-        adaptive = getattr(getattr(self._recipe.method, "range", None), "kind", "fixed") == "adaptive"
+        adaptive = bool(getattr(getattr(self._recipe.method, "range", None), "adapts", False))
         by_round = self._releases(c)
         budgets = [self._own_budget(), *self._other_budgets(by_round[0])]
         distinct: dict[str, Budget] = {}
@@ -432,19 +422,13 @@ class _Compiler:
         """What all rounds would tell of one participant; of each strength, where they differ."""
         classes = range(len(self._upload.strengths))
         spent = [
-            Spent(
+            RoundReleases(
                 plan.round, tuple(tuple(self._method.releases(plan)[c]) for c in classes), tuple((c,) for c in classes)
             )
             for plan in self._plans
         ]
         title = f"What {self._recipe.name} would learn of you"
         return history.statement(spent, len(classes), delta=self._federation.delta, title=title)
-
-
-def _sent(recipe: Recipe) -> str:
-    """What a report is about: the parameters after training, or what they moved by."""
-    method = recipe.method
-    return "update" if method.name == "silo-dp" else getattr(method, "upload", "weights")
 
 
 def _loss(model: str) -> str:
@@ -493,4 +477,4 @@ def _measured(recipe: Recipe) -> dict[float, Measured]:
     return {choice["noise"]: (choice["accuracy"], choice.get("alone")) for choice in known[recipe.name].values()}
 
 
-__all__ = ["METHODS", "PROTOCOL", "PageTask", "check", "compile_task", "layers_of", "mechanism_of", "spending"]
+__all__ = ["PROTOCOL", "PageTask", "check", "compile_task", "layers_of", "mechanism_of", "spending"]
