@@ -74,8 +74,8 @@ def test_the_oldest_stranger_of_the_address_that_has_most_is_cut_off():
     assert doorway.strangers == 4  # half of the room is the participants'
     assert not one.off
     assert [transport.off for transport in crowd] == [True] * 6 + [False] * 3
-    alone.leave()
-    alone.leave()  # twice is no matter
+    doorway.leave(alone)
+    doorway.leave(alone)  # twice is no matter
     assert doorway.strangers == 3
 
 
@@ -84,25 +84,25 @@ def test_participants_are_never_cut_off_and_there_is_room_for_so_many():
     visits = [doorway.enter(Cut(), "10.0.0.1") for _ in range(2)]
     for number in range(7):
         visits.append(visit := doorway.enter(Cut(), "10.0.0.1"))
-        assert visit.identify(number) is True
+        assert doorway.identify(visit, number) is True
     assert doorway.participants == 7
     late = doorway.enter(Cut(), "10.0.0.2")
-    assert late.identify("one more") is False  # an eighth of the room stays for those who come
+    assert doorway.identify(late, "one more") is False  # an eighth of the room stays for those who come
     assert doorway.strangers == 1
     doorway.enter(Cut(), "10.0.0.3")
     assert late.transport.off
     assert not any(visit.transport.off for visit in visits[2:])
-    visits[2].leave()
+    doorway.leave(visits[2])
     assert doorway.participants == 6
 
 
 def test_one_identity_holds_one_connection_of_the_reserve():
     doorway = Doorway(Limits(connections=4), room=8)
     first, second = (doorway.enter(Cut(), "10.0.0.1") for _ in range(2))
-    assert first.identify("me") and second.identify("me")
+    assert doorway.identify(first, "me") and doorway.identify(second, "me")
     assert (doorway.participants, doorway.strangers) == (1, 1)
-    first.leave()
-    second.leave()
+    doorway.leave(first)
+    doorway.leave(second)
     assert (doorway.participants, doorway.strangers) == (0, 0)
 
 
@@ -111,7 +111,7 @@ def test_who_was_cut_off_before_its_hello_was_read_is_not_counted_after_it():
     cut = doorway.enter(Cut(), "10.0.0.1")
     doorway.enter(Cut(), "10.0.0.1")
     assert cut.transport.off
-    assert cut.identify("me") is True
+    assert doorway.identify(cut, "me") is True
     assert doorway.participants == 0
 
 

@@ -86,11 +86,11 @@ class Site:
             raise HTTPException(404, f"no federation {name[:100]!r} is here; there are {', '.join(self.federations)}")
         return self.federations[name]
 
-    def encode(self, hosted: HostedFederation, version: object, view: Callable[[], object]) -> str:
+    def encode(self, hosted: HostedFederation, view: str, version: object) -> str:
         """JSON of a view of a federation, made once for each version: whoever asks again and again costs little."""
-        key = hosted.name, view.__name__
+        key = hosted.name, view
         if self.encoded.get(key, (None, ""))[0] != version:
-            self.encoded[key] = version, json.dumps(view(), allow_nan=False)
+            self.encoded[key] = version, json.dumps(getattr(hosted, view)(), allow_nan=False)
         return self.encoded[key][1]
 
     @property
@@ -176,8 +176,8 @@ def _add_federations(app: FastAPI, site: Site) -> None:
         live = hosted.live() if _for_operator(site, request) else None
         short = {**hosted.summary(), "live": live, "may_free": _at_this_machine(request)}
         long = {
-            "history": site.encode(hosted, hosted.last_round, hosted.history),
-            "statement": site.encode(hosted, hosted.state == "finished", hosted.statement),
+            "history": site.encode(hosted, "history", hosted.last_round),
+            "statement": site.encode(hosted, "statement", hosted.state == "finished"),
             "task": hosted.task.body.decode(),
         }
         parts = (f', "{key}": {value}' for key, value in long.items())
@@ -290,7 +290,7 @@ async def _events(site: Site, hosted: HostedFederation, operator: bool, rounds: 
             fresh = hosted.history(rounds)
             rounds = max([rounds, *(entry["round"] for entry in fresh)])
             seen = hosted.changes
-            summary, live = (site.encode(hosted, seen, view) for view in (hosted.summary, hosted.live))
+            summary, live = (site.encode(hosted, view, seen) for view in ("summary", "live"))
             news = [("round", json.dumps(entry, allow_nan=False)) for entry in fresh]
             news += [("summary", summary), *([("live", live)] if operator else [])]
             news += [("ended", summary)] if over else []

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib import resources
+from itertools import accumulate, groupby
 from typing import cast
 
 import numpy as np
@@ -38,11 +39,11 @@ from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Claim, Guarante
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.statement import Statement
 from sordino.privacy.terms import plain
+from sordino.randomness import Keystream
 from sordino.recipe import Recipe
 from sordino.report.statement import sentences, to_text
 from sordino.runs.federation import Federation
 from sordino.wire.codec import JsonObject
-from sordino.wire.messages import Plan
 from sordino.wire.signing import Author
 
 PROTOCOL = 2
@@ -141,10 +142,9 @@ def mechanism_of(mechanism: Mechanism, upload: Upload, sizes: Sequence[int], *, 
 def _domain(domain: object, sizes: Sequence[int]) -> JsonObject:
     if not isinstance(domain, Box):
         raise InvalidInput(f"pages clip each value by itself, and not to a {type(domain).__name__}")
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(int)
 
     def told(numbers: NDArray[np.float32]) -> float | list[float]:
-        return float(numbers[0]) if numbers.size == 1 else [float(numbers[first]) for first in starts]
+        return float(numbers[0]) if numbers.size == 1 else [float(numbers[first]) for first in _starts(sizes)]
 
     return {"kind": "box", "centre": told(domain.centre), "radius": told(domain.radius)}
 
@@ -231,30 +231,30 @@ def compile_task(parts: Federation, federation: str, author: Author) -> PageTask
 
 class _Compiler:
     def __init__(self, federation: Federation, name: str, author: Author) -> None:
-        self._author = author
-        self._federation, self._recipe, self._dataset = federation, federation.recipe, federation.dataset
-        self._name = name
-        method = federation.method
-        assert isinstance(method, FedAvg)
-        self._method, self._upload = method, federation.upload
-        self._start = method.init()
-        self._plans = [self._plan(round) for round in range(1, self._recipe.rounds.count + 1)]
-
-    def _plan(self, round: int) -> Plan:
-        return self._method.plan(replace(self._start, round=round - 1), self._name)
+        assert isinstance(federation.method, FedAvg)
+        self._federation, self._recipe, self._name, self._author = federation, federation.recipe, name, author
+        self._method, self._upload = federation.method, federation.upload
+        start = self._method.init()
+        self._plans = [
+            self._method.plan(replace(start, round=round), name) for round in range(self._recipe.rounds.count)
+        ]
+        released = [self._method.releases(plan) for plan in self._plans]
+        self._classes = range(len(self._upload.strengths))
+        self._releases = [[tuple(own[c]) for own in released] for c in self._classes]  # class -> round -> releases
+        budgets = self._recipe.budgets()
+        self._budget = budgets[0] if budgets and all(budget == budgets[0] for budget in budgets) else None
 
     def task(self) -> PageTask:
-        recipe, layout = self._recipe, self._federation.layout
-        model = self._federation.built.graded or self._federation.model
+        recipe, layout, dataset = self._recipe, self._federation.layout, self._federation.dataset
+        model, budget, plan = self._federation.built.graded or self._federation.model, self._budget, self._plans[0]
         if layout.size > LARGEST_MODEL:
             raise InvalidInput(
                 f'model.name = "{recipe.model.name}" has {layout.size:,} parameters here; pages take up to '
                 f"{LARGEST_MODEL:,}"
             )
-        firsts = np.concatenate([[0], np.cumsum(layout.sizes)[:-1]]).astype(int).tolist()
+        columns = zip(layout.names, layout.shapes, _starts(layout.sizes), layout.sizes, strict=True)
         parameters = [
-            {"name": name, "shape": list(shape), "first": first, "size": size}
-            for name, shape, first, size in zip(layout.names, layout.shapes, firsts, layout.sizes, strict=True)
+            {"name": name, "shape": list(shape), "first": first, "size": size} for name, shape, first, size in columns
         ]
         statement = self._statement()
         content = {
@@ -262,7 +262,7 @@ class _Compiler:
             "name": recipe.name,
             "federation": self._name,
             "coordinator": self._author.first.hex(),
-            "terms": CommonTerms.of(recipe, self._name, self._dataset, self._author).digest.hex(),
+            "terms": CommonTerms.of(recipe, self._name, dataset, self._author).digest.hex(),
             "recipe_digest": recipe.fingerprint,
             "title": recipe.name,
             "summary": recipe.described,
@@ -272,8 +272,8 @@ class _Compiler:
             "rounds": {
                 "count": recipe.rounds.count, "quorum": recipe.rounds.quorum, "deadline": recipe.rounds.deadline or None
             },
-            "input": _input(self._dataset),
-            "classes": list(self._dataset.classes),
+            "input": _input(dataset),
+            "classes": list(dataset.classes),
             "model": {
                 "name": recipe.model.name, "layers": layers_of(recipe.model.name, model), "parameters": parameters,
                 "size": layout.size,
@@ -287,15 +287,18 @@ class _Compiler:
                 "samples": self._samples(),
                 "norm": self._upload.norm,
             },
-            "strengths": [self._strength(c) for c in range(len(self._upload.strengths))],
-            "plan": self._planned(),
-            "budget": self._budget_json(),
+            "strengths": [self._strength(c) for c in self._classes],
+            "plan": {
+                "step": "report", "settings": dict(plan.settings),
+                "arrays": {name: list(array.shape) for name, array in plan.arrays.items()},
+            },
+            "budget": None if budget is None else {"limit": budget.limit, **_terms(budget)},
             "choices": self._choices(),
             "statement": {
                 "title": statement.title, "text": to_text(statement), "sentences": list(sentences(statement))
             },
         }  # fmt: skip
-        return PageTask(recipe, content, statement, self._largest())
+        return PageTask(recipe, content, statement, max(map(self._report_size, self._classes)))
 
     # --- training
 
@@ -319,15 +322,6 @@ class _Compiler:
 
     # --- upload
 
-    def _planned(self) -> JsonObject:
-        plan = self._plans[0]
-        arrays = {name: list(array.shape) for name, array in sorted(plan.arrays.items())}
-        return {"step": "report", "settings": dict(plan.settings), "arrays": arrays}
-
-    @property
-    def _layer_sizes(self) -> list[int]:
-        return [layer.size for layer in self._federation.layout.layers]
-
     def _samples(self) -> JsonObject | None:
         given = self._recipe.method.aggregation
         if not isinstance(given, NoisySamples):
@@ -338,45 +332,28 @@ class _Compiler:
         return {"kind": "noisy", "limit": counts.limit, "what": COUNTED, "mechanism": mechanism}
 
     def _strength(self, c: int) -> JsonObject:
-        upload = self._upload
+        upload, by_round = self._upload, self._releases[c]
         adaptive = bool(getattr(getattr(self._recipe.method, "range", None), "adapts", False))
-        by_round = self._releases(c)
-        budgets = [self._own_budget(), *self._other_budgets(by_round[0])]
+        sizes = [layer.size for layer in self._federation.layout.layers]
+        budgets = [*([] if self._budget is None else [self._budget]), *self._other_budgets(by_round[0])]
         distinct: dict[str, Budget] = {}
-        for budget in budgets:
-            if budget is not None:
-                distinct.setdefault(json.dumps(_terms(budget)), budget)
+        for budget in budgets:  # the first of equal terms: an account depends on the limit too
+            distinct.setdefault(json.dumps(_terms(budget)), budget)
         return {
             "clients": [int(k) for k in np.flatnonzero(upload.class_of == c)],
             "epsilon": upload.strengths[c],
-            "mechanism": mechanism_of(upload.mechanisms[c], upload, self._layer_sizes, adaptive=adaptive),
+            "mechanism": mechanism_of(upload.mechanisms[c], upload, sizes, adaptive=adaptive),
             "releases": list(_grouped(by_round, self._federation.delta)),
             "spending": [spending(budget, by_round) for budget in distinct.values()],
         }
 
-    def _releases(self, c: int) -> list[tuple[Release, ...]]:
-        return [tuple(self._method.releases(plan)[c]) for plan in self._plans]
-
-    def _largest(self) -> int:
+    def _report_size(self, c: int) -> int:
         """Bytes of a report of zeros: all reports of one mechanism have the same length."""
-        from sordino.randomness import Keystream
-
-        sizes = [0]
-        for c in range(len(self._upload.strengths)):
-            client = int(np.flatnonzero(self._upload.class_of == c)[0])
-            zeros = np.zeros((1, self._upload.values), np.float32)
-            sizes.append(len(self._upload.send([client], zeros, lambda _: Keystream.fresh(), [1]).bodies[0]))
-        return max(sizes)
+        client = int(np.flatnonzero(self._upload.class_of == c)[0])
+        zeros = np.zeros((1, self._upload.values), np.float32)
+        return len(self._upload.send([client], zeros, lambda _: Keystream.fresh(), [1]).bodies[0])
 
     # --- budgets
-
-    def _own_budget(self) -> Budget | None:
-        budgets = self._recipe.budgets()
-        return budgets[0] if budgets and all(budget == budgets[0] for budget in budgets) else None
-
-    def _budget_json(self) -> JsonObject | None:
-        budget = self._own_budget()
-        return None if budget is None else {"limit": budget.limit, **_terms(budget)}
 
     def _other_budgets(self, releases: Sequence[Release]) -> list[Budget]:
         """Other terms in which something can be said about this schedule."""
@@ -391,48 +368,44 @@ class _Compiler:
 
         None without a norm: one participant with eight times the noise would drown everybody else.
         """
-        training, budget = self._method.training, self._own_budget()
-        if self._upload.norm is None:
+        training, budget, values = self._method.training, self._budget, self._upload.values
+        if self._upload.norm is None or not isinstance(training, PrivateTraining):
             return []
-        if not isinstance(training, PrivateTraining) or budget is None or not budget.delta or budget.basis != "proven":
+        if budget is None or not budget.delta or budget.basis != "proven":
             return []
-        whole = spending(budget, self._releases(0))["epsilon"][-1]
+        whole = spending(budget, self._releases[0])["epsilon"][-1]
         if isinstance(whole, str):
             return []
-        known = _measured(self._recipe)
-        return [self._choice(training, budget, share, whole, known) for share in SHARES]
-
-    def _choice(
-        self, training: PrivateTraining, budget: Budget, share: float, whole: float, known: Mapping[float, Measured]
-    ) -> JsonObject:
-        if share < 1:
-            training = training.with_noise_for(
-                share * whole, budget.delta, self._recipe.rounds.count, self._upload.values
-            )
-        both = tuple(training.guarantee(self._upload.values, adjacency) for adjacency in RECORDS)
-        rounds = [[replace(own[0], guarantees=both), *own[1:]] for own in self._releases(0)]
-        found = spending(replace(budget, limit=share * budget.limit), rounds)
-        noise = training.noise_multiplier
-        accuracy, alone = known.get(noise, (None, None))
-        return {"noise": noise, "spending": found, "accuracy": accuracy, "alone": alone}
+        known, found = _measured(self._recipe), []
+        for share in SHARES:
+            limit, rounds = share * whole, self._recipe.rounds.count
+            own = training if share == 1 else training.with_noise_for(limit, budget.delta, rounds, values)
+            both = tuple(own.guarantee(values, adjacency) for adjacency in RECORDS)
+            released = [[replace(first, guarantees=both), *others] for first, *others in self._releases[0]]
+            spent = spending(replace(budget, limit=share * budget.limit), released)
+            accuracy, alone = known.get(own.noise_multiplier, (None, None))
+            found.append({"noise": own.noise_multiplier, "spending": spent, "accuracy": accuracy, "alone": alone})
+        return found
 
     # --- the statement
 
     def _statement(self) -> Statement:
         """What all rounds would tell of one participant; of each strength, where they differ."""
-        classes = range(len(self._upload.strengths))
+        each = tuple((c,) for c in self._classes)
         spent = [
-            RoundReleases(
-                plan.round, tuple(tuple(self._method.releases(plan)[c]) for c in classes), tuple((c,) for c in classes)
-            )
-            for plan in self._plans
+            RoundReleases(round, own, each) for round, own in enumerate(zip(*self._releases, strict=True), start=1)
         ]
         title = f"What {self._recipe.name} would learn of you"
-        return history.statement(spent, len(classes), delta=self._federation.delta, title=title)
+        return history.statement(spent, len(self._classes), delta=self._federation.delta, title=title)
 
 
 def _loss(model: str) -> str:
     return "one-versus-rest" if models.loss_for(model) is models.one_versus_rest else "cross-entropy"
+
+
+def _starts(sizes: Sequence[int]) -> list[int]:
+    """Where each of some pieces begins that lie one after the other."""
+    return list(accumulate(sizes, initial=0))[:-1]
 
 
 def _input(dataset: Dataset) -> JsonObject:
@@ -452,18 +425,9 @@ def _grouped(by_round: Sequence[Sequence[Release]], delta: float) -> Iterator[Js
                 found[key] = (_released(release, delta), [])
             found[key][1].append(number)
     for told, rounds in found.values():
-        for first, last in _runs(rounds):
-            yield {"rounds": [first, last], **told}
-
-
-def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    first = last = numbers[0]
-    for number in numbers[1:]:
-        if number != last + 1:
-            yield first, last
-            first = number
-        last = number
-    yield first, last
+        for _, run in groupby(enumerate(rounds), lambda place: place[1] - place[0]):  # rounds one after the other
+            numbers = [number for _, number in run]
+            yield {"rounds": [numbers[0], numbers[-1]], **told}
 
 
 Measured = tuple[float | None, float | None]  #: accuracy where everybody chooses a noise, and where one alone does
