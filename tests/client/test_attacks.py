@@ -272,10 +272,9 @@ def test_a_plan_of_a_federation_that_nobody_agreed_to_is_refused(member):
 )
 def test_other_terms_under_an_agreed_name_are_refused(member, changes):
     given = unprotected() if "method.mechanism" in changes else recipe(changes)
-    with pytest.raises(Refused, match="you agreed to other terms") as caught:
+    with people.refused(Reason.OTHER_TERMS):
         member.join(invitation(given).encode())
-    assert caught.value.reason is Reason.OTHER_TERMS
-    with pytest.raises(Refused, match="you agreed to other terms"):
+    with people.refused(Reason.OTHER_TERMS):
         member.join(invitation(number=1).encode())
 
 
@@ -381,7 +380,7 @@ def test_a_silo_is_not_told_to_divide_by_its_own_size(tmp_path):
 
 
 def test_a_number_that_the_recipe_does_not_have_is_refused(tmp_path):
-    with people.client(tmp_path / "a") as client, pytest.raises(Refused, match="of 3 from 0 on"):
+    with people.client(tmp_path / "a") as client, people.refused(Reason.NOT_IN_RECIPE):
         client.join(invitation(number=3).encode())
 
 
@@ -400,7 +399,7 @@ def test_a_plan_beyond_the_budget_is_declined_and_the_rest_stays(tmp_path, draws
 
 
 def test_a_federation_of_which_not_one_round_fits_is_not_joined(tmp_path):
-    with pytest.raises(Refused, match="asks for epsilon 650") as caught:
+    with pytest.raises(Refused, match="650") as caught:
         joined(tmp_path / "a", own=settings(limit=COST - 1))
     assert caught.value.reason is Reason.BUDGET
 

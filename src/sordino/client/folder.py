@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
 
 from sordino.client.invitation import Invitation
 from sordino.client.sum_progress import SumFolder
@@ -62,8 +64,8 @@ class Agreements:
 
     def receipt(self, federation: str) -> bytes | None:
         """The last receipt that the server returned."""
-        path = self.folder / federation / "receipt"
-        return bytes.fromhex(path.read_text()) if path.is_file() else None
+        text = _text(self.folder / federation / "receipt")
+        return bytes.fromhex(text) if text else None
 
     def keep_receipt(self, federation: str, receipt: bytes) -> None:
         """Keep what the server returned."""
@@ -71,8 +73,7 @@ class Agreements:
 
     def posted(self, federation: str) -> str:
         """The plan whose report the shuffler has whole; empty where there is none."""
-        path = self.folder / federation / "posted"
-        return path.read_text().strip() if path.is_file() else ""
+        return _text(self.folder / federation / "posted").strip()
 
     def note_posted(self, federation: str, plan_hash: str) -> None:
         """Write down that the shuffler has the whole report on this plan."""
@@ -85,6 +86,11 @@ class Agreements:
     def states(self, federation: str) -> States:
         """What the client carries from round to round in a federation."""
         return States(self.folder / federation / "kept")
+
+
+def _text(path: Path) -> str:
+    """What a file says; nothing where there is none."""
+    return path.read_text() if path.is_file() else ""
 
 
 def _invitation(path: Path) -> Invitation:
@@ -102,13 +108,11 @@ class States:
 
     def load(self, round: int, plan_hash: str) -> ClientState | None:
         """What was kept with the answer to this plan; None where nothing was."""
-        path = self._path(round, plan_hash)
-        return _arrays(path) if path.is_file() else None
+        return _load(self._path(round, plan_hash))
 
     def save(self, round: int, plan_hash: str, state: ClientState) -> None:
         """Keep this beside the answer to come."""
-        make_folder(self.folder)
-        write_whole(self._path(round, plan_hash), _packed(state))
+        _save(self._path(round, plan_hash), state)
 
     def rounds(self) -> dict[int, str]:
         """The rounds of which something is here, with their plans."""
@@ -133,18 +137,16 @@ class Preparations:
 
     def load(self, name: str) -> ClientState | None:
         """What was made; None where nothing was."""
-        path = self.folder / f"{name}.safetensors"
-        return _arrays(path) if path.is_file() else None
+        return _load(self.folder / f"{name}.safetensors")
 
     def save(self, name: str, made: ClientState) -> None:
         """Keep what was made: it is never made again."""
-        make_folder(self.folder)
-        write_whole(self.folder / f"{name}.safetensors", _packed(made))
+        _save(self.folder / f"{name}.safetensors", made)
 
     def told_as(self, name: str) -> tuple[str, ...]:
         """The releases under which it was, or was about to be, told first."""
-        path = self.folder / f"{name}.json"
-        return tuple(json.loads(path.read_text())["releases"]) if path.is_file() else ()
+        text = _text(self.folder / f"{name}.json")
+        return tuple(json.loads(text)["releases"]) if text else ()
 
     def tell_as(self, name: str, releases: Iterable[str]) -> None:
         """Write down the releases under which it is about to be told."""
@@ -152,18 +154,14 @@ class Preparations:
         write_whole(self.folder / f"{name}.json", json.dumps({"releases": list(releases)}).encode())
 
 
-def _packed(state: ClientState) -> bytes:
-    from safetensors.numpy import save
+def _save(path: Path, state: ClientState) -> None:
+    make_folder(path.parent)
+    write_whole(path, save({name: np.asarray(array, order="C") for name, array in state.items()}))
 
-    return save({name: np.asarray(array, order="C") for name, array in state.items()})
 
-
-def _arrays(path: Path) -> ClientState:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
+def _load(path: Path) -> ClientState | None:
     try:
-        return dict(load_file(path))
+        return dict(load_file(path)) if path.is_file() else None
     except (SafetensorError, OSError, ValueError) as error:
         raise InvalidInput(f"{path} is damaged ({error}): restore it from a backup") from None
 

@@ -93,11 +93,7 @@ def fetch(server: str, path: str, trust: ssl.SSLContext) -> object:
         with urlopen(address, timeout=30, context=context) as answer:
             return json.loads(answer.read(2**26))
     except HTTPError as error:
-        try:
-            said = json.loads(error.read(2**16))["error"]
-        except (ValueError, KeyError, TypeError):
-            said = f"status {error.code}"
-        raise NotJoined(f"{address}: {readable(said)}") from None
+        raise NotJoined(f"{address}: {_reason(error.read(2**16), error.code)}") from None
     except (URLError, OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise NotJoined(
@@ -347,12 +343,16 @@ def _leave(connection: ClientConnection) -> bool:
 
 def _refused_status(error: InvalidStatus) -> Exception:
     """403 and 404 are final, everything else may pass."""
-    try:
-        said = json.loads(error.response.body or b"")["error"]
-    except (ValueError, KeyError, TypeError):
-        said = f"the server answered with status {error.response.status_code}"
-    said = readable(said)
-    return NotJoined(said) if error.response.status_code in (403, 404) else _Disconnected(said, False)
+    status = error.response.status_code
+    said = _reason(error.response.body or b"", status)
+    return NotJoined(said) if status in (403, 404) else _Disconnected(said, False)
+
+
+def _reason(body: bytes | bytearray, status: int) -> str:
+    """Why a server refuses, as it says or by its status."""
+    with suppress(ValueError, KeyError, TypeError):
+        return readable(json.loads(body)["error"])
+    return f"the server answered with status {status}"
 
 
 __all__ = ["Link", "NotJoined", "Participant", "Participation", "fetch", "located", "readable"]

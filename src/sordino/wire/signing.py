@@ -207,12 +207,9 @@ class SigningKey:
         }  # fmt: skip
         write_whole(path, (json.dumps(found, indent=1) + "\n").encode(), 0o600)
 
-    def rotated(self) -> SigningKey:
-        """A new key, which the old one signs."""
-        return self.rotated_to(Ed25519PrivateKey.generate())
-
-    def rotated_to(self, private: Ed25519PrivateKey) -> SigningKey:
-        """The same, to a key that is given."""
+    def rotated(self, private: Ed25519PrivateKey | None = None) -> SigningKey:
+        """The given key, or a new one, which the old one signs."""
+        private = private or Ed25519PrivateKey.generate()
         old, new = self.author.key, _public(private)
         rotation = _ROTATION.pack(new, self.private.sign(_KEY + old + new))
         return SigningKey(private, replace(self.author, rotations=(*self.author.rotations, rotation)))
