@@ -47,7 +47,7 @@ def test_every_name_in_the_folder_is_durable_and_so_are_those_above_it(tmp_path,
         assert lost(tmp_path) == set()
         sums = SumFolder(tmp_path / "deep" / "a" / "federations" / NAME / "sum")
         sums.begin(plans()(1))
-        Preparations(client.folder / "prepared").tell_as("what", [])
+        Preparations(client.folder / "prepared").note_releases("what", [])
         assert lost(tmp_path) == set()
 
 

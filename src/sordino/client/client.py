@@ -79,7 +79,7 @@ class Client:
         self._randomness = randomness or fresh
         self._execution = execution
         self._agreements = Agreements(folder / "federations")
-        self._prepared = Preparations(folder / "prepared")
+        self._preparations = Preparations(folder / "prepared")
         self._memberships: dict[str, Membership] = {}
         self._sums: dict[str, tuple[bytes, Plan]] = {}  # federation -> its last sum in this process, and its plan
         self._senders: dict[str, ShufflerSender] = {}
@@ -87,11 +87,11 @@ class Client:
         self._clock = Clock()
         self._computing: set[str] = set()  # federations, and preparations, in the middle of a computation
         self._open = ExitStack()
-        self._alone = False
+        self._locked = False
         self.ledger = self._open.enter_context(Ledger.open(folder / "ledger.sqlite"))
         self._older_ledger = OlderLedger(folder, self.ledger, self._seal, self._agreements)
-        self._answered: dict[str, dict[int, str]] = {}  # federation -> round -> the plan that was answered
-        self._told: set[str] = set()  # ids of all releases
+        self._answered_rounds: dict[str, dict[int, str]] = {}  # federation -> round -> the plan that was answered
+        self._release_ids: set[str] = set()  # ids of all releases
         for entry in self.ledger.entries():
             if isinstance(entry.event, Released):
                 self._note(entry.event.key, entry.event.releases)
@@ -159,7 +159,7 @@ class Client:
 
     def federations(self) -> dict[str, int]:
         """The federations agreed to, each with the last round that was answered; 0 for none."""
-        return {name: max(self._answered.get(name, {}), default=0) for name in self._agreements.names()}
+        return {name: max(self._answered_rounds.get(name, {}), default=0) for name in self._agreements.names()}
 
     @cached_property
     def records(self) -> OwnRecords:
@@ -207,7 +207,7 @@ class Client:
             offer = self.offer(message)
             federation, rotations = offer.invitation.federation, offer.invitation.rotations
             if not offer.agreed:
-                text = self._clocked(federation, "the statement", offer.to_text)
+                text = self._run_clocked(federation, "the statement", offer.to_text)
                 self._agreements.add(offer.invitation, text)
                 self.log(f"joined {federation} as client {offer.invitation.client}")
                 membership = self._member(federation)
@@ -264,7 +264,7 @@ class Client:
         membership = self._membership(invitation)
         if membership.posts:
             membership.sender(self.settings, self.folder)  # refused where the owner has not allowed that shuffler
-        return self._weighed(membership, known is not None)
+        return self._weigh(membership, known is not None)
 
     def _require_same_author(self, known: Invitation, invitation: Invitation) -> None:
         """Refuse rotations that do not go on from those that this client knows."""
@@ -276,13 +276,13 @@ class Client:
                 "only the key that signs now can name the next. Somebody else may hold an earlier one",
             )
 
-    def _weighed(self, membership: Membership, agreed: bool) -> Offer:
+    def _weigh(self, membership: Membership, agreed: bool) -> Offer:
         """The offer; refused where not even its beginning fits the owner's budget and consents."""
-        releases = self._computed(membership, "the schedule", lambda: list(membership.schedule()))
+        releases = self._compute(membership, "the schedule", lambda: list(membership.schedule()))
         schedule = [(round, self._as_recorded(membership, round, own)) for round, own in releases]
         standing = self.standing
-        fits, unprotected, refusal = self._computed(
-            membership, "the offer", lambda: _foreseen(standing, schedule, membership.destination)
+        fits, unprotected, refusal = self._compute(
+            membership, "the offer", lambda: _foresee(standing, schedule, membership.destination)
         )
         if refusal is not None and not fits and not agreed:
             raise refusal
@@ -303,12 +303,14 @@ class Client:
         plan: Plan | None = None
         with self.turn:
             try:
-                self._require_alone()
+                self._require_lock()
                 envelope = self._require_signed(step, message)  # before anything in it is looked at
                 self._wait_for(envelope.federation)
                 self._older_ledger.require_none()
                 goes_on = step in SUMMING[1:]
-                plan = _of(envelope, self._plan_of_sum(envelope) if goes_on else _read(step, envelope.message))
+                plan = _require_about(
+                    envelope, self._plan_of_sum(envelope) if goes_on else _read(step, envelope.message)
+                )
                 membership = self._member(plan.federation)
                 self._older_ledger.require_none()
                 if goes_on:
@@ -399,7 +401,7 @@ class Client:
 
     def _membership(self, terms: Invitation) -> Membership:
         records, signing = self.records, self.identity.signing
-        return self._clocked(
+        return self._run_clocked(
             terms.federation, "the terms", lambda: Membership(terms, self.settings, records, self._execution, signing)
         )
 
@@ -413,14 +415,14 @@ class Client:
         told = membership.check(step, plan)
         self._require_order(membership, plan, key)
         if plan.round == 0:
-            self._wait_for(membership.preparing)  # what two federations share is made once
+            self._wait_for(membership.preparation_name)  # what two federations share is made once
         releases = self._as_recorded(membership, plan.round, told)
         self._require_affordable([(membership.destination, releases)])
         if plan.round == 0:
             return self._prepare(membership, plan, key, releases)
         state = self._state(membership)
         prepared = self._records_of(membership)
-        body, kept = self._drawn(membership, plan, state, prepared)
+        body, kept = self._draw(membership, plan, state, prepared)
         states = self._agreements.states(membership.federation)
         if kept or not releases:
             states.save(key.round, str(key.plan_hash), kept)
@@ -434,28 +436,28 @@ class Client:
         self.log(f"answered {_about(plan)}: {', '.join(r.what for r in releases) or 'nothing'}; {self._left()}")
         return body
 
-    def _drawn(
+    def _draw(
         self, membership: Membership, plan: Plan, state: ClientState, prepared: ClientState | None
     ) -> tuple[bytes, ClientState]:
         """A report; where training breaks, that of no change, since a failure would tell of the records."""
         draw = self._randomness(plan.round)
         try:
-            return self._computed(membership, "the report", lambda: membership.report(plan, state, prepared, draw))
+            return self._compute(membership, "the report", lambda: membership.report(plan, state, prepared, draw))
         except Exception as error:
-            silent = self._computed(membership, "no change", lambda: membership.silent_report(plan, state, draw))
+            silent = self._compute(membership, "no change", lambda: membership.silent_report(plan, state, draw))
             if silent is None:
                 raise
             self.log(f"training failed in {_about(plan)}, reported no change: {type(error).__name__}: {error}")
             return silent, state
 
-    def _computed(self, membership: Membership, what: str, compute: Callable[[], T], *shared: str) -> T:
+    def _compute(self, membership: Membership, what: str, compute: Callable[[], T], *shared: str) -> T:
         """Compute for a member under the clock; what has changed meanwhile is looked at."""
         try:
-            return self._clocked(membership.federation, what, compute, *shared, seconds=membership.seconds)
+            return self._run_clocked(membership.federation, what, compute, *shared, seconds=membership.seconds)
         finally:
             self._older_ledger.require_none()
 
-    def _clocked(
+    def _run_clocked(
         self, federation: str, what: str, compute: Callable[[], T], *shared: str, seconds: float | None = None
     ) -> T:
         """Compute for at most `seconds` (`limits.seconds`, if not given), while other federations are answered.
@@ -489,7 +491,7 @@ class Client:
 
     def _answered_in(self, membership: Membership) -> dict[int, str]:
         """The rounds answered, with their plans; methods that release nothing are known by what they keep."""
-        answered = self._answered.get(membership.federation, {})
+        answered = self._answered_rounds.get(membership.federation, {})
         if not membership.silent:
             return answered
         return {**self._agreements.states(membership.federation).rounds(), **answered}
@@ -516,8 +518,8 @@ class Client:
                 standing = admit(standing, release, destination)
 
     def _note(self, key: ReportKey, releases: Sequence[Release]) -> None:
-        self._answered.setdefault(key.federation, {})[key.round] = str(key.plan_hash)
-        self._told.update(ids(releases))
+        self._answered_rounds.setdefault(key.federation, {})[key.round] = str(key.plan_hash)
+        self._release_ids.update(ids(releases))
 
     def _left(self) -> str:
         return "; ".join(
@@ -531,20 +533,24 @@ class Client:
         """The releases as the ledger writes them: what was told once, of the same making, is derived and free."""
         if round != 0 or not membership.prepares:
             return releases
-        earlier = self._prepared.told_as(membership.preparing)
-        if not earlier or not set(earlier) <= self._told or self._prepared.load(membership.preparing) is None:
+        earlier = self._preparations.releases_of(membership.preparation_name)
+        if (
+            not earlier
+            or not set(earlier) <= self._release_ids
+            or self._preparations.load(membership.preparation_name) is None
+        ):
             return releases
         return tuple(replace(r, guarantees=(), claimed=None, composition=Derived(earlier)) for r in releases)
 
     def _prepare(self, membership: Membership, plan: Plan, key: ReportKey, releases: tuple[Release, ...]) -> bytes:
         """Make of the records what the method asks for, unless it was made before; then say that it is there."""
-        name = membership.preparing
-        if self._prepared.load(name) is None:
+        name = membership.preparation_name
+        if self._preparations.load(name) is None:
             draw = self._randomness(0)
-            made = self._computed(membership, "the preparation", lambda: membership.prepare(plan, draw), name)
-            self._prepared.save(name, made)
+            made = self._compute(membership, "the preparation", lambda: membership.prepare(plan, draw), name)
+            self._preparations.save(name, made)
         if not any(isinstance(release.composition, Derived) for release in releases):
-            self._prepared.tell_as(name, ids(releases))
+            self._preparations.note_releases(name, ids(releases))
         if releases:
             self.ledger.record(key, releases, b"", pinned=membership.pinned)
         else:
@@ -557,7 +563,7 @@ class Client:
         """What this federation's rounds are computed from, where the method prepares."""
         if not membership.prepares:
             return None
-        made = self._prepared.load(membership.preparing)
+        made = self._preparations.load(membership.preparation_name)
         if made is None or 0 not in self._answered_in(membership):
             raise Refused(
                 Reason.OUT_OF_ORDER,
@@ -584,12 +590,12 @@ class Client:
             return b""
         sender = self._sender(membership)
         name, patience = membership.federation, membership.seconds + 2 * PATIENCE
-        announcement = self._clocked(  # before anything is drawn
+        announcement = self._run_clocked(  # before anything is drawn
             name, "the shuffler's terms", lambda: sender.announced(plan, membership.values), seconds=patience
         )
         self._older_ledger.require_none()
         body, seconds = self._report(membership, plan, STEP), patience + announcement.latency
-        self._clocked(name, "the post", lambda: sender.send(announcement, body, membership.group), seconds=seconds)
+        self._run_clocked(name, "the post", lambda: sender.send(announcement, body, membership.group), seconds=seconds)
         self._agreements.note_posted(membership.federation, str(key.plan_hash))
         self.log(f"the shuffler has the report on {_about(plan)}")
         return b""
@@ -604,7 +610,7 @@ class Client:
         """Tell the shuffler which T this client proposes; where it is not there yet, the first round does it."""
         sender = self._sender(membership)
         with suppress(Rejected, ShufflerUnreachable, Overran):
-            self._clocked(membership.federation, "the proposal", sender.propose, seconds=PATIENCE)
+            self._run_clocked(membership.federation, "the proposal", sender.propose, seconds=PATIENCE)
 
     # --- secure sums
 
@@ -620,7 +626,7 @@ class Client:
         self._sums.pop(membership.federation, None)  # whatever comes of this: what is on disk counts from here on
         if progress is not None:
             members.remember(membership.federation, membership.client, progress.part.encode())
-        body = self._computed(membership, "the keys", lambda: _begun(members, membership.client, step, message))
+        body = self._compute(membership, "the keys", lambda: _begin_sum(members, membership.client, step, message))
         kept.begin(plan)
         kept.save(plan, body[_SESSION], step, message, members.kept(membership.client), body)
         self._sums[membership.federation] = body[_SESSION], plan
@@ -664,7 +670,7 @@ class Client:
         members = membership.members
         if members is None:
             raise Refused(Reason.NOT_IN_RECIPE, f"{federation}: its reports do not travel in secure sums")
-        self._computed(membership, "the sum", lambda: members.take_up(plan, membership.client, part))
+        self._compute(membership, "the sum", lambda: members.take_up(plan, membership.client, part))
         self._sums[federation] = session, plan
         self.log(f"goes on with the secure sum of {_about(plan)} after the step {progress.step!r}")
         return plan
@@ -679,7 +685,7 @@ class Client:
         body = self._report(membership, plan, SUMMING[0]) if step == "masked" else None
         session, answer = bytes(message[_SESSION]), b""
         try:
-            answer = self._computed(
+            answer = self._compute(
                 membership, "the sum", lambda: members.answer(step, membership.client, message, body)
             )
         finally:  # a refusal ends the sum for this client, and that is written down too
@@ -741,7 +747,7 @@ class Client:
         """
         if self.ledger.replay(self._place_of_lost(federation, loss)) is not None:
             return ()
-        schedule, answered = list(self._member(federation).schedule()), self._answered.get(federation, {})
+        schedule, answered = list(self._member(federation).schedule()), self._answered_rounds.get(federation, {})
         lives = [[own for round, own in schedule if round not in answered]]
         lives += [[own for _, own in schedule]] * len(self._older_ledger.lost_acceptances())
         return tuple(
@@ -752,14 +758,14 @@ class Client:
             if not isinstance(release.composition, Derived)
         )
 
-    def _require_alone(self) -> None:
+    def _require_lock(self) -> None:
         """One process draws: two could give two answers to one plan."""
-        if not self._alone:
+        if not self._locked:
             self._open.enter_context(exclusive_lock(self.folder / ".lock", f"the client in {self.folder}"))
-            self._alone = True
+            self._locked = True
 
 
-def _foreseen(
+def _foresee(
     standing: Standing, schedule: Sequence[tuple[int, tuple[Release, ...]]], destination: Destination
 ) -> tuple[int, tuple[str, ...], SordinoError | None]:
     """How many rounds fit the budget, what of them has no proof, and what stops the first that does not fit."""
@@ -791,13 +797,13 @@ def _read(step: str, message: bytes) -> Plan:
     return plan
 
 
-def _begun(members: Members, client: int, step: str, message: bytes) -> bytes:
+def _begin_sum(members: Members, client: int, step: str, message: bytes) -> bytes:
     """A client's keys for a new sum."""
     members.begin(message)
     return members.answer(step, client, message)
 
 
-def _of(envelope: Envelope, plan: Plan) -> Plan:
+def _require_about(envelope: Envelope, plan: Plan) -> Plan:
     """The plan, if its envelope is about it."""
     if not envelope.is_about(plan):
         raise Refused(Reason.NOT_SIGNED, f"{_about(plan)} came in an envelope of another plan")

@@ -143,12 +143,12 @@ class Preparations:
         """Keep what was made: it is never made again."""
         _save(self.folder / f"{name}.safetensors", made)
 
-    def told_as(self, name: str) -> tuple[str, ...]:
+    def releases_of(self, name: str) -> tuple[str, ...]:
         """The releases under which it was, or was about to be, told first."""
         text = _text(self.folder / f"{name}.json")
         return tuple(json.loads(text)["releases"]) if text else ()
 
-    def tell_as(self, name: str, releases: Iterable[str]) -> None:
+    def note_releases(self, name: str, releases: Iterable[str]) -> None:
         """Write down the releases under which it is about to be told."""
         make_folder(self.folder)
         write_whole(self.folder / f"{name}.json", json.dumps({"releases": list(releases)}).encode())

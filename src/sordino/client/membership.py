@@ -225,7 +225,7 @@ class Membership:
     # --- what it does
 
     @cached_property
-    def preparing(self) -> str:
+    def preparation_name(self) -> str:
         """Names what this client would make before the first round: equal where it would make the same."""
         method = self.recipe.to_dict()["method"]
         strengths = self.recipe.epsilons()

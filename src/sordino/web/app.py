@@ -481,11 +481,11 @@ async def _announce_changes(site: Site) -> None:
                 for connection in mine:
                     if connection.member is not None and connection.member.client == client:
                         connection.say({"type": "rejected", "round": round, "reason": reason})
-            news = json.dumps(hosted.told, sort_keys=True)
+            news = json.dumps(hosted.status, sort_keys=True)
             if told.get(hosted.name) != news:
                 told[hosted.name] = news
                 for connection in mine:
-                    connection.say({"type": "status", **hosted.told})
+                    connection.say({"type": "status", **hosted.status})
             if hosted.state in ("finished", "failed"):
                 for connection in mine:
                     connection.end(hosted.why)

@@ -171,12 +171,12 @@ class Connection:
         self._visit: Visit | None = socket.scope.get("state", {}).get("visit")
         self._outbox: asyncio.Queue[_Message | str | None] = asyncio.Queue()
         self._plan: _Message | None = None  # the newest that waits: a round that is over needs no answer
-        self._asked: deque[_SentRequest] = deque()  # requests without a response so far
+        self._unanswered: deque[_SentRequest] = deque()  # requests without a response so far
         self._bucket = Bucket(limits.rate, limits.burst)
-        self._told: TurnedAway | None = None
+        self._ending: TurnedAway | None = None
         self._attending: asyncio.Task[None] | None = None
         self.member: Member | None = None
-        self._known = False  # whether it had its slot before
+        self._returning = False  # whether it had its slot before
 
     @property
     def _own(self) -> Member:
@@ -209,14 +209,14 @@ class Connection:
         self._end(TurnedAway("ended", why), {"type": "ended", "why": why})
 
     def _end(self, turned: TurnedAway, message: Mapping[str, object]) -> None:
-        if self._told is None:
-            self._told = turned
+        if self._ending is None:
+            self._ending = turned
             self.say(message)
             self._put(None)
 
     def _put(self, item: _Message | str | None) -> None:
         if self._outbox.qsize() >= self._limits.waiting and item is not None:
-            self._told = self._told or TurnedAway("slow", "messages were not taken in time")
+            self._ending = self._ending or TurnedAway("slow", "messages were not taken in time")
             item = None
         self._outbox.put_nowait(item)
 
@@ -294,7 +294,7 @@ class Connection:
                 "terms", "what this federation asks for is not what was agreed to: read it again and agree anew"
             )
         places = self.hosted.places
-        self.member, self._known = places.admit(hello.id, hello.proof, hello.kind, hello.token, self._network)
+        self.member, self._returning = places.admit(hello.id, hello.proof, hello.kind, hello.token, self._network)
         places.come(self.member)
         try:
             await asyncio.to_thread(places.settle)
@@ -332,11 +332,11 @@ class Connection:
                 "protocol": PROTOCOL,
                 "federation": hosted.federation,
                 "client": member.client,
-                "known": self._known,
+                "known": self._returning,
                 "rotations": [rotation.hex() for rotation in hosted.author.rotations],
                 "receipt": hosted.receipts.of(member).hex(),
                 "limits": limits,
-                "status": hosted.told,
+                "status": hosted.status,
             }
         )
         inviting = asyncio.create_task(self._invite(member)) if member.kind == "native" else None
@@ -420,13 +420,13 @@ class Connection:
             reason = f"a message of {len(body):,} bytes came, and {hosted.largest_message:,} are the most"
             hosted.refuse(member.client, hosted.last_round + 1, reason)
             raise TurnedAway("size", reason)
-        if not self._asked:
+        if not self._unanswered:
             raise TurnedAway("format", "a response came to no request")
         try:
             response = Response.decode(body)
             if len(response.receipt) > self._limits.receipt:
                 raise InvalidInput(f"a receipt has at most {self._limits.receipt} bytes")
-            asked = self._asked.popleft()
+            asked = self._unanswered.popleft()
             match asked.what:
                 case What.JOIN:
                     self._joined(response)
@@ -478,13 +478,13 @@ class Connection:
         if message[0].what is What.STEP and self._plan is not None:
             message, self._plan = self._plan, None
         asked, frame = message
-        self._asked.append(asked)
+        self._unanswered.append(asked)
         await self._socket.send_bytes(frame)
         # The next message waits until this one is on its way: only then may others use its room.
-        await self._socket.send_text(_json({"type": "status", **self.hosted.told}))
+        await self._socket.send_text(_json({"type": "status", **self.hosted.status}))
 
     async def _close(self) -> None:
-        turned = self._told
+        turned = self._ending
         if turned is not None and self._attending is not None and self._attending.done():
             await self._hear_out()
         if self._socket.client_state is WebSocketState.CONNECTED:

@@ -39,11 +39,11 @@ class GatewayFederation(HostedFederation):
         if not first < stop <= most:
             raise InvalidInput(f"slots {first}-{stop - 1} are not within the recipe's 0-{most - 1}")
         super().__init__(recipe, folder, rules, share)
-        self._invited: Invitation | None = None  # the newest that the coordinator signed, for all slots
+        self._newest_invitation: Invitation | None = None  # the newest that the coordinator signed, for all slots
         self._remember_invitation()
         self.fleet.quorum, self.fleet.enough = 1, 0  # what counts is decided elsewhere
-        self._gathered = _Gathered(folder / "gathered")
-        self._round = self._gathered.last()
+        self._bundle_file = _BundleFile(folder / "gathered")
+        self._round = self._bundle_file.last()
         self._change(self._after(self._round))
 
     def start(self) -> None:
@@ -62,7 +62,7 @@ class GatewayFederation(HostedFederation):
         strangers = [client for client in asked.clients if client not in self.slots]
         if strangers:
             raise InvalidInput(f"client {strangers[0]} is not behind this gateway")
-        bundle = self._gathered.find(asked) or self._collected(asked, plan)
+        bundle = self._bundle_file.find(asked) or self._collect(asked, plan)
         self._round = max(self._round, plan.round)
         self._change(self._after(plan.round))
         return bundle
@@ -81,7 +81,7 @@ class GatewayFederation(HostedFederation):
         author = invitation.author
         if not (author.follows(self.author) or self.author.follows(author)):
             raise Refused(Reason.NOT_SIGNED, "the invitation hands over to a key that the one before did not sign")
-        if self._invited is not None and self.author.follows(author):
+        if self._newest_invitation is not None and self.author.follows(author):
             return
         write_whole(self._invitation_file, replace(invitation, receipt="").encode())
         self._follow(invitation)
@@ -92,7 +92,7 @@ class GatewayFederation(HostedFederation):
 
     def _follow(self, invitation: Invitation) -> None:
         rotated = len(invitation.author.rotations) > len(self.author.rotations)
-        self._invited, self.author = invitation, invitation.author
+        self._newest_invitation, self.author = invitation, invitation.author
         if rotated:
             self.fleet.reconnect("the coordinator's key was rotated")
 
@@ -108,14 +108,14 @@ class GatewayFederation(HostedFederation):
             self._follow(kept)
 
     def _invitation_of(self, client: int) -> Invitation | None:
-        return None if self._invited is None else replace(self._invited, client=client)
+        return None if self._newest_invitation is None else replace(self._newest_invitation, client=client)
 
     def _after(self, round: int) -> State:
         return "finished" if round >= self.recipe.rounds.count else "waiting"
 
-    def _collected(self, asked: Gather, plan: Plan) -> Bundle:
+    def _collect(self, asked: Gather, plan: Plan) -> Bundle:
         """Ask the participants, and write down what came before anybody hears of it."""
-        before = self._gathered.begin(asked)
+        before = self._bundle_file.begin(asked)
         deadline = None if asked.seconds is None else time.monotonic() + asked.seconds
         answers: dict[int, bytes] = {}
         self._change("training")
@@ -129,13 +129,13 @@ class GatewayFederation(HostedFederation):
         bundle = Bundle(answers, () if before else tuple(sorted(unreached)))
         try:
             self.receipts.settle()
-            self._gathered.end(asked, bundle)
+            self._bundle_file.end(asked, bundle)
         except NotWritten as error:  # what was answered has left its participants: it goes on all the same
             self._say(str(error))
         return bundle
 
 
-class _Gathered:
+class _BundleFile:
     """The bundle of the last plan, in a file: whoever answered may be gone when the same is asked again.
 
     A plan is written down before anybody gets it. Where a gateway was stopped in the middle, nobody knows any more whom

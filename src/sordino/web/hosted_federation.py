@@ -455,7 +455,7 @@ class HostedFederation(Observer):
         return self.parts.dataset.train.take(self.parts.parts[client])
 
     @property
-    def told(self) -> JsonObject:
+    def status(self) -> JsonObject:
         """What participants hear when something changes."""
         return {
             "state": self.state,

@@ -101,7 +101,7 @@ def fetch(server: str, path: str, trust: ssl.SSLContext) -> object:
         ) from None
 
 
-def located(link: Link, trust: ssl.SSLContext) -> tuple[Link, JsonObject]:
+def locate(link: Link, trust: ssl.SSLContext) -> tuple[Link, JsonObject]:
     """The link with the federation's name, and its task; a server with one federation needs no name."""
     if not link.name:
         told = fetch(link.server, "/api/server", trust)
@@ -177,7 +177,7 @@ class Participant:
         wait, lost = 1.0, time.monotonic()
         while True:
             try:
-                self._connected(talk)
+                self._connect(talk)
                 return
             except _Disconnected as error:
                 if error.welcomed:
@@ -191,7 +191,7 @@ class Participant:
                 time.sleep(min(LONGEST_WAIT, wait, max(0.1, self.patience)) * random.uniform(0.5, 1.0))
                 wait *= 2
 
-    def _connected(self, talk: Callable[[ClientConnection], None]) -> None:
+    def _connect(self, talk: Callable[[ClientConnection], None]) -> None:
         """One connection, to its end."""
         secure = self.link.socket.startswith("wss")
         try:
@@ -214,7 +214,7 @@ class Participant:
     def _attend(self, connection: ClientConnection) -> None:
         """Answer what is asked until the federation is over."""
         for message in connection:
-            self._heard(connection, message)
+            self._on_message(connection, message)
             if self.result.ended:
                 return
         raise _Disconnected("the server closed the connection", self._welcomed)
@@ -244,7 +244,7 @@ class Participant:
             "token": self.link.token, "task": "", "last": None,
         }  # fmt: skip
 
-    def _heard(self, connection: ClientConnection, message: str | bytes) -> None:
+    def _on_message(self, connection: ClientConnection, message: str | bytes) -> None:
         """Act on one message."""
         if isinstance(message, str):
             self._read(message)
@@ -259,11 +259,11 @@ class Participant:
 
     def _read(self, message: str) -> None:
         try:
-            self._told(json.loads(message))
+            self._on_control(json.loads(message))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise _Disconnected(f"the server sent what cannot be read ({type(error).__name__})", False) from None
 
-    def _told(self, message: JsonObject) -> None:
+    def _on_control(self, message: JsonObject) -> None:
         match message.get("type"):
             case "welcome":
                 if message["federation"] != self.federation:
@@ -355,4 +355,4 @@ def _reason(body: bytes | bytearray, status: int) -> str:
     return f"the server answered with status {status}"
 
 
-__all__ = ["Link", "NotJoined", "Participant", "Participation", "fetch", "located", "readable"]
+__all__ = ["Link", "NotJoined", "Participant", "Participation", "fetch", "locate", "readable"]

@@ -118,9 +118,9 @@ class Places:
         self._members: dict[int, Member] = {}
         self._by_id: dict[str, Member] = {}
         self._agreed: set[int] = set()  # slots whose holder has agreed to its invitation
-        self._given: set[int] = set()  # slots that somebody has held: others are given first
-        self._had: dict[str, int] = {}  # id -> the slot that it had last
-        self._here: Counter[str] = Counter()  # id -> its connections
+        self._ever_held: set[int] = set()  # slots that somebody has held: others are given first
+        self._last_slots: dict[str, int] = {}  # id -> the slot that it had last
+        self._connections: Counter[str] = Counter()  # id -> its connections
         self._absent_since: dict[str, float] = {}  # id of a holder without a connection -> since when
         self._pending: list[bytes] = []
         self._writing = threading.Lock()
@@ -154,11 +154,11 @@ class Places:
             raise InvalidInput(f"{self._path} is damaged ({error}): restore it from a backup") from None
 
     def _remember(self, id: str, client: int) -> None:
-        self._given.add(client)
-        self._had.pop(id, None)
-        self._had[id] = client
-        while len(self._had) - len(self._members) > REMEMBERED:
-            del self._had[next(known for known in self._had if known not in self._by_id)]
+        self._ever_held.add(client)
+        self._last_slots.pop(id, None)
+        self._last_slots[id] = client
+        while len(self._last_slots) - len(self._members) > REMEMBERED:
+            del self._last_slots[next(known for known in self._last_slots if known not in self._by_id)]
 
     @property
     def members(self) -> dict[int, Member]:
@@ -200,14 +200,14 @@ class Places:
 
     def come(self, member: Member) -> None:
         """Note that somebody has one more connection."""
-        self._here[member.id] += 1
+        self._connections[member.id] += 1
         self._absent_since.pop(member.id, None)
 
     def go(self, member: Member) -> None:
         """Note that somebody has one connection less."""
-        self._here[member.id] -= 1
-        if not self._here[member.id]:
-            del self._here[member.id]
+        self._connections[member.id] -= 1
+        if not self._connections[member.id]:
+            del self._connections[member.id]
             if self.holds(member):
                 self._absent_since[member.id] = self._clock()
 
@@ -257,7 +257,9 @@ class Places:
     def _current_lines(self) -> list[bytes]:
         """What the file would say if it were written anew: who left last, who is a member, and who has agreed."""
         entries: list[dict[str, object]] = [
-            {"what": "left", "client": client, "id": id} for id, client in list(self._had.items()) if not self.find(id)
+            {"what": "left", "client": client, "id": id}
+            for id, client in list(self._last_slots.items())
+            if not self.find(id)
         ]
         for member in self.members.values():
             own = {"id": member.id, "proof": member.proof, "kind": member.kind}
@@ -286,7 +288,8 @@ class Places:
             )
         own = self._left_from(network)
         places = (
-            (client != self._had.get(id), client not in own, client in self._given, client) for client in self._vacant
+            (client != self._last_slots.get(id), client not in own, client in self._ever_held, client)
+            for client in self._vacant
         )
         return min(places)[-1]
 
@@ -320,7 +323,7 @@ class Places:
         self._freed(member.client)
 
     def _never_agreed(self, member: Member) -> bool:
-        return member.kind == "native" and member.client not in self._agreed and not self._here[member.id]
+        return member.kind == "native" and member.client not in self._agreed and not self._connections[member.id]
 
     def _is_reclaimable(self, member: Member) -> bool:
         """Whether a slot may be given to somebody else who needs it."""

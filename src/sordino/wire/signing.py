@@ -78,7 +78,7 @@ class Envelope:
 
     def is_signed(self, step: str, key: bytes) -> bool:
         """Whether the holder of this public key signed the message, for this step."""
-        return _verified(key, self.signature, self._signed(step))
+        return _verifies(key, self.signature, self._signed(step))
 
     def signed(self, step: str, key: Ed25519PrivateKey) -> Envelope:
         """The same with a signature."""
@@ -126,7 +126,7 @@ class Author:
                 f"a coordinator has a key of {KEY_BYTES} bytes and at most {MOST_ROTATIONS} rotations of it"
             )
         for rotation in self.rotations:
-            key = _handed_over(key, rotation)
+            key = _next_key(key, rotation)
         return key
 
     @property
@@ -142,22 +142,22 @@ class Author:
     def invites(self, terms: bytes, places: range, signature: bytes) -> bool:
         """Whether this author signed an invitation to terms of this digest, for these numbers."""
         known = 0 <= places.start < places.stop <= 2**32
-        return known and _verified(self.key, signature, _invitation(terms, places))
+        return known and _verifies(self.key, signature, _invitation(terms, places))
 
 
 def _invitation(terms: bytes, places: range) -> bytes:
     return _INVITATION + terms + numbers((places[0], places[-1]))
 
 
-def _handed_over(key: bytes, rotation: bytes) -> bytes:
+def _next_key(key: bytes, rotation: bytes) -> bytes:
     """The key after a rotation; refused where the one before did not sign it."""
     _, (new, signature), _, _ = _ROTATION.unpack(rotation)
-    if not _verified(key, signature, _KEY + key + new):
+    if not _verifies(key, signature, _KEY + key + new):
         raise InvalidInput("the key that signed before did not sign the rotation to a new one")
     return bytes(new)
 
 
-def _verified(key: bytes, signature: bytes, text: bytes) -> bool:
+def _verifies(key: bytes, signature: bytes, text: bytes) -> bool:
     try:
         Ed25519PublicKey.from_public_bytes(key).verify(signature, text)
     except (InvalidSignature, ValueError):
