@@ -344,7 +344,7 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
         """
         await super().send(message)
         if message.get("bytes") is not None:
-            self._frames.give_back()
+            self._frames.note(-1)
         if self.initial_response is not None and self.close_sent:
             self.handshake_complete = True
 
