@@ -31,7 +31,7 @@ from sordino.client.offer import Offer
 from sordino.client.older_ledger import OlderLedger
 from sordino.client.own_records import OwnRecords
 from sordino.client.pausable_lock import PausableLock
-from sordino.client.refusal import Reason, Refused
+from sordino.client.refusal import Reason, Refused, refusing
 from sordino.client.settings import NAME, Settings
 from sordino.client.shuffler_sender import PATIENCE, STEP, ShufflerSender
 from sordino.client.sum_progress import SumProgress
@@ -195,7 +195,7 @@ class Client:
 
     def offer(self, message: bytes) -> Offer:
         """What an invitation would mean; `Refused` says why it cannot be accepted. Nothing is agreed to."""
-        with self.turn, self._refusing("an invitation"):
+        with self.turn, self._logging_refusal("an invitation"):
             return self._offer(message)
 
     def join(self, message: bytes) -> Offer:
@@ -220,7 +220,7 @@ class Client:
 
     def invitation(self, message: bytes) -> Invitation:
         """The invitation in a message, if its coordinator signed it; where the owner wrote one down, that one."""
-        with self.turn, self._refusing("an invitation"):
+        with self.turn, self._logging_refusal("an invitation"):
             return self._invitation(message)
 
     def _invitation(self, message: bytes) -> Invitation:
@@ -329,10 +329,8 @@ class Client:
 
     def _require_signed(self, step: str, message: bytes) -> Envelope:
         """The envelope of a message that the coordinator signed for this client and this step."""
-        try:
+        with refusing(Reason.NOT_SIGNED):
             envelope = Envelope.decode(message)
-        except InvalidInput as error:
-            raise Refused(Reason.NOT_SIGNED, str(error)) from None
         agreed = self._agreed(envelope.federation)
         key = self._agreements.author(agreed.federation, agreed).key
         if not envelope.is_signed(step, key) or not envelope.is_for(agreed.client):
@@ -357,7 +355,7 @@ class Client:
             return b""
 
     @contextmanager
-    def _refusing(self, what: str) -> Iterator[None]:
+    def _logging_refusal(self, what: str) -> Iterator[None]:
         """Raise what stops the client as a refusal, written down for the owner."""
         try:
             yield
@@ -699,7 +697,7 @@ class Client:
 
         One that this ledger lacks stops everything.
         """
-        with self._refusing(f"a receipt of {federation[:100]!r}"), self.turn:
+        with self._logging_refusal(f"a receipt of {federation[:100]!r}"), self.turn:
             self._member(federation)
             self._older_ledger.receive(federation, receipt)
 
@@ -722,7 +720,7 @@ class Client:
         lost = {federation: self._perhaps_lost(federation, loss) for federation in self._agreements.names()}
         places = {federation: self._place_of_lost(federation, loss) for federation in lost}
         pinned = {federation: self._member(federation).pinned for federation in lost}
-        with self._refusing("to go on with an older ledger"):
+        with self._logging_refusal("to go on with an older ledger"):
             self._require_affordable(
                 [(Destination(places[name].federation, pinned[name]), own) for name, own in lost.items()]
             )

@@ -17,9 +17,8 @@ from safetensors.numpy import load_file, save
 
 from sordino.client.invitation import Invitation
 from sordino.client.sum_progress import SumFolder
-from sordino.errors import InvalidInput
 from sordino.methods.interface import ClientState
-from sordino.storage.files import make_folder, write_whole
+from sordino.storage.files import make_folder, reading, write_whole
 from sordino.wire.signing import Author
 
 KEPT_STATES = 2  #: files of earlier rounds that stay beside the last one
@@ -38,7 +37,10 @@ class Agreements:
     def find(self, federation: str) -> Invitation | None:
         """The terms that were agreed to; None where there are none."""
         path = self.folder / federation / "invitation.json"
-        return _invitation(path) if path.is_file() else None
+        if not path.is_file():
+            return None
+        with reading(path, "restore it, or agree anew under another name"):
+            return Invitation.agreed(path.read_bytes())
 
     def add(self, invitation: Invitation, statement: str) -> None:
         """Write down the terms, the recipe and the statement as it was shown."""
@@ -52,11 +54,9 @@ class Agreements:
     def author(self, federation: str, agreed: Invitation) -> Author:
         """Who signs plans in a federation: the key that was agreed to, and what was written down of its rotations."""
         path = self.folder / federation / "rotations.json"
-        try:
+        with reading(path):
             rotations = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else ()
             return Author.of(agreed.coordinator, rotations)
-        except (OSError, ValueError, TypeError, InvalidInput) as error:
-            raise InvalidInput(f"{path} is damaged ({error}): restore it from a backup") from None
 
     def keep_rotations(self, federation: str, rotations: Sequence[str]) -> None:
         """Write down which keys signed after the first."""
@@ -91,13 +91,6 @@ class Agreements:
 def _text(path: Path) -> str:
     """What a file says; nothing where there is none."""
     return path.read_text() if path.is_file() else ""
-
-
-def _invitation(path: Path) -> Invitation:
-    try:
-        return Invitation.agreed(path.read_bytes())
-    except (OSError, InvalidInput) as error:
-        raise InvalidInput(f"{path} is damaged ({error}): restore it, or agree anew under another name") from None
 
 
 @dataclass(frozen=True)
@@ -160,10 +153,11 @@ def _save(path: Path, state: ClientState) -> None:
 
 
 def _load(path: Path) -> ClientState | None:
-    try:
-        return dict(load_file(path)) if path.is_file() else None
-    except (SafetensorError, OSError, ValueError) as error:
-        raise InvalidInput(f"{path} is damaged ({error}): restore it from a backup") from None
+    with reading(path):
+        try:
+            return dict(load_file(path)) if path.is_file() else None
+        except SafetensorError as error:
+            raise ValueError(error) from None
 
 
 __all__ = ["Agreements", "Preparations", "States"]

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from sordino.client.settings import NAME
 from sordino.errors import InvalidInput
+from sordino.storage.files import reading
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,9 @@ class ClientIdentity:
     @classmethod
     def read(cls, path: Path) -> ClientIdentity:
         """The one in a file."""
-        try:
+        with reading(path):
             found = json.loads(path.read_text(encoding="utf-8"))
             return cls(str(found["name"]), str(found["id"]), bytes.fromhex(found["key"]))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InvalidInput(f"{path} is missing or damaged ({error}): restore it from a backup") from None
 
     @cached_property
     def signing(self) -> Ed25519PrivateKey:

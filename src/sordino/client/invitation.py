@@ -181,12 +181,7 @@ class Invitation(CommonTerms):
     @classmethod
     def agreed(cls, text: bytes) -> Invitation:
         """The terms that `stored` wrote; those of early versions have no places and no signature."""
-        later = {"places": [], "signature": ""}
-        try:
-            given = canonical({**later, **json.loads(text)})
-        except (ValueError, TypeError, RecursionError) as error:
-            raise InvalidInput(f"an agreement is damaged ({type(error).__name__})") from None
-        return _read(given)
+        return _read(canonical({"places": [], "signature": "", **json.loads(text)}))
 
 
 def _read(text: Buffer) -> Invitation:

@@ -18,7 +18,7 @@ from sordino.channels.secure_sum import Members
 from sordino.channels.spec import ReleasesOf
 from sordino.client.invitation import Invitation, check_real, check_text
 from sordino.client.own_records import OwnRecords
-from sordino.client.refusal import Reason, Refused, refusing_recipe
+from sordino.client.refusal import Reason, Refused, refusing
 from sordino.client.settings import Settings
 from sordino.client.shuffler_sender import STEP, ShufflerSender
 from sordino.client.work_limits import Guard, public_size
@@ -56,7 +56,7 @@ class Membership:
         guard = Guard(invitation.federation, settings.limits)
         guard.check(self.recipe, invitation)
         sizes = (public_size(self.recipe),) * self.recipe.number_of_clients
-        with refusing_recipe(self.federation):
+        with refusing(Reason.NOT_IN_RECIPE, self.federation):
             blueprint, _ = blueprint_of(self.recipe, invitation.shape, len(invitation.classes), sizes, self.client)
             guard.built(blueprint.model)
             built = self.recipe.method.build(blueprint)
@@ -148,7 +148,7 @@ class Membership:
             raise self._not_in_recipe(f"{name} has the tensors {given[:200]}, and the recipe {wanted[:200]}")
         if not all(np.isfinite(array).all() for array in plan.arrays.values()):
             raise self._not_in_recipe(f"{name} holds numbers that are not finite")
-        with refusing_recipe(f"{self.federation}: {name}"):
+        with refusing(Reason.NOT_IN_RECIPE, f"{self.federation}: {name}"):
             return self.releases(plan)
 
     def check_step(self, step: str, plan: Plan) -> None:
@@ -207,10 +207,8 @@ class Membership:
                 f"{self.federation} has reports sent to a shuffler at {channel.url}, and you have not allowed that: "
                 f"sordino client shuffler {folder} {self.federation} {channel.url} --token FILE",
             )
-        try:
+        with refusing(Reason.UNAVAILABLE, f"the shuffler of {self.federation}"):
             return ShufflerSender(channel, own, folder, settings.limits)
-        except (InvalidInput, ValueError) as error:
-            raise Refused(Reason.UNAVAILABLE, f"the shuffler of {self.federation}: {error}") from None
 
     @property
     def group(self) -> int:
@@ -300,7 +298,7 @@ def _read(invitation: Invitation, settings: Settings) -> Recipe:
             f"{federation} counts claimed epsilons, which nothing proves, and you have not agreed to that: set "
             'consents.claimed = true and budget.basis = "claimed" in client.toml if you do',
         )
-    with refusing_recipe(federation):
+    with refusing(Reason.NOT_IN_RECIPE, federation):
         check_real(recipe)
     if getattr(recipe.method, "announced_size", 1) == 0:
         raise Refused(

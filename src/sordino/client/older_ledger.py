@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sordino.client.folder import Agreements
-from sordino.client.refusal import Reason, Refused
+from sordino.client.refusal import Reason, Refused, refusing
 from sordino.errors import InvalidInput
 from sordino.privacy.ledger import Ledger
 from sordino.storage.files import append_line, whole_lines, write_whole
@@ -47,10 +47,8 @@ class OlderLedger:
 
     def compare(self, federation: str, receipt: bytes) -> None:
         """Stop where a receipt of this client's own is not in its ledger."""
-        try:
+        with refusing(Reason.UNREADABLE):
             head = self._seal.head(federation, receipt)
-        except InvalidInput as error:
-            raise Refused(Reason.UNREADABLE, str(error)) from None
         if self._lacks(head):
             self._stop(head)
             self.require_none()

@@ -46,14 +46,14 @@ class Refused(SordinoError):
 
 
 @contextmanager
-def refusing_recipe(federation: str) -> Iterator[None]:
-    """Raise what is wrong with a federation's recipe, or with what it asks for, as a refusal."""
+def refusing(reason: Reason, about: str = "") -> Iterator[None]:
+    """Raise whatever is wrong inside as a refusal for this reason; `about` says what it is about."""
     try:
         yield
     except Refused:
         raise
-    except SordinoError as error:
-        raise Refused(Reason.NOT_IN_RECIPE, f"{federation}: {error}") from None
+    except (SordinoError, ValueError) as error:
+        raise Refused(reason, f"{about}: {error}" if about else str(error)) from None
 
 
-__all__ = ["Reason", "Refused", "refusing_recipe"]
+__all__ = ["Reason", "Refused", "refusing"]

@@ -16,7 +16,7 @@ from typing import TypeVar
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
 from sordino.channels.spec import ChannelSpec
-from sordino.client.refusal import Reason, Refused, refusing_recipe
+from sordino.client.refusal import Reason, Refused, refusing
 from sordino.client.settings import OwnLimits, OwnShuffler
 from sordino.errors import InvalidInput
 from sordino.shuffler.envelopes import seal, spread
@@ -57,7 +57,7 @@ class ShufflerSender:
         found = self._patiently(lambda: self._remote.announced(plan.round))
         self._patiently(self.propose)
         terms, latency, lasts = found.terms, found.latency, min(found.terms.seconds, self._seconds)
-        with refusing_recipe(plan.federation):
+        with refusing(Reason.NOT_IN_RECIPE, plan.federation):
             found.check(plan, self._crowd, self._key)
             if (terms.values, terms.group) != (values, self._group):
                 raise InvalidInput(

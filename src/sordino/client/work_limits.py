@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from sordino.client.invitation import Invitation
-from sordino.client.refusal import Reason, Refused, refusing_recipe
+from sordino.client.refusal import Reason, Refused, refusing
 from sordino.client.settings import OwnLimits
 from sordino.errors import SordinoError
 from sordino.learning import models
@@ -165,7 +165,7 @@ class Guard:
                 else TrainingWork.plain(training, records)
             )
             self._network(extractor.model, shape, classes, extractor.options, once)
-        with refusing_recipe(self.federation):
+        with refusing(Reason.NOT_IN_RECIPE, self.federation):
             seen = method.record_shape(recipe, shape, classes)
         if extractor is not None:
             self._preparation(method, math.prod(seen), classes, records)
@@ -214,7 +214,7 @@ class Guard:
             if own:  # the owner's own code, which meta tensors do not fit: it is counted when it is built
                 self._options(name, options)
                 return 0
-            with refusing_recipe(self.federation):
+            with refusing(Reason.NOT_IN_RECIPE, self.federation):
                 if isinstance(error, SordinoError):
                     raise
             raise Refused(

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from fastapi import FastAPI, HTTPException, Request, WebSocket
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException as AnyHttpError
@@ -45,17 +45,11 @@ PIECE = 2**16  #: bytes of a large answer that are sent at once
 WATCH_AGAIN = 60.0  #: seconds after which one who may not watch now may ask again
 LOCAL = ("127.0.0.1", "localhost", "::1")  #: this machine
 
-NOT_BUILT = """<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8"><title>Sordino</title></head>
-<body>
-<h1>Sordino</h1>
-<p>This server runs, but its web page was not built. In the folder of the source: <code>make page</code>
-(or <code>npm ci</code> and <code>npm run build</code> in <code>web/</code>), then start the server again.</p>
-<p>Native clients can join already: <code>sordino join URL --data ... --budget ...</code></p>
-</body>
-</html>
-"""
+NOT_BUILT = (
+    "This server runs, but its web page was not built. In the folder of the source: make page (or npm ci and npm run "
+    "build in web/), then start the server again.\nNative clients can join already: sordino join URL --data ... "
+    "--budget ...\n"
+)
 
 
 @dataclass
@@ -217,7 +211,7 @@ def _add_federations(app: FastAPI, site: Site) -> None:
         address = network(request.client.host if request.client is not None else "")
         _require_room(site.watchers, address, name)
         if request.method == "HEAD":  # nobody would read the events
-            return Response(media_type="text/event-stream")
+            return StreamingResponse(iter(()), media_type="text/event-stream")
         known = hosted.last_round if after is None else after
         return _Watched(_events(site, hosted, _for_operator(site, request), known), site.watchers, address)
 
@@ -390,17 +384,11 @@ def _file(site: Site, path: Path, headers: dict[str, str]) -> Response:
 
 
 def _add_page(app: FastAPI, site: Site) -> None:
-    def shown(name: str) -> Response:
-        path = site.page / name
-        return _file(site, path, {}) if path.is_file() else HTMLResponse(NOT_BUILT, 503)
-
     @app.get("/")
-    def index() -> Response:  # in a thread: a file is read
-        return shown("index.html")
-
     @app.get("/live")
-    def live() -> Response:
-        return shown("live.html")
+    def page(request: Request) -> Response:  # in a thread: a file is read
+        path = site.page / ("live.html" if request.url.path == "/live" else "index.html")
+        return _file(site, path, {}) if path.is_file() else PlainTextResponse(NOT_BUILT, 503)
 
     @app.get("/assets/{name:path}")
     def asset(name: str) -> Response:

@@ -24,7 +24,7 @@ from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.gateways import STEP, Bundle, Gather
 from sordino.fleets.web import Stopped
 from sordino.recipe import Recipe
-from sordino.storage.files import NotWritten, write_whole
+from sordino.storage.files import NotWritten, reading, write_whole
 from sordino.web.hosted_federation import GatewayShare, HostedFederation, HostingRules, State
 from sordino.wire.messages import Plan
 from sordino.wire.requests import Closed, Request, Response, What
@@ -100,10 +100,8 @@ class GatewayFederation(HostedFederation):
         """Take up what was kept before a restart; one that is not to this federation any more counts for nothing."""
         if not self._invitation_file.is_file():
             return
-        try:
+        with reading(self._invitation_file):
             kept = Invitation.decode(self._invitation_file.read_bytes())
-        except (OSError, InvalidInput) as error:
-            raise InvalidInput(f"{self._invitation_file} is damaged ({error}): restore it from a backup") from None
         if (kept.common, kept.places) == (self.terms, (self.slots[0], self.slots[-1])):
             self._follow(kept)
 

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sordino.errors import InvalidInput, SordinoError
-from sordino.storage.files import append_line, whole_lines, write_whole
+from sordino.errors import SordinoError
+from sordino.storage.files import append_line, reading, whole_lines, write_whole
 from sordino.web.limits import Limits
 
 ParticipantKind = Literal["page", "native"]
@@ -67,13 +67,11 @@ class Invitations:
         path = folder / "invitations.key"
         if not path.exists():
             write_whole(path, secrets.token_hex(KEY_BYTES).encode(), mode=0o600)
-        try:
+        with reading(path, "restore it, or delete it and invite anew"):
             key = bytes.fromhex(path.read_text().strip())
             if len(key) != KEY_BYTES:
                 raise ValueError(f"it has {len(key)} bytes, and a key has {KEY_BYTES}")
             return cls(key, federation)
-        except (OSError, ValueError) as error:
-            raise InvalidInput(f"{path} cannot be read ({error}): restore it, or delete it and invite anew") from None
 
     def token(self, client: int) -> str:
         """The token that admits one identity to a slot."""
@@ -125,33 +123,31 @@ class Places:
         self._pending: list[bytes] = []
         self._writing = threading.Lock()
         self._lines = 0  # in the file
-        for line in whole_lines(path):
-            self._read(line)
-            self._lines += 1
+        with reading(path):
+            for line in whole_lines(path):
+                self._read(line)
+                self._lines += 1
 
     def _read(self, line: bytes) -> None:
-        try:
-            entry = json.loads(line)
-            client = int(entry["client"])
-            if entry["what"] == "left":
-                gone = self._members.pop(client, None)
-                self._by_id.pop(gone.id if gone is not None else "", None)
-                self._absent_since.pop(gone.id if gone is not None else "", None)
-                network = self._networks.pop(client, None)
-                if network is not None:
-                    self._left_by[client] = (network, self._clock())
-                self._agreed.discard(client)
-                if "id" in entry:  # in a file that was written anew
-                    self._remember(str(entry["id"]), client)
-            elif entry["what"] == "agreed":
-                self._agreed.add(client)
-            else:
-                member = Member(client, str(entry["id"]), str(entry["proof"]), entry["kind"])
-                self._members[client] = self._by_id[member.id] = member
-                self._absent_since[member.id] = self._clock()
-                self._remember(member.id, client)
-        except (ValueError, KeyError, TypeError) as error:
-            raise InvalidInput(f"{self._path} is damaged ({error}): restore it from a backup") from None
+        entry = json.loads(line)
+        client = int(entry["client"])
+        if entry["what"] == "left":
+            gone = self._members.pop(client, None)
+            self._by_id.pop(gone.id if gone is not None else "", None)
+            self._absent_since.pop(gone.id if gone is not None else "", None)
+            network = self._networks.pop(client, None)
+            if network is not None:
+                self._left_by[client] = (network, self._clock())
+            self._agreed.discard(client)
+            if "id" in entry:  # in a file that was written anew
+                self._remember(str(entry["id"]), client)
+        elif entry["what"] == "agreed":
+            self._agreed.add(client)
+        else:
+            member = Member(client, str(entry["id"]), str(entry["proof"]), entry["kind"])
+            self._members[client] = self._by_id[member.id] = member
+            self._absent_since[member.id] = self._clock()
+            self._remember(member.id, client)
 
     def _remember(self, id: str, client: int) -> None:
         self._ever_held.add(client)
@@ -359,11 +355,9 @@ class Receipts:
         self._kept: dict[str, bytes] = {}  # id -> receipt
         self._unsettled = False
         self._turn = threading.Lock()
-        try:
-            if path.exists():
+        if path.exists():
+            with reading(path):
                 self._kept = {str(id): bytes.fromhex(text) for id, text in json.loads(path.read_text()).items()}
-        except (OSError, ValueError, TypeError, AttributeError) as error:
-            raise InvalidInput(f"{path} is damaged ({error}): restore it from a backup") from None
 
     def of(self, member: Member) -> bytes:
         """The last receipt of a member; empty if it gave none."""

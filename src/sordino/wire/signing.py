@@ -25,7 +25,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from sordino.errors import InvalidInput
-from sordino.storage.files import make_folder, write_whole
+from sordino.storage.files import make_folder, reading, write_whole
 from sordino.wire.codec import Layout, join, numbers
 from sordino.wire.messages import DIGEST_BYTES, Plan
 
@@ -186,18 +186,14 @@ class SigningKey:
             made = cls.new()
             made.write(path)
             return made
-        try:
+        remedy = "restore it from a backup. Clients answer to this key alone; without it, take another federation name"
+        with reading(path, remedy):
             found = json.loads(path.read_text(encoding="utf-8"))
             private = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(found["private"]))
             author = Author.of(found["first"], found["rotations"])
             if author.key != _public(private):
                 raise InvalidInput("its parts do not belong together")
             return cls(private, author)
-        except (OSError, ValueError, KeyError, TypeError, InvalidInput) as error:
-            raise InvalidInput(
-                f"{path} is damaged ({error}): restore it from a backup. Clients answer to this key alone; without it, "
-                "begin a federation under another name"
-            ) from None
 
     def write(self, path: Path) -> None:
         """Put it into a file that its owner alone may read."""
