@@ -211,8 +211,10 @@ class Client:
                 self._agreements.add(offer.invitation, text)
                 self.log(f"joined {federation} as client {offer.invitation.client}")
                 membership = self._member(federation)
-                if membership.posts:
-                    self._propose(membership)
+                if membership.posts:  # where the shuffler is not there yet, the first round proposes a T
+                    with suppress(Rejected, ShufflerUnreachable, Overran):
+                        propose = self._sender(membership).propose
+                        self._run_clocked(federation, "the proposal", propose, seconds=PATIENCE)
             elif len(rotations) > len(self._agreements.author(federation, offer.invitation).rotations):
                 self._agreements.keep_rotations(federation, rotations)
                 self.log(f"{federation}: the coordinator's key was rotated, by the key before it")
@@ -603,12 +605,6 @@ class Client:
         if name not in self._senders:
             self._senders[name] = membership.sender(self.settings, self.folder)
         return self._senders[name]
-
-    def _propose(self, membership: Membership) -> None:
-        """Tell the shuffler which T this client proposes; where it is not there yet, the first round does it."""
-        sender = self._sender(membership)
-        with suppress(Rejected, ShufflerUnreachable, Overran):
-            self._run_clocked(membership.federation, "the proposal", sender.propose, seconds=PATIENCE)
 
     # --- secure sums
 

@@ -50,6 +50,7 @@ class Membership:
         signing: Ed25519PrivateKey | None = None,
     ) -> None:
         self.invitation, self._records = invitation, records
+        self.federation, self.client = invitation.federation, invitation.client  #: its name, this client's number in it
         self._dataset = settings.data.name
         self.recipe = _read(invitation, settings)
         records.check(invitation)
@@ -62,11 +63,15 @@ class Membership:
             built = self.recipe.method.build(blueprint)
         self.method: Method = built.method
         self._upload = built.upload
+        self.values = built.upload.values  #: of a report
+        self.group = self.method.class_of(self.client)  #: this client's class of equal epsilon
         self._start: State = self.method.init()
         self._bench = Bench(execution)
         sums = self.recipe.method.channel.kind == "summed"
+        self.posts = self.recipe.method.channel.kind == "shuffler"  #: whether reports go to a shuffler service
         self.seconds = settings.limits.seconds  #: that a round may take to compute
-        self.pinned = sums and invitation.federation in settings.peers  #: whether the keys of all others are listed
+        self.pinned = sums and self.federation in settings.peers  #: whether the keys of all others are listed
+        self.destination = Destination(self.federation, self.pinned)  #: of its releases, as the ledger counts them
         self._identities = {self.client: self._identity(signing, settings)} if signing is not None and sums else None
         count = self.recipe.rounds.count * len(self.releases(self._plan(self.recipe.rounds.count)))
         guard.require(Reason.LIMIT_ACCOUNTING, count, settings.limits.accounting, "releases to account for")
@@ -95,21 +100,6 @@ class Membership:
                 f"those of client {ranges(missing)}: add them, or remove the list and trust the server with the keys",
             )
         return Ed25519Identity(signing, {n: Ed25519PublicKey.from_public_bytes(key) for n, key in known.items()})
-
-    @property
-    def federation(self) -> str:
-        """Its name."""
-        return self.invitation.federation
-
-    @property
-    def client(self) -> int:
-        """This client's number in it."""
-        return self.invitation.client
-
-    @property
-    def destination(self) -> Destination:
-        """Where its releases go, as the ledger counts them."""
-        return Destination(self.federation, self.pinned)
 
     # --- what may be asked
 
@@ -192,11 +182,6 @@ class Membership:
 
     # --- what goes through a shuffler
 
-    @property
-    def posts(self) -> bool:
-        """Whether reports go to a shuffler service."""
-        return bool(self.recipe.method.channel.kind == "shuffler")
-
     def sender(self, settings: Settings, folder: Path) -> ShufflerSender:
         """The way to the shuffler, if it is the one that the owner allowed."""
         channel = self.recipe.method.channel
@@ -209,16 +194,6 @@ class Membership:
             )
         with refusing(Reason.UNAVAILABLE, f"the shuffler of {self.federation}"):
             return ShufflerSender(channel, own, folder, settings.limits)
-
-    @property
-    def group(self) -> int:
-        """This client's class of equal epsilon."""
-        return self.method.class_of(self.client)
-
-    @property
-    def values(self) -> int:
-        """How many values a report has."""
-        return self._upload.values
 
     # --- what it does
 

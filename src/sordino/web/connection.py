@@ -246,7 +246,9 @@ class Connection:
             if isinstance(ended, TurnedAway | _Left):
                 await asyncio.wait((sending,), timeout=2.0)
         finally:
-            self._part()
+            self.hosted.places.go(self._own)
+            self.hosted.fleet.go(self._own.client, self)
+            self.hosted.note_presence(self._own.client)
             for task in (attending, sending):
                 task.cancel()
             ends = await asyncio.gather(attending, sending, return_exceptions=True)
@@ -270,11 +272,6 @@ class Connection:
     @property
     def _who(self) -> Hashable:
         return self.hosted.federation, self._own.client
-
-    def _part(self) -> None:
-        self.hosted.places.go(self._own)
-        self.hosted.fleet.go(self._own.client, self)
-        self.hosted.note_presence(self._own.client)
 
     async def _hello(self) -> None:
         """Read the first message and find its slot."""

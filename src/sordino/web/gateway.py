@@ -39,6 +39,7 @@ class GatewayFederation(HostedFederation):
         if not first < stop <= most:
             raise InvalidInput(f"slots {first}-{stop - 1} are not within the recipe's 0-{most - 1}")
         super().__init__(recipe, folder, rules, share)
+        self._invitation_file = folder / "coordinator.invitation"
         self._newest_invitation: Invitation | None = None  # the newest that the coordinator signed, for all slots
         self._remember_invitation()
         self.fleet.quorum, self.fleet.enough = 1, 0  # what counts is decided elsewhere
@@ -85,10 +86,6 @@ class GatewayFederation(HostedFederation):
             return
         write_whole(self._invitation_file, replace(invitation, receipt="").encode())
         self._follow(invitation)
-
-    @property
-    def _invitation_file(self) -> Path:
-        return self.folder / "coordinator.invitation"
 
     def _follow(self, invitation: Invitation) -> None:
         rotated = len(invitation.author.rotations) > len(self.author.rotations)

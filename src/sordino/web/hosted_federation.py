@@ -97,6 +97,9 @@ class HostedFederation(Observer):
     ) -> None:
         rules = rules or HostingRules()
         self.recipe, self.folder, self.limits = recipe, folder, rules.limits
+        self.name = recipe.name  #: by which addresses call this federation
+        self.run_folder = folder / "run"  #: where the run's own files lie
+        self.has_sample = recipe.data.source in datasets.KNOWN  #: whether everybody may have some of its data
         self.operator, self._say, self._gather = rules.operator, rules.say, rules.gather
         check(recipe)  # before anything is made
         self.parts: Federation = wire(recipe)
@@ -118,7 +121,11 @@ class HostedFederation(Observer):
         self.fleet = WebFleet(
             len(self.slots), recipe.rounds.quorum, patience=rules.patience, admits_newcomers=not rules.by_invitation
         )
+        #: bytes of the largest binary message that a participant sends
+        self.largest_message = self.task.largest_report + ANSWER_BYTES + self.limits.spare
         self.invitations = Invitations.kept(folder, self.federation) if rules.by_invitation else None
+        #: seconds after which the place of somebody who is away may go to another; None where it never does
+        self.absence = None if rules.by_invitation else self.limits.absence
         self.places = Places(
             folder / "participants.jsonl", self.slots, self.invitations, limits=self.limits, freed=self.freed,
             passed=self.fleet.renew,
@@ -137,16 +144,6 @@ class HostedFederation(Observer):
         self.changes = 0  #: grows whenever something that is shown has changed
         self.rejected: deque[tuple[int, int, str]] = deque(maxlen=1000)  #: client, round, reason: for participants
         self._restore()
-
-    @property
-    def name(self) -> str:
-        """The recipe's name, by which addresses call this federation."""
-        return self.recipe.name
-
-    @property
-    def run_folder(self) -> Path:
-        """Where the run's own files lie."""
-        return self.folder / "run"
 
     # --- the run
 
@@ -302,11 +299,6 @@ class HostedFederation(Observer):
         self._free = self.places.free
         self._change()
 
-    @property
-    def absence(self) -> float | None:
-        """Seconds after which the place of somebody who is away may go to another; None where it never does."""
-        return self.limits.absence if self.invitations is None else None
-
     def answered(self, client: int, round: int) -> None:
         """Note that a report has arrived."""
         self._activity(client).last_round = round
@@ -324,11 +316,6 @@ class HostedFederation(Observer):
 
     def _invitation_of(self, client: int) -> Invitation | None:
         return None if self._key is None else self.terms.invitation(client, self._key)
-
-    @property
-    def largest_message(self) -> int:
-        """Bytes of the largest binary message that a participant sends."""
-        return self.task.largest_report + ANSWER_BYTES + self.limits.spare
 
     # --- what is shown
 
@@ -399,7 +386,9 @@ class HostedFederation(Observer):
 
     def history(self, after: int = 0) -> list[JsonObject]:
         """The whole rounds after a given one."""
-        return [_shown(record) for record in self._history if record.round > after]
+        names = ("round", "accuracy", "loss", "asked", "reported", "declined", "refused", "late", "counted", "seconds")
+        records = (record for record in self._history if record.round > after)
+        return [{name: getattr(record, name) for name in names} for record in records]
 
     def live(self) -> JsonObject:
         """The operator's view."""
@@ -443,11 +432,6 @@ class HostedFederation(Observer):
         state = self._last_state or self.parts.method.init()
         return state.round, state.parameters.astype("<f4")
 
-    @property
-    def has_sample(self) -> bool:
-        """Whether the recipe's data are a public data set, of which everybody may have a part."""
-        return self.recipe.data.source in datasets.KNOWN
-
     def sample(self, client: int) -> Examples:
         """The records of a public data set that the recipe allots to a slot."""
         if not 0 <= client < self.parts.clients:
@@ -475,11 +459,6 @@ def _said(record: RoundRecord, rounds: int) -> str:
     graded = "" if record.accuracy is None else f"; accuracy {record.accuracy:.1%}"
     lost = "" if record.counted else "; it does not count"
     return f"round {record.round} of {rounds}: {record.reported} reported{others}{graded}{lost}"
-
-
-def _shown(record: RoundRecord) -> JsonObject:
-    names = ("round", "accuracy", "loss", "asked", "reported", "declined", "refused", "late", "counted", "seconds")
-    return {name: getattr(record, name) for name in names}
 
 
 def _named(folder: Path, recipe: Recipe) -> str:

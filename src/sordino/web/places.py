@@ -282,17 +282,13 @@ class Places:
                 "take no more: ask its operator to allow more (--per-address), or to invite you",
                 retry=60.0,
             )
-        own = self._left_from(network)
+        now = self._clock()
+        own = {c for c, (other, since) in self._left_by.items() if other == network and now - since < self._absence}
         places = (
             (client != self._last_slots.get(id), client not in own, client in self._ever_held, client)
             for client in self._vacant
         )
         return min(places)[-1]
-
-    def _left_from(self, network: str) -> set[int]:
-        """The slots that somebody from this network left not long ago."""
-        now = self._clock()
-        return {c for c, (other, since) in self._left_by.items() if other == network and now - since < self._absence}
 
     @property
     def _vacant(self) -> list[int]:
@@ -370,16 +366,13 @@ class Receipts:
             self._kept[member.id] = receipt
             self._unsettled = True
 
-    def _forget_strangers(self) -> None:
-        strangers = [id for id in self._kept if not self._holds(id)]
-        for id in strangers[: max(0, len(strangers) - REMEMBERED)]:
-            del self._kept[id]
-
     def settle(self) -> None:
         """Write them down, durably, if any are new; from any thread."""
         with self._turn:
             if self._unsettled:
-                self._forget_strangers()
+                strangers = [id for id in self._kept if not self._holds(id)]
+                for id in strangers[: max(0, len(strangers) - REMEMBERED)]:
+                    del self._kept[id]
                 kept = {id: receipt.hex() for id, receipt in self._kept.items()}
                 write_whole(self._path, json.dumps(kept).encode())
                 self._unsettled = False

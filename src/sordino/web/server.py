@@ -33,18 +33,15 @@ class GuardedServer(uvicorn.Server):
         self._site, self._ready = site, ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self._guard_tls()
+        config = self.config
+        if config.ssl is not None:
+            guard = functools.partial(Handshake, doorway=self._site.doorway, context=config.ssl)
+            config.http_protocol_class, config.ssl = guard, None  # type: ignore[assignment]
         await super().startup(sockets)
         if self.started:
             for listening in sockets or ():
                 listening.listen(QUEUE)
             self._ready()
-
-    def _guard_tls(self) -> None:
-        config = self.config
-        if config.ssl is not None:
-            guard = functools.partial(Handshake, doorway=self._site.doorway, context=config.ssl)
-            config.http_protocol_class, config.ssl = guard, None  # type: ignore[assignment]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._site.stopping = True
