@@ -24,7 +24,7 @@ __all__ = ["Client", "Invitation", "Offer", "Reason", "Refused"]
 
 
 def __getattr__(name: str) -> object:
-    """Loaded when first used: what only carries bytes need not load PyTorch."""
+    """Import a public name when it is first used: programs that only carry bytes need not load PyTorch."""
     if name not in _HOMES:
         raise AttributeError(f"module 'sordino.client' has no attribute {name!r}")
     return getattr(import_module(f"sordino.client.{_HOMES[name]}"), name)

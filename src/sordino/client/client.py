@@ -63,7 +63,7 @@ Randomness = Callable[[int], Draw]  #: round -> clients -> their randomness
 
 
 def fresh(round: int) -> Draw:
-    """A real client's randomness: a new key for every draw. Records are drawn in pieces, so reuse is not by place."""
+    """A real client's randomness: a new key for every draw. Records are randomised in pieces, which share no key."""
     return lambda clients: Keystream(os.urandom(KEY_BYTES), [0] * len(clients), 0) if round == 0 else Keystream.fresh()
 
 
@@ -350,7 +350,7 @@ class Client:
         return envelope
 
     def _declined(self, plan: Plan) -> bytes:
-        """That this client declines, which says that nothing has left; no answer where a report may have."""
+        """The answer "declined", which says that nothing has left; empty where a report may have left."""
         try:
             return answer_to(plan, None) if self.ledger.replay(self._key(plan)) is None else b""
         except SordinoError:  # a ledger that cannot be read says nothing of what left
@@ -358,14 +358,14 @@ class Client:
 
     @contextmanager
     def _logging_refusal(self, what: str) -> Iterator[None]:
-        """Raise what stops the client as a refusal, written down for the owner."""
+        """Raise errors inside as refusals, and write them to the owner's log."""
         try:
             yield
         except SordinoError as error:
             raise self._refused(what, error) from None
 
     def _refused(self, what: str, error: Exception) -> Refused:
-        """The refusal that an error amounts to, written down for the owner."""
+        """The refusal for an error; it is in the owner's log."""
         match error:
             case Refused():
                 refused = error
@@ -439,7 +439,7 @@ class Client:
     def _draw(
         self, membership: Membership, plan: Plan, state: ClientState, prepared: ClientState | None
     ) -> tuple[bytes, ClientState]:
-        """A report; where training breaks, that of no change, since a failure would tell of the records."""
+        """A report. If training fails, the report of "no change": a failure would tell of the records."""
         draw = self._randomness(plan.round)
         try:
             return self._compute(membership, "the report", lambda: membership.report(plan, state, prepared, draw))
@@ -451,7 +451,7 @@ class Client:
             return silent, state
 
     def _compute(self, membership: Membership, what: str, compute: Callable[[], T], *shared: str) -> T:
-        """Compute for a member under the clock; what has changed meanwhile is looked at."""
+        """Compute for a member under the clock. A ledger that proved older meanwhile stops it."""
         try:
             return self._run_clocked(membership.federation, what, compute, *shared, seconds=membership.seconds)
         finally:
@@ -473,7 +473,7 @@ class Client:
             self._computing -= names
 
     def _wait_for(self, name: str) -> None:
-        """Until nobody computes under this name any more."""
+        """Wait until nobody computes under this name."""
         while name in self._computing:
             with self.turn, self.turn.pause():
                 time.sleep(_NOTICE)
@@ -483,14 +483,14 @@ class Client:
         return ReportKey(self.settings.data.name, plan.federation, plan.round, digest)
 
     def _stored(self, membership: Membership, key: ReportKey) -> bytes | None:
-        """What was answered before; where nothing is released, that the round was done."""
+        """The answer given before; empty bytes if that round released nothing; None if there was none."""
         stored = self.ledger.replay(key)
         if stored is None and self._answered_in(membership).get(key.round) == key.plan_hash:
             return b""
         return stored
 
     def _answered_in(self, membership: Membership) -> dict[int, str]:
-        """The rounds answered, with their plans; methods that release nothing are known by what they keep."""
+        """The answered rounds and their plans. Rounds that release nothing are known by the state they left."""
         answered = self._answered_rounds.get(membership.federation, {})
         if not membership.silent:
             return answered
@@ -511,7 +511,7 @@ class Client:
             raise Refused(Reason.OUT_OF_ORDER, f"{_about(plan)} came after round {last} was answered")
 
     def _require_affordable(self, leaving: Sequence[tuple[Destination, Sequence[Release]]]) -> None:
-        """Ask before any record is touched; the ledger asks again when it records."""
+        """Refuse what the ledger would refuse, before records are touched. The ledger checks again when it records."""
         standing = self.standing
         for destination, releases in leaving:
             for release in releases:
@@ -530,7 +530,7 @@ class Client:
     # --- what was made before the first round
 
     def _as_recorded(self, membership: Membership, round: int, releases: tuple[Release, ...]) -> tuple[Release, ...]:
-        """The releases as the ledger writes them: what was told once, of the same making, is derived and free."""
+        """The releases as the ledger records them: a preparation that was released before is derived, and free."""
         if round != 0 or not membership.prepares:
             return releases
         earlier = self._preparations.releases_of(membership.preparation_name)
@@ -543,7 +543,7 @@ class Client:
         return tuple(replace(r, guarantees=(), claimed=None, composition=Derived(earlier)) for r in releases)
 
     def _prepare(self, membership: Membership, plan: Plan, key: ReportKey, releases: tuple[Release, ...]) -> bytes:
-        """Make of the records what the method asks for, unless it was made before; then say that it is there."""
+        """Prepare the records as the method asks, unless that was done before, and record the release."""
         name = membership.preparation_name
         if self._preparations.load(name) is None:
             draw = self._randomness(0)
@@ -560,7 +560,7 @@ class Client:
         return b""
 
     def _records_of(self, membership: Membership) -> ClientState | None:
-        """What this federation's rounds are computed from, where the method prepares."""
+        """The prepared records that rounds are computed from; None if the method prepares nothing."""
         if not membership.prepares:
             return None
         made = self._preparations.load(membership.preparation_name)
@@ -609,7 +609,7 @@ class Client:
     # --- secure sums
 
     def _join_sum(self, membership: Membership, plan: Plan, step: str, message: bytes) -> bytes:
-        """The keys for a sum: everything is checked here, and what is added is drawn when all keys are there."""
+        """The keys for a sum. Everything is checked here; the report is drawn once all keys are there."""
         releases = membership.check(step, plan)
         kept, members = self._agreements.sums(membership.federation), membership.members
         assert members is not None
@@ -703,7 +703,7 @@ class Client:
         return self._older_ledger.stopped
 
     def accept_older_ledger(self) -> float:
-        """Go on with an older ledger: every round that it lacks counts as answered once. What is spent then.
+        """Go on with an older ledger: count every round that it lacks as answered once. Returns what is spent then.
 
         Nobody can know what left after the backup. At most every round of every agreed federation was answered once;
         the ledger writes all of them down. After an earlier acceptance that the ledger has lost too, every round may
@@ -753,7 +753,7 @@ class Client:
         )
 
     def _require_lock(self) -> None:
-        """One process draws: two could give two answers to one plan."""
+        """Lock the folder: two processes could give two answers to one plan."""
         if not self._locked:
             self._open.enter_context(exclusive_lock(self.folder / ".lock", f"the client in {self.folder}"))
             self._locked = True
@@ -778,7 +778,7 @@ def _foresee(
 
 
 def _read(step: str, message: bytes) -> Plan:
-    """The plan in a message; what is not canonical is refused, so that a plan has one name."""
+    """The plan in a message. Other than canonical bytes are refused, so that a plan has one name."""
     try:
         plan = plan_in(message) if step in SUMMING else Plan.decode(message)
         known = plan.encode() == message or step in SUMMING

@@ -39,7 +39,7 @@ class Clock:
         self._left_behind: dict[str, threading.Thread] = {}
 
     def run(self, name: str, seconds: float, compute: Callable[[], T]) -> T:
-        """What `compute` returns or raises; `Overran` once `seconds` have passed."""
+        """Run `compute` and return its result, or raise its error; `Overran` after `seconds`."""
         before = self._left_behind.get(name)
         if before is not None and before.is_alive():
             raise Overran(f"an earlier computation for {name} overran, and has not ended yet")

@@ -100,20 +100,20 @@ class States:
     folder: Path
 
     def load(self, round: int, plan_hash: str) -> ClientState | None:
-        """What was kept with the answer to this plan; None where nothing was."""
+        """The state stored with the answer to this plan; None if there is none."""
         return _load(self._path(round, plan_hash))
 
     def save(self, round: int, plan_hash: str, state: ClientState) -> None:
-        """Keep this beside the answer to come."""
+        """Store the state that goes with the answer to come."""
         _save(self._path(round, plan_hash), state)
 
     def rounds(self) -> dict[int, str]:
-        """The rounds of which something is here, with their plans."""
+        """The rounds that have a state here, and their plans."""
         found = (path.stem.split("-") for path in sorted(self.folder.glob("*-*.safetensors")))
         return {int(round): plan_hash for round, plan_hash in found}
 
     def forget_before(self, round: int) -> None:
-        """Remove what no round to come needs."""
+        """Remove states that no later round needs."""
         for path in self.folder.glob("*-*.safetensors"):
             if int(path.stem.split("-")[0]) < round - KEPT_STATES:
                 path.unlink(missing_ok=True)
@@ -124,25 +124,25 @@ class States:
 
 @dataclass(frozen=True)
 class Preparations:
-    """What was made of records once, by what it was made from; and under which releases it was first told."""
+    """Prepared records by the name of the preparation, and the releases under which each was first released."""
 
     folder: Path
 
     def load(self, name: str) -> ClientState | None:
-        """What was made; None where nothing was."""
+        """The prepared records; None if there are none."""
         return _load(self.folder / f"{name}.safetensors")
 
     def save(self, name: str, made: ClientState) -> None:
-        """Keep what was made: it is never made again."""
+        """Store prepared records; they are never prepared again."""
         _save(self.folder / f"{name}.safetensors", made)
 
     def releases_of(self, name: str) -> tuple[str, ...]:
-        """The releases under which it was, or was about to be, told first."""
+        """The ids of the releases under which a preparation was, or was about to be, released first."""
         text = _text(self.folder / f"{name}.json")
         return tuple(json.loads(text)["releases"]) if text else ()
 
     def note_releases(self, name: str, releases: Iterable[str]) -> None:
-        """Write down the releases under which it is about to be told."""
+        """Write down the ids of the releases under which it is about to be released."""
         make_folder(self.folder)
         write_whole(self.folder / f"{name}.json", json.dumps({"releases": list(releases)}).encode())
 

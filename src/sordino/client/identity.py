@@ -27,14 +27,14 @@ class ClientIdentity:
 
     @classmethod
     def new(cls, name: str) -> ClientIdentity:
-        """A new one."""
+        """A new identity."""
         if not NAME.fullmatch(name):
             raise InvalidInput(f"a client's name has letters, digits, dots, - and _, at most 100, got {name!r}")
         return cls(name, secrets.token_hex(16), secrets.token_bytes(32))
 
     @classmethod
     def read(cls, path: Path) -> ClientIdentity:
-        """The one in a file."""
+        """The identity in a file."""
         with reading(path):
             found = json.loads(path.read_text(encoding="utf-8"))
             return cls(str(found["name"]), str(found["id"]), bytes.fromhex(found["key"]))

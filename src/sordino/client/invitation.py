@@ -37,7 +37,7 @@ _FORMS: dict[str, Form] = {
 
 
 def check_real(recipe: Recipe) -> None:
-    """Refuse what only a simulation can stand for: real clients take no part in it."""
+    """Refuse a recipe that only a simulation can run."""
     if recipe.method.simulation_only:
         raise InvalidInput(recipe.method.simulation_only)
     kind = recipe.method.channel.kind
@@ -135,7 +135,7 @@ class Invitation(CommonTerms):
 
     @property
     def terms(self) -> Invitation:
-        """What is agreed to: all but what changes later, and the signature."""
+        """What is agreed to: everything except the signature and what changes later."""
         return replace(self, receipt="", rotations=(), places=(), signature="")
 
     @property

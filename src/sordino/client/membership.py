@@ -104,7 +104,7 @@ class Membership:
     # --- what may be asked
 
     def expected(self, round: int) -> Plan | None:
-        """A plan such as the recipe has it in this round, but for the numbers in its arrays; None where it has none."""
+        """The plan of a round as the recipe has it, but for the numbers in its arrays; None if it has no such round."""
         if round == 0:
             return self.method.preparation(self.federation)
         return self._plan(round) if 1 <= round <= self.recipe.rounds.count else None
@@ -125,7 +125,7 @@ class Membership:
         return self.members.steps[0] if self.members is not None else "report"
 
     def check(self, step: str, plan: Plan) -> tuple[Release, ...]:
-        """Refuse what the agreed recipe does not ask for in this round and step; what a report on the plan tells."""
+        """Refuse a plan that the agreed recipe does not ask for in this step. Returns the releases of a report on it."""
         expected, name = self.expected(plan.round), f"the plan of round {plan.round}"
         if expected is None:
             raise self._not_in_recipe(f"round {plan.round} is none of the recipe's {self.recipe.rounds.count} rounds")
@@ -199,7 +199,7 @@ class Membership:
 
     @cached_property
     def preparation_name(self) -> str:
-        """Names what this client would make before the first round: equal where it would make the same."""
+        """A name for what this client prepares before the first round; equal preparations have equal names."""
         method = self.recipe.to_dict()["method"]
         strengths = self.recipe.epsilons()
         given = {
@@ -225,7 +225,7 @@ class Membership:
         return reported.bodies[0], reported.states[0]
 
     def silent_report(self, plan: Plan, state: ClientState, draw: Draw) -> bytes | None:
-        """The report of "no change", for a client whose training broke; None where silence is all that hides that.
+        """The report of "no change", for a client whose training failed; None if nothing would randomise it.
 
         It is randomised like every other, by the mechanism or by the noise of private training.
         """
@@ -285,7 +285,7 @@ def _read(invitation: Invitation, settings: Settings) -> Recipe:
 
 
 def _unproven(release: Release) -> Release:
-    """The same of records that are computed together."""
+    """The same release without a proof, for gradients that are computed several records at a time."""
     why = (
         "records' gradients are computed several at a time, where one may change the last bits of another: the proof "
         "needs them one at a time on a processor (execution=LOOP), or a linear model"

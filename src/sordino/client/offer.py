@@ -33,7 +33,7 @@ class Offer:
         return history.statement(self.schedule, 1, delta=self.delta, title=title)
 
     def to_text(self, width: int = 110) -> str:
-        """The statement, and what the budget makes of it."""
+        """The statement, and how many of the rounds the budget allows."""
         lines = [to_text(self.statement, width)]
         lines.append(
             f"This client answers to one coordinator: the holder of the key {self.invitation.author.in_words}. "

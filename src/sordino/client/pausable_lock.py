@@ -24,7 +24,7 @@ class PausableLock:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Let others have it meanwhile."""
+        """Let others take the lock meanwhile."""
         times, self._times = self._times, 0
         for _ in range(times):
             self._lock.release()
@@ -36,7 +36,7 @@ class PausableLock:
             self._times = times
 
     def wait(self, patience: float) -> None:
-        """Until nobody has it, or so many seconds have passed."""
+        """Wait until nobody holds the lock, or so many seconds have passed."""
         if self._lock.acquire(timeout=patience):
             self._lock.release()
 

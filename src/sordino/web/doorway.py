@@ -397,7 +397,7 @@ class _Pressure(asyncio.BufferedProtocol):
             setattr(self, name, getattr(inner, name))
 
     def pause_writing(self) -> None:
-        """Much waits."""
+        """Tell both that much waits to be sent."""
         self._inner.pause_writing()
         self._tls.get_protocol().pause_writing()
 

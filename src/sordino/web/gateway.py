@@ -52,7 +52,7 @@ class GatewayFederation(HostedFederation):
 
     @property
     def last_round(self) -> int:
-        """The last round of which the answers were handed on."""
+        """The last round with answers that were handed on."""
         return self._round
 
     def gather(self, asked: Gather) -> Bundle:
@@ -94,7 +94,7 @@ class GatewayFederation(HostedFederation):
             self.fleet.reconnect("the coordinator's key was rotated")
 
     def _remember_invitation(self) -> None:
-        """Take up what was kept before a restart; one that is not to this federation any more counts for nothing."""
+        """Use the invitation kept before a restart, if it is to this federation."""
         if not self._invitation_file.is_file():
             return
         with reading(self._invitation_file):
@@ -141,7 +141,7 @@ class _BundleFile:
         self._path = path
 
     def find(self, asked: Gather) -> Bundle | None:
-        """What was gathered for this plan; None where that is not over."""
+        """The bundle gathered for this plan; None if it is not complete."""
         kept = self._kept(asked)
         return Bundle.decode(kept) if kept else None
 
@@ -151,7 +151,7 @@ class _BundleFile:
         return int(found[1]) if found else 0
 
     def begin(self, asked: Gather) -> bool:
-        """Write down that the participants are asked now; whether they may have been before."""
+        """Write down that the participants are asked now. Returns whether they may have been asked before."""
         before = self._kept(asked) is not None
         if not before:
             write_whole(self._path, _key(asked))
@@ -167,7 +167,7 @@ class _BundleFile:
 
 
 def _key(asked: Gather) -> bytes:
-    """What a question is known by: whom and what, and not until when."""
+    """The key of a question: the plan and the clients, but not the deadline."""
     digest = hashlib.sha256(replace(asked, seconds=None).encode()).digest()
     return b"round %d\n" % Envelope.decode(asked.plan).round + digest
 
@@ -207,7 +207,7 @@ class GatewayService(Listener):
             return Response(False, reason=Reason.UNAVAILABLE.value)
 
     def _id(self) -> str:
-        """The same after every restart, and nothing that says more than the folder's federation and slots."""
+        """An id that stays the same after restarts, and says no more than federation and slots."""
         hosted = self._hosted
         told = f"{hosted.federation} {hosted.slots.start} {self._name}"
         return hashlib.sha256(told.encode()).hexdigest()[:32]

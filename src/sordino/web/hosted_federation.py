@@ -244,7 +244,7 @@ class HostedFederation(Observer):
         self._change()
 
     def _restore(self) -> None:
-        """What is known from before a restart."""
+        """Restore what is known from before a restart."""
         if not has_run(self.run_folder):
             return
         found = RunFolder.open(self.run_folder)
@@ -327,7 +327,7 @@ class HostedFederation(Observer):
 
     @property
     def why(self) -> str:
-        """The rest, in a sentence."""
+        """Why it is in this state, in a sentence."""
         if self._state == "waiting":
             return self._lacking or self._why or "waiting a few seconds for more participants"
         if self._state == "training":
@@ -347,7 +347,7 @@ class HostedFederation(Observer):
 
     @property
     def last_round(self) -> int:
-        """The last whole round."""
+        """The last finished round."""
         return self._history[-1].round if self._history else 0
 
     @property
@@ -385,7 +385,7 @@ class HostedFederation(Observer):
         }
 
     def history(self, after: int = 0) -> list[JsonObject]:
-        """The whole rounds after a given one."""
+        """The finished rounds after a given one."""
         names = ("round", "accuracy", "loss", "asked", "reported", "declined", "refused", "late", "counted", "seconds")
         records = (record for record in self._history if record.round > after)
         return [{name: getattr(record, name) for name in names} for record in records]
@@ -418,7 +418,7 @@ class HostedFederation(Observer):
         return {**to_json(self.task.schedule), "text": to_text(self.task.schedule)}
 
     def model(self) -> tuple[int, NDArray[np.float32]]:
-        """The current parameters, and after which round."""
+        """The last finished round, and the parameters after it."""
         path = self.run_folder / "model.safetensors"
         if self._state == "finished" and path.is_file():
             from safetensors.numpy import load_file
@@ -440,7 +440,7 @@ class HostedFederation(Observer):
 
     @property
     def status(self) -> JsonObject:
-        """What participants hear when something changes."""
+        """What participants are told when something changes."""
         return {
             "state": self.state,
             "round": self.last_round,
@@ -462,7 +462,7 @@ def _said(record: RoundRecord, rounds: int) -> str:
 
 
 def _named(folder: Path, recipe: Recipe) -> str:
-    """The name that plans carry: the recipe's, and what tells this federation from every other that it describes.
+    """The name that plans carry: the recipe's name, and a random suffix.
 
     Participants answer each round of a name once, so that a federation that begins anew needs another one.
     """

@@ -44,7 +44,7 @@ class Limits:
 
 
 def network(address: str) -> str:
-    """What an address is counted as: itself, or with IPv6 the /64 of which everybody has all addresses."""
+    """The address that limits count: itself, or with IPv6 its /64, since one household has all of it."""
     try:
         found = ip_address(address)
     except ValueError:

@@ -68,7 +68,7 @@ class Link:
 
     @classmethod
     def parse(cls, text: str, name: str = "", token: str = "") -> Link:
-        """From an address such as https://host, or an invitation's link; what is given beside it counts more."""
+        """Parse an address such as https://host, or an invitation's link; `name` and `token` override what it says."""
         place = urlsplit(text if "://" in text else f"http://{text}")
         if place.scheme not in ("http", "https") or not place.netloc:
             raise InvalidInput(
@@ -136,7 +136,7 @@ def _stranger(link: Link) -> NotJoined:
 
 @dataclass
 class Participation:
-    """What came of taking part."""
+    """The result of taking part."""
 
     federation: str
     client: int | None = None
@@ -163,7 +163,7 @@ class Participant:
         self.result = Participation(self.federation)
 
     def take_part(self) -> Participation:
-        """Until the federation is over; `NotJoined` where it cannot be joined."""
+        """Take part until the federation is over; `NotJoined` if it cannot be joined."""
         self._persevere(self._attend)
         return self.result
 
@@ -192,7 +192,7 @@ class Participant:
                 wait *= 2
 
     def _connect(self, talk: Callable[[ClientConnection], None]) -> None:
-        """One connection, to its end."""
+        """Hold one connection to its end."""
         secure = self.link.socket.startswith("wss")
         try:
             connection = connect(
@@ -220,7 +220,7 @@ class Participant:
         raise _Disconnected("the server closed the connection", self._welcomed)
 
     def _give_back(self, connection: ClientConnection) -> None:
-        """Wait to be known again, and leave; nothing that is asked for meanwhile is answered."""
+        """Wait to be recognised, then leave; requests are not answered meanwhile."""
         while not self._welcomed:
             message = connection.recv(timeout=LAST_WORDS)
             if isinstance(message, bytes):
@@ -321,7 +321,7 @@ class Participant:
 
 
 class _Disconnected(Exception):
-    """A connection that did not come about, or broke."""
+    """A connection that failed or broke."""
 
     def __init__(self, why: str, welcomed: bool, code: str = "") -> None:
         super().__init__(why)

@@ -130,7 +130,7 @@ def _layer(model: str, name: str, layer: nn.Module) -> JsonObject:
 
 
 def mechanism_of(mechanism: Mechanism, upload: Upload, sizes: Sequence[int], *, adaptive: bool = False) -> JsonObject:
-    """A mechanism's whole numbers. `sizes` are those of the layers that its box may tell apart."""
+    """The integers that define a mechanism. `sizes` are the sizes of the layers that its box may tell apart."""
     if not mechanism.in_pages:
         raise InvalidInput(f"the mechanism {mechanism.name} has no form in pages")
     settings = mechanism.page_settings(upload.values)
@@ -404,7 +404,7 @@ def _loss(model: str) -> str:
 
 
 def _starts(sizes: Sequence[int]) -> list[int]:
-    """Where each of some pieces begins that lie one after the other."""
+    """Where each of several consecutive pieces begins."""
     return list(accumulate(sizes, initial=0))[:-1]
 
 

@@ -63,7 +63,7 @@ class Invitations:
 
     @classmethod
     def kept(cls, folder: Path, federation: str) -> Invitations:
-        """Those whose key lies in a folder; a new key if there is none."""
+        """The invitations of the key in a folder; a new key if there is none."""
         path = folder / "invitations.key"
         if not path.exists():
             write_whole(path, secrets.token_hex(KEY_BYTES).encode(), mode=0o600)
@@ -299,13 +299,13 @@ class Places:
         return sum(other == network for other in self._networks.values()) >= self._most
 
     def _take_back(self, slots: Iterable[int]) -> None:
-        """Free those of some slots whose holders are native, gone, and never agreed."""
+        """Free those of `slots` that belong to native clients which are away and never agreed."""
         for member in [self._members[client] for client in slots if client in self._members]:
             if self._never_agreed(member):
                 self._take(member)
 
     def _take_from_absent(self, slots: Iterable[int]) -> None:
-        """Free that one of some slots whose holder has been absent longest, if it has been for too long."""
+        """Free the slot with the holder that has been absent longest, if that is too long."""
         absent = [m for client in slots if (m := self._members.get(client)) is not None and self._is_reclaimable(m)]
         if absent:
             self._take(min(absent, key=lambda member: self._absent_since[member.id]))

@@ -68,7 +68,7 @@ def listen(place: TlsAddress) -> socket.socket:
 
 
 def config_for(site: Site, place: TlsAddress) -> uvicorn.Config:
-    """How uvicorn serves a site: guarded, and without what would cost memory or words."""
+    """The uvicorn settings of a site."""
     return uvicorn.Config(
         create_app(site),
         http=functools.partial(GuardedHttp, doorway=site.doorway),  # type: ignore[arg-type]
@@ -101,7 +101,7 @@ def serve(site: Site, place: TlsAddress, ready: Callable[[int], None]) -> None:
 
 @contextmanager
 def _ending_in_order() -> Iterator[None]:
-    """The server hands a SIGTERM on when it has stopped: that is no reason to die of it."""
+    """Ignore the SIGTERM that uvicorn raises again once it has stopped."""
     before = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         yield
