@@ -125,7 +125,7 @@ class Membership:
         return self.members.steps[0] if self.members is not None else "report"
 
     def check(self, step: str, plan: Plan) -> tuple[Release, ...]:
-        """Refuse a plan that the agreed recipe does not ask for in this step. Returns the releases of a report on it."""
+        """Refuse a plan that the agreed recipe does not ask for in this step. Returns the releases of a report."""
         expected, name = self.expected(plan.round), f"the plan of round {plan.round}"
         if expected is None:
             raise self._not_in_recipe(f"round {plan.round} is none of the recipe's {self.recipe.rounds.count} rounds")
