@@ -12,7 +12,7 @@ from sordino.cli.printing import AsJson, json_figure, plain_errors, print_json
 from sordino.report.words import decimal
 
 if TYPE_CHECKING:
-    from sordino.client.client import Client, Offer
+    from sordino.client import Client, Offer
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -14,7 +14,7 @@ from sordino.cli.printing import AsJson, json_figure, needing, plain_errors, pri
 from sordino.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from sordino.client.client import Client, Offer
+    from sordino.client import Client, Offer
     from sordino.web.native_participant import Participation
 
 
@@ -70,12 +70,12 @@ def join(
             import torch
 
             from sordino.client.client import Client
-            from sordino.web.native_participant import Link, Participant, located
+            from sordino.web.native_participant import Link, Participant, locate
             from sordino.wire.tls_address import trusting
 
         torch.set_num_threads(1)  # records are trained on one by one: more threads only wait for each other
         trust = trusting(trusted)
-        link, task = located(Link.parse(url, federation, token), trust)
+        link, task = locate(Link.parse(url, federation, token), trust)
         own: dict[str, Any] = {"source": data, "rows": rows, "label": label, "classes": classes}
         terms: dict[str, Any] = {"limit": budget, "delta": delta, "adjacency": adjacency}
         if leave and not (folder / "client.toml").exists():

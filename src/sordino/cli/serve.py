@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import typer
@@ -17,7 +17,7 @@ from sordino.cli.printing import needing, plain_errors
 if TYPE_CHECKING:
     from sordino.recipe import Recipe
     from sordino.web.app import Site
-    from sordino.web.hosted_federation import HostedFederation
+    from sordino.web.hosted_federation import GatewayShare, HostedFederation
     from sordino.wire.tls_address import TlsAddress
 
 
@@ -90,8 +90,10 @@ def serve(
         check_folder(folder, "--folder")
         with needing("learn,service", "the server for web pages"):
             from sordino.web.app import Site
+            from sordino.web.gateway import GatewayFederation
+            from sordino.web.hosted_federation import HostedFederation, HostingRules
             from sordino.web.limits import Limits
-            from sordino.web.server import serve as serve_hall
+            from sordino.web.server import serve as serve_site
             from sordino.wire.tls_address import TlsAddress
 
         _check_idle(invite=invite, absence=absence, gateway=gateway, of_gateway=(federation, coordinator, slots))
@@ -100,16 +102,16 @@ def serve(
         limits = Limits(connections=connections, places=per_address)
         limits = limits if absence is None else replace(limits, absence=absence)
         loaded = _loaded(recipes, overrides or [])
-        options = {"operator": operator, "by_invitation": invite, "limits": limits, "say": typer.echo}
-        options |= {"patience": patience}
-        if gateway is not None:
-            options |= {"federation": federation, "coordinator": coordinator}
-            hosted = {name: _behind(recipe, folder, slots, options) for name, recipe in loaded.items()}
-        else:
-            hosted = {name: _own(recipe, folder, gather, options) for name, recipe in loaded.items()}
+        rules = HostingRules(operator, invite, limits, patience, gather, typer.echo)
+        hosted: dict[str, HostedFederation] = {}
+        for name, recipe in loaded.items():
+            if gateway is None:
+                hosted[name] = HostedFederation(recipe, folder / name, rules)
+            else:
+                hosted[name] = GatewayFederation(recipe, folder / name, _share(federation, coordinator, slots), rules)
         site = Site(hosted, limits, origins, live_for_all=live_for_all)
         with _relayed(gateway, hosted):
-            serve_hall(site, place, lambda listening: _announce(site, place, listening))
+            serve_site(site, place, lambda listening: _announce(site, place, listening))
         typer.echo("Stopped. The same command goes on where it was.")
 
 
@@ -156,27 +158,20 @@ def _loaded(names: list[str], overrides: list[str]) -> dict[str, Recipe]:
     return found
 
 
-def _own(recipe: Recipe, folder: Path, gather: float, options: dict[str, Any]) -> HostedFederation:
-    """A federation in its folder; a recipe that pages cannot carry out is refused here."""
-    from sordino.web.hosted_federation import HostedFederation
-
-    return HostedFederation(recipe, folder / recipe.name, gather=gather, **options)
-
-
-def _behind(recipe: Recipe, folder: Path, slots: str, options: dict[str, Any]) -> HostedFederation:
+def _share(federation: str, coordinator: str, slots: str) -> GatewayShare:
     """The share of a federation that is coordinated elsewhere."""
     from sordino.errors import InvalidInput
-    from sordino.web.gateway import GatewayFederation
+    from sordino.web.hosted_federation import GatewayShare
+    from sordino.wire.signing import Author
 
     first, dash, last = slots.partition("-")
-    named = options["federation"] and options["coordinator"]
+    named = federation and coordinator
     if not named or not dash or not (first.isdigit() and last.isdigit() and int(first) <= int(last)):
         raise InvalidInput(
             "a gateway needs --federation NAME, the name in the coordinator's invitations, --coordinator KEY, the key "
             "that signs its plans (sordino keys prints it there), and --slots FIRST-LAST, such as 0-99"
         )
-    share = range(int(first), int(last) + 1)
-    return GatewayFederation(recipe, folder / recipe.name, slots=share, **options)
+    return GatewayShare(federation, range(int(first), int(last) + 1), Author.of(coordinator))
 
 
 @contextmanager

@@ -193,10 +193,10 @@ def client_app(clients: Path, seed: int) -> ClientApp:
 def respond(client: Client, request: Request) -> Response:
     """As the client's service responds, but for the owner, who agrees to everything here."""
     from sordino.client.refusal import Refused
-    from sordino.client.socket_service import handled
+    from sordino.client.socket_service import respond
 
     try:
-        return handled(client, request, client.join)
+        return respond(client, request, client.join)
     except Refused as error:
         return Response(False, reason=str(error)[:1000])
 

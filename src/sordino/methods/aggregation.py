@@ -27,6 +27,7 @@ class AggregationSpec(Spec):
     #: what a method must offer: samples, strengths, variances, deviations, votes, reports (single ones), directions
     uses: ClassVar[frozenset[str]] = frozenset()
     samples: ClassVar[bool] = False  #: whether reports name how many records stand behind them
+    in_pages: ClassVar[bool] = True  #: whether web pages may send what it needs
     remembers: ClassVar[bool] = False  #: whether the server keeps the directions of each client's earlier reports
 
     def weights(self, upload: Upload) -> Sequence[float]:
@@ -76,6 +77,7 @@ class BySamples(AggregationSpec):
 
     uses: ClassVar[frozenset[str]] = frozenset({"samples"})
     samples: ClassVar[bool] = True
+    in_pages: ClassVar[bool] = False
     kind: str = tag("samples", "weighed by sample counts, which thereby are released")
 
 

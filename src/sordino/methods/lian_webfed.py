@@ -92,6 +92,7 @@ class WebFed(Method):
     class Spec(MeanSpec):
         """WebFed: clients are web pages, which add Laplace noise to their weights."""
 
+        in_pages: ClassVar[bool] = True
         name: str = tag("webfed", "weights with Laplace noise, as web pages send them")
         selection: AnySelection = SelectAll()
         range: FixedUnsaid | None = Field(
