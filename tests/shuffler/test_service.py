@@ -18,7 +18,7 @@ from sordino.errors import InvalidInput
 from sordino.shuffler import keys, open_batch, seal, spread
 from sordino.shuffler.envelopes import Body
 from sordino.shuffler.remote import Announcement, Rejected, Remote, ShufflerUnreachable
-from sordino.shuffler.service import MOST_BODY_BYTES, RateLimiter, RequestRate, serve
+from sordino.shuffler.service import MOST_BODY_BYTES, RateLimiter, serve
 from sordino.shuffler.store import EnvelopeStore
 from sordino.shuffler.terms import Terms
 from sordino.storage.files import InUse
@@ -291,7 +291,7 @@ def test_away_from_this_machine_only_tls_will_do(host, tmp_path):
 
 def test_a_client_may_speak_at_a_certain_pace():
     now = [0.0]
-    allowance = RateLimiter(RequestRate(requests=2.0, burst=3.0), lambda: now[0])
+    allowance = RateLimiter(2.0, 3.0, lambda: now[0])
     assert [allowance.spend(1) for _ in range(5)] == [True, True, True, False, False]
     assert allowance.spend(2)
     now[0] = 0.5

@@ -263,7 +263,7 @@ def test_a_restart_with_a_lower_threshold_keeps_what_was_announced(store, tmp_pa
         store.accept(1, client, opaque(terms, client))
     store.close()
     with EnvelopeStore(tmp_path, at_least=2, clock=clock) as again:
-        assert again.at_least(1) == 3
+        assert again.round(1).at_least == 3
         clock.now += 60
         again.settle()
         with pytest.raises(Over):
@@ -310,9 +310,9 @@ def test_t_of_a_round_is_what_had_been_proposed_when_it_was_opened(store):
     store.announce(terms_of(5))
     store.propose(2, 10.0)
     store.announce(terms_of(5, round=2))
-    assert [store.agreed_latency(round) for round in (1, 2)] == [4.0, 7.0]
+    assert [store.round(round).latency for round in (1, 2)] == [4.0, 7.0]
     with pytest.raises(NoSuchRound):
-        store.agreed_latency(3)
+        store.round(3)
 
 
 # --- the server gives up ----------------------------------------------------------------------------------------------

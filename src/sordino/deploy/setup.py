@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -26,7 +24,7 @@ from sordino.privacy.guarantee import Adjacency
 from sordino.privacy.terms import plain
 from sordino.recipe import Recipe
 from sordino.runs.federation import Federation, wire
-from sordino.storage.files import NotWritten, write_whole
+from sordino.storage.files import NotWritten, make_folder, write_whole
 from sordino.wire.signing import SigningKey
 
 PORT, NODE_PORT = 8000, 9094  #: of the server, and of a node's own processes, as Flower has them
@@ -48,15 +46,6 @@ class SetupOptions:
                 raise InvalidInput(f"a port lies in 1 .. 65535, got {port}")
 
 
-@dataclass(frozen=True)
-class NewSetup:
-    """A new set-up, and what every client is asked for."""
-
-    deployment: Deployment
-    requirements: tuple[Requirements, ...]
-    ends: datetime  #: of the server's certificate
-
-
 def member_names(count: int, given: Sequence[str]) -> tuple[str, ...]:
     """The clients' names: those given, else client-1, client-2, ..."""
     if not given:
@@ -76,9 +65,12 @@ def member_names(count: int, given: Sequence[str]) -> tuple[str, ...]:
 
 
 def make(
-    folder: Path, recipe: Recipe, place: SetupOptions, *, federation: str = "", members: Sequence[str] = ()
-) -> NewSetup:
-    """Write a whole set-up into an empty folder. Everything that can be wrong is found before anything is written."""
+    folder: Path, recipe: Recipe, options: SetupOptions, *, federation: str = "", members: Sequence[str] = ()
+) -> tuple[Deployment, datetime]:
+    """Write a whole set-up into an empty folder; with it comes when the server's certificate ends.
+
+    Everything that can be wrong is found before anything is written.
+    """
     check_real(recipe)
     names = member_names(recipe.number_of_clients, members)
     name = federation or recipe.name
@@ -92,16 +84,17 @@ def make(
     holdings = [Records(data.train.take(part), tuple(data.shape), tuple(data.classes)) for part in wired.parts]
     asked = tuple(map(requirements, invitations, holdings))
     deployment = Deployment(
-        name, recipe.name, place.host, place.port, place.node_port, names,
+        name, recipe.name, options.host, options.port, options.node_port, names,
         sha256(recipe.to_toml()), sha256(invitations[0].recipe),
         tuple(map(_options, names, _sources(wired), asked)), tuple(need.to_text() for need in asked),
         signing.author.first.hex(), getattr(recipe.method.channel, "url", ""),
         datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
     issuer = certificates.authority()
-    own = certificates.server([place.host], issuer, place.days)
+    own = certificates.server([options.host], issuer, options.days)
     _empty(folder)
-    _write_authority(folder / AUTHORITY, issuer)
+    make_folder(folder / AUTHORITY, 0o700)
+    write_whole(folder / AUTHORITY / "ca.key", issuer.key, 0o600)
     _write_server(folder / SERVER, deployment, recipe, issuer, own)
     signing.write(folder / SERVER / KEY)
     for member, invitation in zip(names, invitations, strict=True):
@@ -113,7 +106,7 @@ def make(
         write_whole(folder / machine / "COMMANDS.txt", commands.page(deployment, machine).encode())
     write_whole(folder / "README.txt", commands.readme(deployment, ends).encode())
     write_whole(folder / FILE, deployment.to_toml().encode())  # last: now it is whole
-    return NewSetup(deployment, asked, ends)
+    return deployment, ends
 
 
 def renew(folder: Path, days: int = certificates.DAYS) -> datetime:
@@ -127,7 +120,7 @@ def renew(folder: Path, days: int = certificates.DAYS) -> datetime:
             f"the authority's key is not in {folder / AUTHORITY} ({error.strerror}): renew where the set-up was made"
         ) from None
     own = certificates.server([deployment.host], issuer, days)
-    private(place / "server.key", own.key)
+    write_whole(place / "server.key", own.key, 0o600)
     write_whole(place / "server.crt", own.certificate)
     return CertificateFacts.read(own.certificate).ends
 
@@ -142,35 +135,12 @@ def _empty(folder: Path) -> None:
         raise NotWritten(f"{folder} could not be made ({error.strerror or error}): give another folder") from None
 
 
-def _folder(place: Path) -> None:
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
-def private(path: Path, data: bytes) -> None:
-    """Write a file that is its owner's alone from the first byte on."""
-    draft = path.with_name(f".{path.name}.new")
-    with suppress(FileNotFoundError):
-        draft.unlink()
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(descriptor)
-    draft.replace(path)
-
-
-def _write_authority(place: Path, issuer: CertificatePair) -> None:
-    _folder(place)
-    private(place / "ca.key", issuer.key)
-
-
 def _write_server(
     place: Path, deployment: Deployment, recipe: Recipe, issuer: CertificatePair, own: CertificatePair
 ) -> None:
-
     for inner in (place, place / "nodes", place / "flwr"):
-        _folder(inner)
-    private(place / "server.key", own.key)
+        make_folder(inner, 0o700)
+    write_whole(place / "server.key", own.key, 0o600)
     write_whole(place / "server.crt", own.certificate)
     write_whole(place / "ca.crt", issuer.certificate)
     write_app(
@@ -185,9 +155,9 @@ def _write_client(
     place: Path, deployment: Deployment, member: str, invitation: bytes, issuer: CertificatePair
 ) -> bytes:
     """A client's folder; its node's public key."""
-    _folder(place)
+    make_folder(place, 0o700)
     key = keys.make()
-    private(place / "node.key", key.private)
+    write_whole(place / "node.key", key.private, 0o600)
     write_whole(place / "node.pub", key.public)
     write_whole(place / "ca.crt", issuer.certificate)
     write_whole(place / deployment.invitation, invitation)
@@ -214,4 +184,4 @@ def _options(member: str, source: str, need: Requirements) -> str:
     return " ".join([*words, *(f"--unproven {quote(what)}" for what in need.unproven)])
 
 
-__all__ = ["NewSetup", "SetupOptions", "make", "member_names", "renew"]
+__all__ = ["SetupOptions", "make", "member_names", "renew"]

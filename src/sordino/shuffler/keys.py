@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -11,7 +10,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from sordino.errors import InvalidInput
-from sordino.storage.files import make_folder, settle, write_whole
+from sordino.storage.files import make_folder, write_whole
 
 PRIVATE, PUBLIC = "server.key", "server.pub"
 
@@ -27,26 +26,11 @@ def make(folder: Path) -> X25519PublicKey:
     private = X25519PrivateKey.generate()
     plain = serialization.NoEncryption()
     text = private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
-    write_secret(folder / PRIVATE, text)
+    write_whole(folder / PRIVATE, text, 0o600)
     public = private.public_key()
     pem = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     write_whole(folder / PUBLIC, pem)
     return public
-
-
-def write_secret(path: Path, data: bytes) -> None:
-    """A new file that its owner alone may read."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError as error:
-        raise InvalidInput(
-            f"{path} could not be made ({error.strerror}): give a folder that can be written to"
-        ) from None
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    settle(path.parent)
 
 
 def private_key(path: Path) -> X25519PrivateKey:
@@ -77,4 +61,4 @@ def fingerprint(key: X25519PublicKey) -> str:
     return " ".join(digits[k : k + 8] for k in range(0, 64, 8))
 
 
-__all__ = ["PRIVATE", "PUBLIC", "fingerprint", "make", "private_key", "public_key", "write_secret"]
+__all__ = ["PRIVATE", "PUBLIC", "fingerprint", "make", "private_key", "public_key"]
