@@ -36,7 +36,7 @@ from rich.console import Console
 from benchmarks import secagg
 from benchmarks.simulation import Rows, insert, show
 from sordino.channels.secagg import Session
-from sordino.channels.summed import Rule
+from sordino.channels.secure_sum import Rule
 from sordino.shuffler import Terms, keys, open_batch, seal
 from sordino.shuffler.envelopes import Body, _bodies, batch_head, envelope_bytes
 from sordino.shuffler.parallel import open_in_parallel

@@ -37,7 +37,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sordino.client.core import Client
+from sordino.client.client import Client
 from sordino.client.settings import Settings
 from sordino.privacy.history import ranges
 from sordino.privacy.ledger import Ledger, Released
@@ -153,8 +153,8 @@ class Nursery:
 def _nurse() -> None:
     """The parent's life: a line of arguments in, the number of a child out."""
     import sordino.cli
-    import sordino.client.service
-    import sordino.fleets.local_clients
+    import sordino.client.socket_service
+    import sordino.fleets.sockets
     import sordino.runs.serving
     import sordino.shuffler.channel
     import sordino.shuffler.service

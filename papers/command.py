@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from papers.pages import Row
     from papers.records import Records
     from papers.runner import RunProgress, SeedRun
-    from sordino.report.records import Round
+    from sordino.report.records import RoundRecord
     from sordino.runs.coordinator import Attendance
     from sordino.runs.federation import Federation
 
@@ -261,7 +261,7 @@ class Display(Observer):
         """Remember how far the run is to go."""
         self._rounds = federation.recipe.rounds.count
 
-    def round(self, record: Round, attendance: Attendance) -> None:
+    def round(self, record: RoundRecord, attendance: Attendance) -> None:
         """Show how far the run is, and how long its other rounds take if they are like those before them."""
         if record.accuracy is not None:
             self._accuracy = f", accuracy {record.accuracy:.2%}"

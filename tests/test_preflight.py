@@ -29,17 +29,17 @@ from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Guarantee, Infi
 from sordino.randomness import Keystream
 from sordino.report.expectations import LEVELS, sentences, verdict
 from sordino.report.words import figure
-from sordino.runs.preflight import Group, PrivateSilo, Randomised, groups_of, of_federation, preflight
+from sordino.runs.preflight import ClientGroup, MechanismSender, PrivateSilo, groups_of, of_federation, preflight
 
 BOX = Box(0.0, 0.1)
 
 
 def two_point(epsilon=1.0, box=BOX):
-    return Randomised(TwoPoint(epsilon, box))
+    return MechanismSender(TwoPoint(epsilon, box))
 
 
 def ahead(sender=None, clients=20, *, budget=None, values=650, rounds=10, **more):
-    group = Group(tuple(range(clients)), sender or two_point(), budget)
+    group = ClientGroup(tuple(range(clients)), sender or two_point(), budget)
     return preflight([group], values=values, rounds=rounds, **more)
 
 
@@ -78,7 +78,7 @@ def test_the_average_of_simulated_reports_is_as_noisy_as_predicted(mechanism):
     estimates = mechanism.estimate(mechanism.randomize(np.zeros((1000, 200), np.float32), randomness).output)
     averages = np.asarray(estimates, np.float64).reshape(40, 25, 200).mean(axis=1)
     measured = math.sqrt(np.square(averages).sum(axis=1).mean())
-    assert ahead(Randomised(mechanism), 25, values=200).noise == pytest.approx(measured, rel=0.1)
+    assert ahead(MechanismSender(mechanism), 25, values=200).noise == pytest.approx(measured, rel=0.1)
 
 
 def test_ranges_of_their_own_for_each_layer_add_up():
@@ -99,7 +99,7 @@ def test_clients_of_several_strengths_add_up_by_their_numbers():
 def test_weights_by_inverse_variance_give_the_least_noise():
     """{1, 1, 10}: 1 / (1 + 1 + 0.01), which is less than the plain mean's 102 / 9."""
     box = L2Ball(1.0)
-    quiet, loud = (Randomised(Gaussian(sigma, box)) for sigma in (1.0, 10.0))
+    quiet, loud = (MechanismSender(Gaussian(sigma, box)) for sigma in (1.0, 10.0))
     plain = preflight(groups_of([quiet, loud], [0, 0, 1]), values=100, rounds=1)
     weighed = preflight(groups_of([quiet, loud], [0, 0, 1], weights=[1.0, 0.01]), values=100, rounds=1)
     assert plain.noise == pytest.approx(math.sqrt(100 * 102 / 9), rel=1e-4)
@@ -153,9 +153,9 @@ def test_clipping_in_a_box_shortens_the_update():
 
 def test_balls_shorten_and_spheres_rescale_the_update():
     ball, sphere = Gaussian(0.5, L2Ball(0.4)), PrivUnitG(4.0, Sphere(0.4))
-    assert ahead(Randomised(ball), update_norm=2.0).update == pytest.approx(0.4, rel=1e-2)
-    assert ahead(Randomised(ball), update_norm=0.2).update == pytest.approx(0.2, rel=1e-2)
-    assert ahead(Randomised(sphere), update_norm=0.1).update == pytest.approx(0.4, rel=1e-6)
+    assert ahead(MechanismSender(ball), update_norm=2.0).update == pytest.approx(0.4, rel=1e-2)
+    assert ahead(MechanismSender(ball), update_norm=0.2).update == pytest.approx(0.2, rel=1e-2)
+    assert ahead(MechanismSender(sphere), update_norm=0.1).update == pytest.approx(0.4, rel=1e-6)
 
 
 def test_weights_are_compared_by_how_far_they_move_from_the_centre():
@@ -193,7 +193,7 @@ def test_without_an_update_it_only_says_how_much_noise_there_is():
 
 
 def test_no_noise_is_called_none():
-    found = ahead(Randomised(NoPrivacy()), update_norm=1.0)
+    found = ahead(MechanismSender(NoPrivacy()), update_norm=1.0)
     assert sentences(found)[0] == "20 clients a round, 650 values: no noise is added."
     assert "nothing is proven (no noise is added" in sentences(found)[1]
 
@@ -204,16 +204,16 @@ def test_no_noise_is_called_none():
         (two_point(), {"largest_value": 0.5}, "Values lie up to 0.5 from the centre of their range, which reaches 0.1"),
         (two_point(), {"largest_value": 0.002}, "50 times the largest value (0.002)"),
         (two_point(), {"largest_value": 0.08}, "it fits"),
-        (Randomised(Gaussian(1.0, L2Ball(1.0))), {"update_norm": 4.0}, "shortened to the radius 1"),
+        (MechanismSender(Gaussian(1.0, L2Ball(1.0))), {"update_norm": 4.0}, "shortened to the radius 1"),
         (
-            Randomised(Gaussian(1.0, L2Ball(1.0))),
+            MechanismSender(Gaussian(1.0, L2Ball(1.0))),
             {"update_norm": 0.05},
             "20 times the size of an update",
         ),
-        (Randomised(Laplace(1.0, L1Ball(1.0))), {"update_norm": 1.0}, "L1 norm about 25.5"),
-        (Randomised(PrivUnitG(4.0)), {"update_norm": 0.3}, "rescaled to the norm 1: its own size (here 0.3)"),
+        (MechanismSender(Laplace(1.0, L1Ball(1.0))), {"update_norm": 1.0}, "L1 norm about 25.5"),
+        (MechanismSender(PrivUnitG(4.0)), {"update_norm": 0.3}, "rescaled to the norm 1: its own size (here 0.3)"),
         (
-            Randomised(Exponential(1e-9, IntegerRange(0.1, 10))),
+            MechanismSender(Exponential(1e-9, IntegerRange(0.1, 10))),
             {"largest_value": 0.2},
             "will be clipped",
         ),
@@ -271,7 +271,7 @@ def test_what_the_owner_lets_go_unproven_does_not_count():
     upload = two_point().releases(650)[0]
     why = Guarantee(SERVER, Adjacency.CLIENT, Infinite("sent as it is"), "none")
     count = Release("count", "planned", "sample count", (why,))
-    group = Group((0,), two_point(), Budget(2000.0), round_releases=(upload, count))
+    group = ClientGroup((0,), two_point(), Budget(2000.0), round_releases=(upload, count))
     assert preflight([group], values=650, rounds=10).outlooks[0].reports == 0
     consenting = preflight([group], values=650, rounds=10, allow_unproven=["sample count", "model update"])
     assert consenting.outlooks[0].reports == 3
@@ -400,7 +400,7 @@ def test_what_is_announced_in_the_first_round_only_is_counted_once():
 
 
 def test_a_schedule_has_an_entry_for_every_round():
-    group = Group((0,), two_point(), schedule=(two_point().releases(650),) * 3)
+    group = ClientGroup((0,), two_point(), schedule=(two_point().releases(650),) * 3)
     with pytest.raises(InvalidInput, match="each of the 10 rounds"):
         preflight([group], values=650, rounds=10)
 
@@ -447,14 +447,14 @@ def test_behind_a_secure_sum_a_report_is_weighed_as_it_is_masked(monkeypatch):
     assert sentences(found)[-1] == (
         "A report, masked for the secure sum (keys and shares come beside it), has 650 bytes for 650 values."
     )
-    honest, lengths = secagg.Server.receive, set()
+    honest, lengths = secagg.SumServer.receive, set()
 
     def weighed(self, step, client, message):
         if step == "masked":
             lengths.add(len(secagg._SUM.unpack(message).rest))
         return honest(self, step, client, message)
 
-    monkeypatch.setattr(secagg.Server, "receive", weighed)
+    monkeypatch.setattr(secagg.SumServer, "receive", weighed)
     run(given, workers=1)
     assert lengths == {650 + 8 * secagg._TAG}  # each client vouches to the eight others for what it was told
 
@@ -468,7 +468,7 @@ def test_reports_of_layers_that_take_turns_are_of_several_sizes():
 
 
 def test_claims_stand_beside_proofs_with_all_their_terms():
-    sender = Randomised(Laplace(3.0, BOX))
+    sender = MechanismSender(Laplace(3.0, BOX))
     one, ten = (figure(equal_bits_epsilon(3.0, 650 * rounds, 1e-5)) for rounds in (1, 10))
     (words,) = (s for s in sentences(ahead(sender)) if "claimed" in s)
     assert words == (
@@ -489,9 +489,9 @@ def test_many_kinds_of_clients_are_told_by_their_extremes():
     ("sender", "size"),
     [
         (two_point(), 82),
-        (Randomised(NoPrivacy()), 2600),
+        (MechanismSender(NoPrivacy()), 2600),
         (silo(), 2600),
-        (Randomised(PrivUnitG(4.0)), 1950),
+        (MechanismSender(PrivUnitG(4.0)), 1950),
     ],
     ids=["bits", "floats", "silo", "privunit"],
 )
@@ -507,7 +507,7 @@ def test_everything_is_ready_for_json():
     assert packed["noise"] == found.noise and packed["level"] == found.level
     assert packed["budgets"][0]["budget"]["adjacency"] == "client"
     assert packed["losses"][0]["proven"]["basis"]
-    nothing = ahead(Randomised(NoPrivacy())).to_json()
+    nothing = ahead(MechanismSender(NoPrivacy())).to_json()
     assert nothing["losses"][0]["proven"]["epsilon"] == "infinity"
     json.dumps(nothing, allow_nan=False)
 
@@ -530,9 +530,9 @@ def test_groups_hold_every_client_once(chosen):
         (lambda: ahead(update_norm=0.0), "leave it out"),
         (lambda: ahead(largest_value=math.nan), "leave it out"),
         (lambda: preflight([], values=1, rounds=1), "at least one group"),
-        (lambda: Group((), two_point()), "at least one client"),
-        (lambda: Group((0,), two_point(), weight=0.0), "weight"),
-        (lambda: Randomised(TwoPoint([1.0, 2.0])), "of its own"),
+        (lambda: ClientGroup((), two_point()), "at least one client"),
+        (lambda: ClientGroup((0,), two_point(), weight=0.0), "weight"),
+        (lambda: MechanismSender(TwoPoint([1.0, 2.0])), "of its own"),
         (lambda: groups_of([two_point()], [0, 0], budgets=[Budget(1.0)]), "one each"),
         (lambda: ahead(two_point(1.0, Box(0.0, np.full(3, 0.1)))), "650 values"),
     ],

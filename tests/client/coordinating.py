@@ -19,8 +19,8 @@ import numpy as np
 
 from sordino import channels
 from sordino.fleets.interface import Reply
-from sordino.fleets.local_clients import SocketFleet
-from sordino.fleets.signed import SignedFleet
+from sordino.fleets.signatures import SignedFleet
+from sordino.fleets.sockets import SocketFleet
 from sordino.learning import datasets
 from sordino.recipe import Recipe
 from sordino.runs.coordinator import Coordinator

@@ -195,7 +195,7 @@ def test_training_that_fails_reports_no_change_and_nobody_else_notices():
     plan = given.method.plan(given.method.init(), "test")
     answers = {r.client: r for r in own.exchange("report", dict.fromkeys(range(6), plan.encode()), None)}
     body = np.frombuffer(answers[0].answer.body, "<f4")
-    assert not body.any() and own.seen.failed == [0]
+    assert not body.any() and own.diagnostics.failed == [0]
     state, (record,) = hold(given=given)
     assert np.isfinite(state.parameters).all() and len(record.attendance.reported) == 6
 

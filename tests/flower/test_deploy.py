@@ -24,7 +24,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from sordino.client.core import Client
+from sordino.client.client import Client
 from sordino.client.invitation import Invitation
 from sordino.deploy import certificates, checks, commands, keys
 from sordino.deploy.certificates import CertificateFacts, CertificatePair

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 from flwr.app import Message
 
-from sordino.client.core import Client
+from sordino.client.client import Client
 from sordino.client.refusal import Reason
 from sordino.client.settings import allow_shuffler
 from sordino.errors import InvalidInput
 from sordino.fleets import flower
 from sordino.fleets.flower import FlowerFleet, Roster, Unknown
-from sordino.fleets.signed import SignedFleet
+from sordino.fleets.signatures import SignedFleet
 from sordino.fleets.simulated import Population, SimulatedFleet, Work
 from sordino.flower import bundles
 from sordino.flower.client_app import SOCKET

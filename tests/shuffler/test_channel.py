@@ -22,12 +22,12 @@ from sordino.channels.shuffle import Shuffled
 from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import Settings, allow_shuffler
 from sordino.errors import InvalidInput
-from sordino.fleets.local_clients import SocketFleet
-from sordino.fleets.signed import SignedFleet
+from sordino.fleets.signatures import SignedFleet
+from sordino.fleets.sockets import SocketFleet
 from sordino.learning import datasets
-from sordino.methods.upload import Lost, Sum
+from sordino.methods.upload import Lost, ReportSum
 from sordino.privacy import history
-from sordino.privacy.history import Spent
+from sordino.privacy.history import RoundReleases
 from sordino.recipe import Recipe
 from sordino.report.statement import to_text
 from sordino.runs.coordinator import Coordinator, Rules
@@ -246,7 +246,7 @@ def test_a_class_of_which_too_few_answer_is_withdrawn_at_once_and_the_other_coun
     began = time.monotonic()
     found = held_round(here, channel, method, private, senders={0, 2, 4, 3})  # of the second class, one of two
     assert time.monotonic() - began < 50, "it does not wait for the round's 60 seconds"
-    assert isinstance(found[0], Sum) and found[0].clients == (0, 2, 4) and not found[0].total.any()
+    assert isinstance(found[0], ReportSum) and found[0].clients == (0, 2, 4) and not found[0].total.any()
     assert isinstance(found[1], Lost) and "fewer than 2 clients of class 1" in found[1].why
     assert here.withdrawn == [(1, 1)]
     assert here.store._db.one("SELECT count(*) FROM held")[0] == 0, "what was withdrawn is deleted"
@@ -356,10 +356,10 @@ def joined(folder: Path, remote: Announcing, latency: float | None = None):
 
 
 def _posting(client, given, remote):
-    from sordino.client.posting import Posting
+    from sordino.client.shuffler_sender import ShufflerSender
 
     own = client.settings
-    found = Posting(given.method.channel, own.shuffler[NAME], client.folder, own.limits, patience=0.0)
+    found = ShufflerSender(given.method.channel, own.shuffler[NAME], client.folder, own.limits, patience=0.0)
     found._remote = remote
     return found
 
@@ -483,7 +483,7 @@ def statement_of(given: Recipe) -> str:
     wired = people.wire(given)
     plan = wired.method.plan(wired.method.init(), NAME)
     releases = tuple(tuple(own) for own in wired.releases(plan))
-    spent = [Spent(1, releases, ((0, 2, 4), (1, 3)))]
+    spent = [RoundReleases(1, releases, ((0, 2, 4), (1, 3)))]
     return to_text(history.statement(spent, 5, delta=1e-5, title="A statement"), 120)
 
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sordino.cli import app
-from sordino.fleets.local_clients import SocketFleet
+from sordino.fleets.sockets import SocketFleet
 from sordino.report.folder import RunFolder
 from sordino.runs.serving import read_notes
 from sordino.runs.store import REAL

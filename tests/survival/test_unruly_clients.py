@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sordino.fleets import local_clients
-from sordino.fleets.local_clients import SocketFleet
+from sordino.fleets import sockets
+from sordino.fleets.sockets import SocketFleet
 from sordino.runs.outcome import Outcome
 from sordino.runs.serving import serve
 from sordino.wire import requests
@@ -195,4 +195,4 @@ def test_connections_to_a_client_that_never_answers_do_not_pile_up():
         fleet = SocketFleet({number: place / f"{number}.sock" for number in range(CLIENTS)})
         outcome = serve(given, fleet, place / "run", federation=NAME)
         assert outcome.result.rounds == 5
-        assert len(fleet._open[2]) <= local_clients.OPEN
+        assert len(fleet._open[2]) <= sockets.OPEN

@@ -15,9 +15,9 @@ from sordino.errors import InvalidInput
 from sordino.report.words import decimal
 
 if TYPE_CHECKING:
+    from sordino.audits.findings import AuditOptions
     from sordino.audits.inspection import Inspected, Subject
-    from sordino.audits.lower_bound import Row
-    from sordino.audits.questions import AuditOptions
+    from sordino.audits.lower_bound import AuditRow
     from sordino.audits.run_audit import Audit
     from sordino.mechanisms import Mechanism
     from sordino.mechanisms.cases import Case
@@ -83,7 +83,7 @@ def audit(
     if what is not None and _is_run(what):
         if epsilon:
             raise InvalidInput("a run has its own epsilons: leave --epsilon out")
-        from sordino.audits.questions import AuditOptions
+        from sordino.audits.findings import AuditOptions
 
         options = AuditOptions(client, round, seed=seed, track=with_progress)
         options = options if trials is None else replace(options, trials=trials)
@@ -148,7 +148,7 @@ class _AuditJob:
 
     cases: list[Case]
     subjects: list[Subject]
-    rows: list[Row] = field(default_factory=list)
+    rows: list[AuditRow] = field(default_factory=list)
     inspected: list[Inspected] = field(default_factory=list)
 
 
@@ -172,7 +172,7 @@ def _carry_out(audited: Sequence[_AuditJob], trials: int, seed: int) -> None:
             one.rows = [row.checked(failures(one.inspected)) for row in one.rows]
 
 
-def _audit_summary(rows: list[Row]) -> str:
+def _audit_summary(rows: list[AuditRow]) -> str:
     from sordino.audits.lower_bound import REFUTED
 
     violated = sum(row.verdict == VIOLATED for row in rows)
@@ -250,7 +250,7 @@ def _print_run(found: Audit, every: bool) -> None:
     if found.found.inspected:
         _print_checks(found.found.inspected, every=every)
     for number, row in enumerate(rows, 1):
-        typer.echo(f"Row {number}: {row.attack}.")
+        typer.echo(f"AuditRow {number}: {row.attack}.")
     for words in found.found.left_out:
         typer.echo(f"Not audited: {words}.")
     for row in rows:
@@ -267,19 +267,19 @@ def _print_run(found: Audit, every: bool) -> None:
 SMALL = "The audited figure is a lower bound and can reach the cap at most: a small one is no evidence of privacy."
 
 
-def _how_many(rows: list[Row]) -> str:
+def _how_many(rows: list[AuditRow]) -> str:
     sure, seed = f"{rows[0].confidence:.0%} confidence", rows[0].seed
     return f"1 audit at {sure}, seed {seed}" if len(rows) == 1 else f"{len(rows)} audits at {sure} each, seed {seed}"
 
 
-def _print_rows(rows: list[Row], title: str) -> None:
+def _print_rows(rows: list[AuditRow], title: str) -> None:
     figures = right("claimed", "proven", "audited >=", "cap", "trials")
     columns = [*left("mechanism, unit", "adjacency, adversary"), *figures, *left("verdict")]
     title = f"{title}: epsilon claimed, proven and measured"
     print_table(title, columns, map(_row, rows), spare=("trials", "cap"))
 
 
-def _row(row: Row) -> list[Cell]:
+def _row(row: AuditRow) -> list[Cell]:
     at = f"\n(delta {row.delta:.2g})" if row.delta else ""
     claimed = "none" if row.claimed is None else decimal(row.claimed)
     figures = (claimed, decimal(row.proven) + at, f"{row.audited:.3f}", f"{row.cap:.1f}", f"{row.trials:,}")

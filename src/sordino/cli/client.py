@@ -14,7 +14,7 @@ from sordino.errors import InvalidInput
 from sordino.report.words import decimal
 
 if TYPE_CHECKING:
-    from sordino.client.core import Client, Offer
+    from sordino.client.client import Client, Offer
     from sordino.privacy.accountant import Account
 
 app = typer.Typer(
@@ -51,8 +51,8 @@ def init(
 ) -> None:
     """Make a client's folder. Everything in it can be read; client.toml can be edited."""
     options.check_folder(folder, "FOLDER")
-    from sordino.client.core import Client
-    from sordino.client.records import Records
+    from sordino.client.client import Client
+    from sordino.client.own_records import OwnRecords
     from sordino.client.settings import Settings
 
     named = dict(each.partition("=")[::2] for each in federation or ["*"])
@@ -65,7 +65,7 @@ def init(
         },
         "the options",
     )
-    count = len(Records.read(settings.data, folder))  # refused before anything is made
+    count = len(OwnRecords.read(settings.data, folder))  # refused before anything is made
     with Client.create(folder, settings, name) as client:
         typer.echo(f"Made the client {client.identity.name} in {folder}, with {count:,} records.")
         typer.echo(f"Its settings are in {folder / 'client.toml'}; nothing has left.")
@@ -106,7 +106,7 @@ def data_table(source: str | None, rows: str | None, label: str | None, classes:
 @app.command()
 def show(folder: Folder, as_json: options.AsJson = False) -> None:
     """Show who the client is, its budget and what is spent of it, its federations and consents."""
-    from sordino.client.core import Client
+    from sordino.client.client import Client
 
     with Client.open(folder) as client:
         if as_json:
@@ -190,7 +190,7 @@ def join(
     ] = False,
 ) -> None:
     """Show what a federation would learn, ask, and agree to it."""
-    from sordino.client.core import Client
+    from sordino.client.client import Client
 
     message = _read(invitation)
     with Client.open(folder) as client:
@@ -246,8 +246,8 @@ def serve(
     """Answer what a relay on this machine hands in at a socket, until Ctrl-C."""
     import signal
 
-    from sordino.client.core import Client
-    from sordino.client.service import Service
+    from sordino.client.client import Client
+    from sordino.client.socket_service import Service
 
     with Client.open(folder) as client:
         service = Service(client, socket, largest=largest, group=group)

@@ -16,8 +16,8 @@ from sordino.cli.printing import json_figure, print_json, stoppable
 from sordino.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from sordino.client.core import Client, Offer
-    from sordino.web.joining import Stay
+    from sordino.client.client import Client, Offer
+    from sordino.web.native_participant import Participation
 
 
 LARGEST_DELTA = 0.01  #: that a server may suggest; an owner may say more
@@ -60,8 +60,8 @@ def join(
     options.check_folder(folder, "--folder")
     import torch
 
-    from sordino.client.core import Client
-    from sordino.web.joining import Link, Participant, located
+    from sordino.client.client import Client
+    from sordino.web.native_participant import Link, Participant, located
     from sordino.wire.tls_address import trusting
 
     torch.set_num_threads(1)  # records are trained on one by one: more threads only wait for each other
@@ -79,15 +79,15 @@ def join(
     with Client.open(folder) as client, stoppable(lambda: keeps):
         say = partial(typer.echo, err=as_json)
         participant = Participant(client, link, task["federation"], partial(_agrees, yes), say, trust, patience)
-        stay = participant.leave() if leave else participant.take_part()
+        result = participant.leave() if leave else participant.take_part()
         if as_json:
-            _print_json(client, stay)
+            _print_json(client, result)
         elif leave:
             typer.echo(f"You have left {link.name}. What was recorded stays in {folder}.")
         else:
             typer.echo(
-                f"{link.name} is over: {stay.ended}. You reported in {stay.answered} rounds and declined "
-                f"{stay.declined}."
+                f"{link.name} is over: {result.ended}. You reported in {result.answered} rounds and declined "
+                f"{result.declined}."
             )
             typer.echo(f"The model and its report: {link.server}/api/federations/{link.name}/report.html")
 
@@ -165,8 +165,8 @@ class _Wishes:
 
 def _make_client(folder: Path, wishes: _Wishes, suggested: Mapping[str, object]) -> None:
     """Make the client's folder, with the federation's terms where the owner names none."""
-    from sordino.client.core import Client
-    from sordino.client.records import Records
+    from sordino.client.client import Client
+    from sordino.client.own_records import OwnRecords
     from sordino.client.settings import Settings
 
     if "source" not in wishes.data or wishes.budget is None:
@@ -175,7 +175,7 @@ def _make_client(folder: Path, wishes: _Wishes, suggested: Mapping[str, object])
         )
     wishes.check_terms(suggested)
     settings = Settings.of(wishes.settings(suggested), "the options")
-    count = len(Records.read(settings.data, folder))  # refused before anything is made
+    count = len(OwnRecords.read(settings.data, folder))  # refused before anything is made
     Client.create(folder, settings).close()
     typer.echo(
         f"Made a client in {folder}, with {count:,} records; its settings are in {folder / 'client.toml'}.", err=True
@@ -191,10 +191,10 @@ def _word(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _print_json(client: Client, stay: Stay) -> None:
+def _print_json(client: Client, result: Participation) -> None:
     from sordino.privacy.ledger import terms
 
     standing = client.standing
     assert standing.budget is not None
     spent = {"spent": json_figure(standing.spent), "limit": standing.budget.limit, "terms": terms(standing.budget)}
-    print_json({**asdict(stay), **spent, "folder": str(client.folder)})
+    print_json({**asdict(result), **spent, "folder": str(client.folder)})

@@ -66,7 +66,7 @@ Unproven = Annotated[
 
 def check_place(workers: int | None, device: str | None) -> None:
     """Refuse what can be refused at once: loading PyTorch takes seconds."""
-    from sordino.hardware import check_device, check_workers
+    from sordino.parts.hardware import check_device, check_workers
 
     check_workers(workers)
     if device is not None:

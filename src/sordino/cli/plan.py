@@ -15,7 +15,7 @@ from sordino.report.words import decimal
 
 if TYPE_CHECKING:
     from sordino.privacy.guarantee import Budget, Release
-    from sordino.runs.fitting import Answer, Family, Question
+    from sordino.runs.fitting import Family, Fit, Question
     from sordino.runs.preflight import Preflight
 
 NAMES = ("two-point", "sign", "laplace", "piecewise", "exponential", "gaussian", "dp-sgd")
@@ -84,14 +84,13 @@ def plan(
     """
     if misplaced:
         raise InvalidInput(f"got {misplaced[0]!r} without an option: a recipe is named by --recipe {misplaced[0]}")
-    from sordino.runs.fitting import Request, plain_cases, recipe_cases
-    from sordino.runs.fitting import answer as answer_to
+    from sordino.runs.fitting import PlanOptions, fit, plain_cases, recipe_cases
 
     names = mechanism or []
     for name in names:
         if name not in NAMES and ":" not in name:
             raise InvalidInput(f"unknown mechanism {name!r}; allowed: {', '.join(NAMES)}")
-    request = Request(
+    options = PlanOptions(
         epsilon, delta, adjacency, rounds, values, norm, radius, precision, steps, rate, clients, update_norm
     )
     if recipe is None and settings:
@@ -99,9 +98,9 @@ def plan(
     if recipe:
         from sordino.recipe import Recipe
 
-        cases = recipe_cases(Recipe.load(recipe, settings or []), names, request)
+        cases = recipe_cases(Recipe.load(recipe, settings or []), names, options)
     else:
-        cases = plain_cases(names, request, NAMES[:-1])
+        cases = plain_cases(names, options, NAMES[:-1])
     if parameter is not None:
         if rounds is not None:
             raise InvalidInput("give --rounds or --parameter, not both: one is sought from the other")
@@ -115,7 +114,7 @@ def plan(
         return
     if rounds is None and recipe is None:
         raise InvalidInput("--rounds is missing: how many must the budget last? (Or ask the other way: --parameter)")
-    answers = [answer_to(*case) for case in with_progress(cases, "Planning")]
+    answers = [fit(*case) for case in with_progress(cases, "Planning")]
     if as_json:
         print_json([_as_json(answer) for answer in answers])
         return
@@ -154,7 +153,7 @@ def _terms_as_json(release: Release, budget: Budget) -> dict[str, object]:
     return {"delta": budget.delta, **terms_as_json(guarantee), "basis": guarantee.basis}
 
 
-def _as_json(answer: Answer) -> dict[str, object]:
+def _as_json(answer: Fit) -> dict[str, object]:
     from sordino.report.expectations import verdict
 
     allowance, ahead = answer.allowance, answer.ahead
@@ -173,7 +172,7 @@ def _as_json(answer: Answer) -> dict[str, object]:
     }
 
 
-def _print_answers(question: Question, answers: list[Answer]) -> None:
+def _print_answers(question: Question, answers: list[Fit]) -> None:
     """A table for one budget: the title says what its epsilons are about."""
     from sordino.privacy.ledger import terms
 
@@ -189,7 +188,7 @@ def _print_answers(question: Question, answers: list[Answer]) -> None:
     print_table(title, columns, map(_row, answers), spare)
 
 
-def _row(answer: Answer) -> list[str]:
+def _row(answer: Fit) -> list[str]:
     allowance, ahead = answer.allowance, answer.ahead
     cells = [answer.family.name, f"{answer.family.parameter} {allowance.parameter:g}"]
     cells += [decimal(allowance.each), decimal(allowance.spent), decimal(allowance.total)]
@@ -202,7 +201,7 @@ def _beside(ahead: Preflight) -> str:
     return "unknown" if ahead.ratio is None else f"{ahead.ratio:.3g} times"
 
 
-def _notes(answers: list[Answer]) -> Iterator[str]:
+def _notes(answers: list[Fit]) -> Iterator[str]:
     """The basis of each proof, what noise to expect, and what the two counts of all rounds are."""
     from sordino.privacy.statement import NO_MEANINGFUL_PROTECTION
     from sordino.report.expectations import verdict

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from sordino.recipe import Recipe
-    from sordino.report.compare import Comparison, Group
-    from sordino.report.records import Round
+    from sordino.report.compare import Comparison, Repetitions
+    from sordino.report.records import RoundRecord
     from sordino.runs.coordinator import Attendance
     from sordino.runs.federation import Federation
     from sordino.runs.outcome import Outcome
@@ -176,7 +176,7 @@ def _network(
 
 
 def _serve(recipe: Recipe, folder: Path, resume: bool, network: _RealClients, display: Display) -> Outcome:
-    from sordino.fleets.local_clients import SocketFleet
+    from sordino.fleets.sockets import SocketFleet
     from sordino.runs.serving import serve, shuffler_channel
 
     count, named = recipe.number_of_clients, len(network.sockets)
@@ -302,7 +302,7 @@ class Display(Observer):
         """Say what takes so long before the first round."""
         self._say(f"  {clients:,} clients prepare ...")
 
-    def round(self, record: Round, attendance: Attendance) -> None:
+    def round(self, record: RoundRecord, attendance: Attendance) -> None:
         """Show one round; before the first figure of what is spent, what it means."""
         figures = _figures(record)
         if record.spent_max is not None:
@@ -316,7 +316,7 @@ class Display(Observer):
             self._say(f"round {record.round} of {self._recipe.rounds.count}: {figures}")
 
 
-def _figures(record: Round) -> str:
+def _figures(record: RoundRecord) -> str:
     accuracy = None if record.accuracy is None else f"accuracy {record.accuracy:.2%}"
     loss = None if record.loss is None else f"loss {record.loss:.3f}"
     declined = f"{record.declined} declined" if record.declined else None
@@ -403,7 +403,7 @@ class _Watcher(Observer):
     task: TaskID
     name: str
 
-    def round(self, record: Round, attendance: Attendance) -> None:
+    def round(self, record: RoundRecord, attendance: Attendance) -> None:
         """Show one round."""
         self.progress.update(self.task, now=f"{self.name}: round {record.round}, {_figures(record)}")
 
@@ -449,7 +449,7 @@ def _compare(folders: Sequence[Path], out: Path, as_json: bool) -> None:
     typer.echo(f"Written: {page} and {table}")
 
 
-def _comparison_row(comparison: Comparison, group: Group) -> list[str]:
+def _comparison_row(comparison: Comparison, group: Repetitions) -> list[str]:
     spread, accuracy = group.accuracy, "none"
     if spread is not None:
         accuracy = f"{spread.mean:.2%}" + ("" if spread.deviation is None else f" ± {spread.deviation:.2%}")
@@ -458,7 +458,7 @@ def _comparison_row(comparison: Comparison, group: Group) -> list[str]:
     return [comparison.label(group), accuracy, str(len(group.runs)), fewest_and_most, _proven(group)]
 
 
-def _proven(group: Group) -> str:
+def _proven(group: Repetitions) -> str:
     """What is proven in the view that leads a group's statements, never without its terms."""
     from sordino.report.statement import terms
     from sordino.report.words import span

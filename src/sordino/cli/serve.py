@@ -17,8 +17,8 @@ from sordino.errors import InvalidInput
 
 if TYPE_CHECKING:
     from sordino.recipe import Recipe
-    from sordino.web.app import Hall
-    from sordino.web.hosting import Hosted
+    from sordino.web.app import Site
+    from sordino.web.hosted_federation import HostedFederation
     from sordino.wire.tls_address import TlsAddress
 
 
@@ -85,11 +85,11 @@ def serve(
     Open the address that is printed in a browser to take part, and /live there to watch.
     """
     check_folder(folder, "--folder")
-    from sordino.web.app import Hall
-    from sordino.web.gateway import GatewayHosted
-    from sordino.web.hosting import Hosted
+    from sordino.web.app import Site
+    from sordino.web.gateway import GatewayFederation
+    from sordino.web.hosted_federation import HostedFederation
     from sordino.web.limits import Limits
-    from sordino.web.server import serve as serve_hall
+    from sordino.web.server import serve as serve_site
     from sordino.wire.tls_address import TlsAddress
 
     if invite and absence is not None:
@@ -100,10 +100,10 @@ def serve(
     place = TlsAddress(host, port, tls_cert, tls_key)
     limits = Limits(connections=connections, places=per_address)
     limits = limits if absence is None else replace(limits, absence=absence)
-    make: Callable[..., Hosted] = partial(Hosted, gather=gather)
+    make: Callable[..., HostedFederation] = partial(HostedFederation, gather=gather)
     if gateway is not None:
         share = _share(federation, coordinator, slots)
-        make = partial(GatewayHosted, federation=federation, coordinator=coordinator, slots=share)
+        make = partial(GatewayFederation, federation=federation, coordinator=coordinator, slots=share)
     elif federation or coordinator or slots:
         raise InvalidInput(
             "--federation, --coordinator and --slots are a gateway's: give --gateway SOCKET, or leave them out"
@@ -115,9 +115,9 @@ def serve(
         )
         for name, recipe in _loaded(recipes, overrides or []).items()
     }  # fmt: skip
-    hall = Hall(hosted, limits, origins, live_for_all=live_for_all)
+    site = Site(hosted, limits, origins, live_for_all=live_for_all)
     with _relayed(gateway, hosted):
-        serve_hall(hall, place, lambda listening: _announce(hall, place, listening))
+        serve_site(site, place, lambda listening: _announce(site, place, listening))
     typer.echo("Stopped. The same command goes on where it was.")
 
 
@@ -160,15 +160,15 @@ def _share(federation: str, coordinator: str, slots: str) -> range:
 
 
 @contextmanager
-def _relayed(gateway: Path | None, hosted: Mapping[str, Hosted]) -> Iterator[None]:
+def _relayed(gateway: Path | None, hosted: Mapping[str, HostedFederation]) -> Iterator[None]:
     """Answer the relay at a socket, where this is a gateway."""
     if gateway is None:
         yield
         return
-    from sordino.web.gateway import GatewayHosted, GatewayService
+    from sordino.web.gateway import GatewayFederation, GatewayService
 
     (found, *others) = hosted.values()
-    if others or not isinstance(found, GatewayHosted):
+    if others or not isinstance(found, GatewayFederation):
         raise InvalidInput("a gateway is of one federation: give one recipe")
     service = GatewayService(found, gateway, f"gateway-{found.slots.start}")
     service.start()
@@ -179,13 +179,13 @@ def _relayed(gateway: Path | None, hosted: Mapping[str, Hosted]) -> Iterator[Non
         service.stop()
 
 
-def _announce(hall: Hall, place: TlsAddress, port: int) -> None:
+def _announce(site: Site, place: TlsAddress, port: int) -> None:
     from sordino.report.expectations import norm_sentence
     from sordino.runs.preflight import of_federation
 
     address = place.url(port)
     typer.echo(f"Serving at {address}  (watch: {address}/live; stop: Ctrl-C)")
-    for name, hosted in hall.federations.items():
+    for name, hosted in site.federations.items():
         typer.echo(
             f"  {name}: {hosted.state}, round {hosted.last_round} of {hosted.recipe.rounds.count}; {hosted.folder}"
         )
@@ -194,10 +194,10 @@ def _announce(hall: Hall, place: TlsAddress, port: int) -> None:
         if hosted.invitations is not None:
             for client in hosted.slots:
                 token = hosted.invitations.token(client)
-                taken = " (taken)" if client in hosted.roster.members else ""
+                taken = " (taken)" if client in hosted.places.members else ""
                 key = hosted.author.first.hex()
                 typer.echo(f"    place {client}: {address}/#federation={name}&token={token}&key={key}{taken}")
-    if not (hall.page / "index.html").is_file():
+    if not (site.page / "index.html").is_file():
         typer.echo(
             "NOTICE: the web page is not built, so only native clients can join (sordino join). In a checkout: make "
             "page (it needs Node.js 20.19 or newer); then start the server again."

@@ -26,7 +26,7 @@ from typing import Literal
 
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from sordino.client.keeping import Agreements
+from sordino.client.folder import Agreements
 from sordino.deploy import certificates, commands, keys
 from sordino.deploy.certificates import CertificateFacts
 from sordino.deploy.deployment import CLIENT, KEY, SERVER, SOCKET, Deployment, sha256

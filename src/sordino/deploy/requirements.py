@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from sordino.client.invitation import Invitation
 from sordino.client.membership import Membership
-from sordino.client.records import Records
+from sordino.client.own_records import OwnRecords
 from sordino.client.refusal import Refused
 from sordino.client.settings import OwnConsents, Settings
 from sordino.errors import InvalidInput
@@ -45,7 +45,7 @@ class Requirements:
         return words
 
 
-def requirements(invitation: Invitation, records: Records) -> Requirements:
+def requirements(invitation: Invitation, records: OwnRecords) -> Requirements:
     """What this client would have to allow; a federation that every client would refuse is refused here."""
     recipe = Recipe.from_toml(invitation.recipe, EVERYTHING)
     schedule = list(_schedule(invitation, records))
@@ -53,7 +53,7 @@ def requirements(invitation: Invitation, records: Records) -> Requirements:
     return min(found, key=lambda each: len(each.unproven))  # the first of these
 
 
-def _schedule(invitation: Invitation, records: Records) -> Iterator[Release]:
+def _schedule(invitation: Invitation, records: OwnRecords) -> Iterator[Release]:
     """Everything that an owner would be asked for who agreed to all of it."""
     settings = Settings.of({"data": {"source": "any"}, "budget": {"limit": 1.0}})
     code = Recipe.from_toml(invitation.recipe, EVERYTHING).own_code

@@ -11,7 +11,7 @@ from shlex import quote
 
 from sordino import channels
 from sordino.client.invitation import CommonTerms, check_real
-from sordino.client.records import Records
+from sordino.client.own_records import OwnRecords
 from sordino.client.settings import NAME
 from sordino.deploy import certificates, commands, keys
 from sordino.deploy.certificates import CertificateFacts, CertificatePair, checked_host
@@ -81,7 +81,7 @@ def make(
     signing = SigningKey.new()
     terms = CommonTerms.of(recipe, name, data, signing.author)
     invitations = [terms.invitation(number, signing) for number in range(len(names))]
-    holdings = [Records(data.train.take(part), tuple(data.shape), tuple(data.classes)) for part in wired.parts]
+    holdings = [OwnRecords(data.train.take(part), tuple(data.shape), tuple(data.classes)) for part in wired.parts]
     asked = tuple(map(requirements, invitations, holdings))
     deployment = Deployment(
         name, recipe.name, options.host, options.port, options.node_port, names,

@@ -118,7 +118,7 @@ class Roster:
 
 
 @dataclass
-class _Node:
+class _FlowerNode:
     """One of Flower's nodes, from one activation to the next."""
 
     id: int
@@ -142,11 +142,11 @@ class _Node:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _PendingMessage:
     """A message that was pushed and has no reply yet."""
 
     what: What
-    node: _Node
+    node: _FlowerNode
     client: int | None
     exchange: int
     requests: int  #: how many requests are in it; the last is what it is about
@@ -164,8 +164,8 @@ class FlowerFleet(Fleet):
     def __init__(self, grid: Grid, roster: Roster, *, wait: float = 600.0, patience: float = 60.0) -> None:
         self._grid, self._roster, self._wait, self._patience = grid, roster, wait, patience
         self._invitations: dict[int, Invitation] = {}
-        self._nodes: dict[int, _Node] = {}
-        self._asked: dict[str, _Asked] = {}
+        self._nodes: dict[int, _FlowerNode] = {}
+        self._asked: dict[str, _PendingMessage] = {}
         self._exchange = 0
         self._refreshed = -REFRESH
         self._said: dict[int, str] = {}  # node -> what was said of it last
@@ -193,7 +193,7 @@ class FlowerFleet(Fleet):
         refused = [node.refused for node in self._nodes.values() if node.client == number and node.refused]
         return refused[-1] if refused else "no node answers for it"
 
-    def _at(self, client: int) -> _Node | None:
+    def _at(self, client: int) -> _FlowerNode | None:
         """The node of a client that has joined; the newest, where an older one has not been noticed to be gone."""
         own = [node for node in self._nodes.values() if node.client == client and node.joined]
         return max(own, key=lambda node: node.order, default=None)
@@ -208,7 +208,7 @@ class FlowerFleet(Fleet):
         for id, info in present.items():
             if id not in self._nodes or self._nodes[id].since != info.last_activated_at:
                 order = max((node.order for node in self._nodes.values()), default=0) + 1
-                self._nodes[id] = _Node(id, info.last_activated_at, order, info.name)
+                self._nodes[id] = _FlowerNode(id, info.last_activated_at, order, info.name)
         self._refreshed = time.monotonic()
 
     def _greet(self) -> None:
@@ -280,7 +280,7 @@ class FlowerFleet(Fleet):
         self._returned[client] = receipt
         return (Request(What.RECEIPT, self._invitations[client].federation, receipt),)
 
-    def _under_way(self, node: _Node) -> bool:
+    def _under_way(self, node: _FlowerNode) -> bool:
         """Whether this node is at work on a message of this exchange."""
         return any(
             asked.node is node and asked.what is What.STEP and asked.exchange == self._exchange
@@ -306,7 +306,7 @@ class FlowerFleet(Fleet):
         newest = max(own, key=lambda node: node.order, default=None)
         return newest.refused if newest is not None else ""
 
-    def _push(self, letters: Sequence[tuple[_Node, Request, Sequence[Request]]], seconds: float) -> None:
+    def _push(self, letters: Sequence[tuple[_FlowerNode, Request, Sequence[Request]]], seconds: float) -> None:
         from flwr.app import Message
 
         shared: dict[int, ArrayRecord] = {}  # one array for all that are sent the same
@@ -317,7 +317,7 @@ class FlowerFleet(Fleet):
             message = Message(content, node.id, QUERY, ttl=seconds)
             for pushed in filter(None, self._grid.push_messages([message])):
                 until = time.monotonic() + seconds
-                asked = _Asked(request.what, node, node.client, self._exchange, len(before) + 1, until)
+                asked = _PendingMessage(request.what, node, node.client, self._exchange, len(before) + 1, until)
                 self._asked[pushed] = asked
 
     def close(self, seconds: float = 15.0) -> None:
@@ -364,7 +364,7 @@ class FlowerFleet(Fleet):
                 self._receipts[asked.client] = response.receipt
             yield asked.exchange, Reply(asked.client, response.payload or None, response.reason, response.receipt)
 
-    def _responses(self, asked: _Asked, reply: Message) -> list[Response]:
+    def _responses(self, asked: _PendingMessage, reply: Message) -> list[Response]:
         """What came; nothing where the relay failed or could not reach its client."""
         if reply.has_error():
             self._say(asked.node.id, f"{self._called(asked.node)} did not answer: {reply.error.reason}")
@@ -378,7 +378,7 @@ class FlowerFleet(Fleet):
             self._say(asked.node.id, f"{self._called(asked.node)}: its relay cannot reach the owner's client")
         return found
 
-    def _introduced(self, node: _Node, response: Response) -> None:
+    def _introduced(self, node: _FlowerNode, response: Response) -> None:
         try:
             known = json.loads(response.payload)
             identity, name = str(known["id"]), str(known["name"])
@@ -392,7 +392,7 @@ class FlowerFleet(Fleet):
             self._say(node.id, f"node {node.id} takes no part: {error}")
             node.later()
 
-    def _joined(self, node: _Node, response: Response) -> None:
+    def _joined(self, node: _FlowerNode, response: Response) -> None:
         node.joined, node.refused = response.fine, response.reason
         if response.fine:
             node.fine()
@@ -401,7 +401,7 @@ class FlowerFleet(Fleet):
             self._say(node.id, f"{self._called(node)} has not joined: {response.reason}")
             node.later()
 
-    def _called(self, node: _Node) -> str:
+    def _called(self, node: _FlowerNode) -> str:
         return f"node {node.id}" if node.client is None else self._roster.name_of(node.client)
 
     def _say(self, node: int, sentence: str) -> None:

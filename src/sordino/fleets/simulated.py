@@ -31,16 +31,16 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from sordino.channels.secure_sum import Members
 from sordino.channels.spec import ReleasesOf
-from sordino.channels.summed import Members
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.interface import Fleet, Reply
 from sordino.learning.cohort import ClientData
 from sordino.learning.evaluation import Exam, Scores, in_pieces, score
 from sordino.learning.examples import Examples, Normalisation
 from sordino.learning.models import Loss
-from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, View
-from sordino.privacy.history import Spent
+from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, ModelView
+from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import MemoryLedger
 from sordino.randomness import Keystream
 from sordino.wire.messages import Plan, answer_to
@@ -158,11 +158,11 @@ class Task:
     states: tuple[ClientState, ...]
     prepared: tuple[ClientState, ...] = ()
 
-    def do(self, work: Work, plan: Plan) -> Done:
+    def do(self, work: Work, plan: Plan) -> TaskResult:
         """The answers of these clients to the plan."""
         reported = work.method.report(plan, self.cohort(work), work.draw(plan.round), work.bench)
         answers = [answer_to(plan, body) for body in reported.bodies]
-        return Done(self.clients, answers, reported.states, reported.local)
+        return TaskResult(self.clients, answers, reported.states, reported.local)
 
     def cohort(self, work: Work) -> Cohort:
         """These clients with their data, or with what they made of it where they have prepared."""
@@ -190,7 +190,7 @@ class Preparation:
 
 
 @dataclass(frozen=True)
-class Done:
+class TaskResult:
     """What came of a task: the answers of its clients, what they keep, what their owners see."""
 
     clients: tuple[int, ...]
@@ -240,7 +240,7 @@ Job = Task | Preparation | Look | Grading
 # --- one process, or several ------------------------------------------------------------------------------------------
 
 
-class Here:
+class InProcess:
     """Jobs done in this process, one after the other."""
 
     workers = 1
@@ -415,7 +415,7 @@ def _attempt(work: Work, plan: Plan, job: Job) -> Any:
 
 
 @dataclass
-class Seen:
+class Diagnostics:
     """What only a simulation can see of one round."""
 
     failed: list[int] = field(default_factory=list)
@@ -424,7 +424,7 @@ class Seen:
     clipped: list[float] = field(default_factory=list)
     updates: list[float] = field(default_factory=list)
 
-    def add(self, done: Done) -> None:
+    def add(self, done: TaskResult) -> None:
         local = done.local
         self.failed += [done.clients[k] for k in np.flatnonzero(local.failed)]
         self.losses += local.loss[np.isfinite(local.loss)].tolist()
@@ -455,14 +455,14 @@ class SimulatedFleet(Fleet):
         self._report_bytes = report_bytes
         self._members = members  # the clients' side of secure sums, where reports travel in these
         self._releases = work.method.releases if releases is None else releases  # with what the channel adds to them
-        self._hands: Here | Workers = Here(work) if workers == 1 else Workers(work, workers)
+        self._hands: InProcess | Workers = InProcess(work) if workers == 1 else Workers(work, workers)
         self._work = self._hands.work
         self.states: dict[int, ClientState] = {}
         #: what clients made before the first round: given back as it was, never made again
         self.prepared: MutableMapping[int, ClientState] = {} if prepared is None else prepared
         self._looks: dict[tuple[str, int], NDArray[Any]] = {}
-        self.seen = Seen()
-        self._spent: Spent | None = None  # of the last round
+        self.diagnostics = Diagnostics()
+        self._spent: RoundReleases | None = None  # of the last round
 
     @property
     def workers(self) -> int:
@@ -486,7 +486,7 @@ class SimulatedFleet(Fleet):
             return
         if step not in ("prepare", "report"):
             raise InvalidInput(f"simulated clients know the step 'report' (and 'prepare' before it), not {step!r}")
-        self.seen = Seen()
+        self.diagnostics = Diagnostics()
         for message in {id(m): m for m in messages.values()}.values():
             clients = [client for client, own in messages.items() if own is message]
             plan = Plan.decode(message)
@@ -522,7 +522,7 @@ class SimulatedFleet(Fleet):
     ) -> Iterator[Reply]:
         """The clients' replies to a step of a secure sum; a client that refuses to go on is not heard of again."""
         if step == "keys":
-            self.seen = Seen()
+            self.diagnostics = Diagnostics()
             plan = members.begin(next(iter(messages.values())))
             willing = yield from self._willing(plan, list(messages))
         else:
@@ -538,7 +538,7 @@ class SimulatedFleet(Fleet):
             try:
                 answer = members.answer(step, client, messages[client], body)
             except SordinoError as error:
-                self.seen.dropped[client] = str(error)
+                self.diagnostics.dropped[client] = str(error)
             else:
                 yield Reply(client, answer_to(plan, answer))
 
@@ -548,7 +548,7 @@ class SimulatedFleet(Fleet):
             for client, kept in zip(done.clients, done.states, strict=True):
                 if kept:
                     self.states[client] = kept
-            self.seen.add(done)
+            self.diagnostics.add(done)
             yield from map(Reply, done.clients, done.answers)
 
     def _charge(self, plan: Plan, clients: Sequence[int]) -> Mapping[int, str]:
@@ -562,14 +562,14 @@ class SimulatedFleet(Fleet):
             if client not in refused:
                 by_class[c].append(client)
         declined = {client: str(reason) for client, reason in refused.items()}
-        self._spent = Spent(plan.round, releases, tuple(map(tuple, by_class)), declined)
+        self._spent = RoundReleases(plan.round, releases, tuple(map(tuple, by_class)), declined)
         return declined
 
-    def spent_in(self, round: int) -> Spent:
+    def spent_in(self, round: int) -> RoundReleases:
         """What was released in the last round, which may be nothing: then nobody was asked."""
-        return self._spent if self._spent is not None and self._spent.round == round else Spent(round, (), ())
+        return self._spent if self._spent is not None and self._spent.round == round else RoundReleases(round, (), ())
 
-    def replay(self, spent: Spent) -> None:
+    def replay(self, spent: RoundReleases) -> None:
         """Charge an earlier round again, after a restart: the same releases of the same clients."""
         if self._ledger is not None:
             asked = {c: own for own, who in zip(spent.releases, spent.clients, strict=True) for c in who}
@@ -603,7 +603,7 @@ class SimulatedFleet(Fleet):
         task = Task(tuple(clients), ({},) * len(clients))
         return self._work.method.rehearse(plan, task.cohort(self._work), self._work.draw(plan.round), self._work.bench)
 
-    def grade(self, view: View, exam: str) -> Scores:
+    def grade(self, view: ModelView, exam: str) -> Scores:
         """Score a model; the pieces are added in their order, whoever computed them."""
         model = Plan("grading", 0, {}, {"parameters": view.parameters, **(view.buffers or {})})
         jobs = self._gradings(exam) if view.client is None else self._gradings_through(view.client, exam)
@@ -630,4 +630,4 @@ class SimulatedFleet(Fleet):
         self._hands.close()
 
 
-__all__ = ["NoRoom", "Population", "Seen", "SimulatedFleet", "Task", "Work", "WorkerLost"]
+__all__ = ["Diagnostics", "NoRoom", "Population", "SimulatedFleet", "Task", "Work", "WorkerLost"]

@@ -50,7 +50,7 @@ class Line(Protocol):
 
 
 @dataclass(frozen=True)
-class Taken:
+class Delivery:
     """What became of a response: the answer in it, and whether it was new to an open round."""
 
     answer: Answer
@@ -58,7 +58,7 @@ class Taken:
 
 
 @dataclass
-class _Open:
+class _WebExchange:
     """An exchange under way."""
 
     messages: Mapping[int, bytes]
@@ -84,7 +84,7 @@ class _Open:
 
 
 @dataclass(frozen=True)
-class _Past:
+class _ClosedExchange:
     """A round that is over: who may still answer it in time, and until when."""
 
     digests: Mapping[int, bytes]
@@ -115,9 +115,9 @@ class WebFleet(Fleet):
         self._refused: set[int] = set()  # whose last report the coordinator refused
         self._without_report: Counter[int] = Counter()  # rounds in a row that a place declined, or was refused
         self._punctuality = Punctuality()
-        self._past: deque[_Past] = deque(maxlen=PAST_ROUNDS)
+        self._past: deque[_ClosedExchange] = deque(maxlen=PAST_ROUNDS)
         self._changed = threading.Condition()
-        self._open: _Open | None = None
+        self._open: _WebExchange | None = None
         self._stopped = False
         self._strays: Counter[tuple[int, str]] = Counter()  # answers that came when no round was open
         self.last_message: bytes = b""  #: what was sent last, to somebody at least, in its envelope
@@ -140,12 +140,12 @@ class WebFleet(Fleet):
                 self._open = None
         yield from (Reply(client, reached=False) for client in messages if client not in opened.handed)
 
-    def _begin(self, step: str, messages: Mapping[int, bytes]) -> _Open:
+    def _begin(self, step: str, messages: Mapping[int, bytes]) -> _WebExchange:
         first = next(iter(messages.values()), b"")
         distinct = set(messages.values())
         framed = {message: Request(What.STEP, step, message).encode() for message in distinct}
         named = {message: Envelope.decode(message).plan for message in distinct}
-        opened = _Open(
+        opened = _WebExchange(
             messages,
             {client: framed[message] for client, message in messages.items()},
             {client: named[message] for client, message in messages.items()},
@@ -156,14 +156,14 @@ class WebFleet(Fleet):
                 self._hand(opened, client)
         return opened
 
-    def _hand(self, opened: _Open, client: int) -> None:
+    def _hand(self, opened: _WebExchange, client: int) -> None:
         """Send a client its message, if it is here and has not answered it."""
         line = self._lines.get(client)
         if line is not None and client in opened.messages and client not in opened.done:
             opened.handed.add(client)
             line.post(opened.frames[client], opened.digests[client])
 
-    def _next(self, opened: _Open, deadline: float | None) -> list[Reply] | None:
+    def _next(self, opened: _WebExchange, deadline: float | None) -> list[Reply] | None:
         """All replies that have arrived; None when there is nothing more to wait for."""
         with self._changed:
             while not opened.closed:
@@ -183,7 +183,7 @@ class WebFleet(Fleet):
             opened.size = 0
             return found
 
-    def _wait(self, opened: _Open, deadline: float | None) -> float | None:
+    def _wait(self, opened: _WebExchange, deadline: float | None) -> float | None:
         """Seconds until the exchange is over by itself; None where only something new can end it."""
         now, missing = time.monotonic(), opened.missing
         if not missing:
@@ -200,7 +200,7 @@ class WebFleet(Fleet):
         end = opened.end if opened.awaited is not None else opened.began + self._silence
         return min(max(waiting.values()), end if deadline is None else deadline) - now
 
-    def _waiting(self, opened: _Open, now: float) -> dict[int, float]:
+    def _waiting(self, opened: _WebExchange, now: float) -> dict[int, float]:
         """Whom a round waits for, and until when each of them at most: who is away, for a little while only."""
         found: dict[int, float] = {}
         for client in opened.missing:
@@ -212,7 +212,7 @@ class WebFleet(Fleet):
                 found[client] = back
         return found
 
-    def _is_awaited(self, opened: _Open, client: int) -> bool:
+    def _is_awaited(self, opened: _WebExchange, client: int) -> bool:
         """Whether a round waits for a client without an answer that is here, or has not been away for long."""
         if opened.departures[client] >= DEPARTURES or not self._punctuality.awaits(client):
             return False
@@ -220,7 +220,7 @@ class WebFleet(Fleet):
             return False  # it came when the end was settled
         return client not in self._paused if client in self._lines else client in self._left
 
-    def _close(self, opened: _Open, deadline: float | None) -> None:
+    def _close(self, opened: _WebExchange, deadline: float | None) -> None:
         """End an exchange, and note who was waited for in vain."""
         now = time.monotonic()
         vain = set(self._waiting(opened, now)) if opened.awaited is None else set(opened.awaited)
@@ -230,11 +230,11 @@ class WebFleet(Fleet):
             self._punctuality.note_miss(client)
         end = opened.end if opened.awaited is not None else now + max(self._patience, now - opened.began)
         limit = end if deadline is None else deadline
-        self._past.append(_Past(opened.digests, limit, set(opened.missing) - vain))
+        self._past.append(_ClosedExchange(opened.digests, limit, set(opened.missing) - vain))
         opened.arrived.extend(opened.declines.values())
         opened.closed, self._open = True, None
 
-    def _may_end(self, opened: _Open, missing: list[int]) -> bool:
+    def _may_end(self, opened: _WebExchange, missing: list[int]) -> bool:
         """Whether a round need not wait for somebody to come: it counts, or it cannot any more, or the next one can."""
         if not opened.done:
             return False
@@ -390,7 +390,7 @@ class WebFleet(Fleet):
                 del self._without_report[client]
                 self._refused.discard(client)
 
-    def deliver(self, client: int, response: Response) -> Taken:
+    def deliver(self, client: int, response: Response) -> Delivery:
         """Take a participant's answer to a step; `InvalidInput` where it is none."""
         reply = Reply(client, response.payload, response.reason[:300])
         answer = reply.answer
@@ -399,7 +399,7 @@ class WebFleet(Fleet):
             self._note_late(client, answer.digest)
             if opened is None or client not in opened.messages:
                 self._strays[client, "duplicate" if answer.digest == self._last_digest else "late"] += 1
-                return Taken(answer, False)
+                return Delivery(answer, False)
             new = answer.digest == opened.digests[client] and client not in opened.done
             if new:
                 opened.done.add(client)
@@ -419,7 +419,7 @@ class WebFleet(Fleet):
             elif client not in opened.left:  # for itself alone
                 opened.declines[client] = reply
             self._changed.notify_all()
-            return Taken(answer, new)
+            return Delivery(answer, new)
 
     def _note_late(self, client: int, digest: bytes) -> None:
         """Count an answer to a round that the others ended sooner, if it came within the time of that round.
@@ -445,4 +445,4 @@ class WebFleet(Fleet):
             self._changed.notify_all()
 
 
-__all__ = ["Line", "Stopped", "Taken", "WebFleet"]
+__all__ = ["Delivery", "Line", "Stopped", "WebFleet"]

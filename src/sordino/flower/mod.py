@@ -121,7 +121,7 @@ def fingerprint(mechanism: Mechanism, values: int) -> str:
 # --- models as vectors ------------------------------------------------------------------------------------------------
 
 
-class Model:
+class ModelArrays:
     """The arrays of a message that hold real numbers, as one vector; counters and the like stay out of it."""
 
     def __init__(self, arrays: ArrayRecord) -> None:
@@ -235,7 +235,7 @@ class LocalPrivacy:
             return Message(Error(FAILED_PRECONDITION, "declined: this client could not answer"), reply_to=message)
 
     def _trained(self, message: Message, context: Context, call_next: Next) -> Message:
-        model = Model(_only_arrays(message.content, "a message to train"))
+        model = ModelArrays(_only_arrays(message.content, "a message to train"))
         update = self._release(message, context, model.values)
         key = self._key(message, context)
         with self._open(context) as ledger:
@@ -255,7 +255,7 @@ class LocalPrivacy:
             return Message(Parcel.decode(ledger.release_once(key, draw)).content(), reply_to=message)
 
     def _answer(
-        self, message: Message, context: Context, call_next: Next, model: Model
+        self, message: Message, context: Context, call_next: Next, model: ModelArrays
     ) -> tuple[Float32s, dict[str, float]]:
         """The vector to randomise and the metrics that may leave; of training that failed, "no change" and none."""
         before = model.vector()
@@ -392,10 +392,10 @@ def decoded(strategy: Strategy, mechanism: Mechanism | Sequence[Mechanism], *, s
             f"decoded wraps a strategy of flwr.serverapp.strategy, such as FedAvg(), got {type(strategy).__name__}"
         )
     _require_sends(sends)
-    return Decoded(strategy, given, sends)
+    return DecodingStrategy(strategy, given, sends)
 
 
-class Decoded(Strategy):
+class DecodingStrategy(Strategy):
     """A strategy that never meets an encoded reply; `decoded` makes one."""
 
     def __init__(self, inner: Strategy, mechanisms: Sequence[Mechanism], sends: Sends = "update") -> None:
@@ -423,7 +423,7 @@ class Decoded(Strategy):
         arrays, metrics = self._inner.aggregate_train(server_round, found)
         if arrays is None or not self._sent:
             return arrays, metrics
-        return Model(next(iter(self._sent.values()))).counters(arrays), metrics
+        return ModelArrays(next(iter(self._sent.values()))).counters(arrays), metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -453,7 +453,7 @@ class Decoded(Strategy):
                 raise InvalidInput(
                     f"a reply of {parcel.sends!r} where the server expects {self._sends!r}: both must say the same"
                 )
-            model = Model(sent)
+            model = ModelArrays(sent)
             mechanism = self._known(model.values).get(parcel.mechanism)
             if mechanism is None:
                 raise InvalidInput("the client's mechanism is none of the server's: both must be built alike")
@@ -494,4 +494,4 @@ def _read(reply: Message, content: Callable[[Parcel], RecordDict]) -> Message:
     return found
 
 
-__all__ = ["Decoded", "LocalPrivacy", "Parcel", "decoded", "fingerprint", "local_privacy"]
+__all__ = ["DecodingStrategy", "LocalPrivacy", "Parcel", "decoded", "fingerprint", "local_privacy"]

@@ -27,7 +27,7 @@ from flwr.serverapp import Grid, ServerApp  # noqa: E402
 
 if TYPE_CHECKING:
     from sordino.recipe import Recipe
-    from sordino.report.records import Round
+    from sordino.report.records import RoundRecord
     from sordino.runs.coordinator import Attendance
     from sordino.runs.federation import Federation
     from sordino.runs.outcome import Outcome
@@ -108,7 +108,7 @@ def coordinate(recipe: Recipe, grid: Grid, config: RunConfig) -> Outcome:
     outcome = serve(
         recipe, people, folder, federation=config.federation, resume=again,
         channel=shuffler_channel(recipe, config.shuffler, remedy=SHUFFLER_FILES),
-        observer=_Saying(), key=config.key,
+        observer=_LogObserver(), key=config.key,
     )  # fmt: skip
     fleet.close()
     log.info(f"{config.federation} is over: {outcome.result.stopped}. {_accuracy(outcome.accuracy)}See {folder}")
@@ -120,7 +120,7 @@ def members_file(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.members.json")
 
 
-class _Saying(Observer):
+class _LogObserver(Observer):
     """What happens, in the log that `flwr log` shows."""
 
     def started(self, federation: Federation, preflight: Sequence[str], first: int) -> None:
@@ -134,7 +134,7 @@ class _Saying(Observer):
     def preparing(self, clients: int) -> None:
         log.info(f"{clients} clients prepare")
 
-    def round(self, record: Round, attendance: Attendance) -> None:
+    def round(self, record: RoundRecord, attendance: Attendance) -> None:
         counts = {"declined": record.declined, "refused": record.refused, "late": record.late}
         others = "".join(f", {count} {what}" for what, count in counts.items() if count)
         lost = "" if record.counted else ", and it does not count"

@@ -19,7 +19,15 @@ from sordino.privacy import planning
 from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Guarantee, PoissonGaussian, Release, check_count
 from sordino.privacy.planning import Allowance
 from sordino.privacy.terms import adjacency_named
-from sordino.runs.preflight import Group, Preflight, PrivateSilo, Randomised, Sender, asked_per_round, preflight
+from sordino.runs.preflight import (
+    ClientGroup,
+    MechanismSender,
+    Preflight,
+    PrivateSilo,
+    Sender,
+    asked_per_round,
+    preflight,
+)
 
 if TYPE_CHECKING:
     from sordino.recipe import Recipe
@@ -29,7 +37,7 @@ DP_SGD = "dp-sgd"
 
 
 @dataclass(frozen=True)
-class Request:
+class PlanOptions:
     """What to plan for, as far as it was said: the options of `sordino plan`."""
 
     epsilon: float | None = None
@@ -119,11 +127,11 @@ class Family:
             return find(
                 question.budget,
                 question.rounds,
-                lambda p: _release(Randomised(tuning.build(p)), question),
+                lambda p: _release(MechanismSender(tuning.build(p)), question),
                 between=tuning.between,
             )
 
-        return cls(tuning.name, tuning.parameter, lambda p: Randomised(tuning.build(p)), plan, tuning.needs_delta)
+        return cls(tuning.name, tuning.parameter, lambda p: MechanismSender(tuning.build(p)), plan, tuning.needs_delta)
 
     def release(self, parameter: float, question: Question) -> Release:
         """What one round releases with this parameter."""
@@ -131,7 +139,7 @@ class Family:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Fit:
     """What the budget allows one mechanism, and what that looks like in the average of the clients."""
 
     family: Family
@@ -148,20 +156,20 @@ class Answer:
 Cases = list[tuple[Family, Question]]
 
 
-def answer(family: Family, question: Question) -> Answer:
+def fit(family: Family, question: Question) -> Fit:
     """The parameter that the budget allows, and the noise to expect with it."""
     allowance = family.plan(question)
-    group = Group(tuple(range(question.clients or 1)), family.sender(allowance.parameter))
+    group = ClientGroup(tuple(range(question.clients or 1)), family.sender(allowance.parameter))
     ahead = preflight(
         [group], values=question.size, rounds=question.rounds, asked=question.asked, update_norm=question.update_norm
     )
-    return Answer(family, question, allowance, ahead)
+    return Fit(family, question, allowance, ahead)
 
 
 def _release(sender: Sender, question: Question) -> Release:
     """What one round releases, with the guarantee for the budget's own adjacency in front."""
     (release,) = sender.releases(question.size)
-    if isinstance(sender, Randomised):
+    if isinstance(sender, MechanismSender):
         own = sender.mechanism.guarantee(question.budget.adjacency, values=question.size)
         release = replace(release, guarantees=(own,))
     return release
@@ -170,34 +178,34 @@ def _release(sender: Sender, question: Question) -> Release:
 # --- mechanisms -------------------------------------------------------------------------------------------------------
 
 
-def plain_cases(names: Sequence[str], request: Request, every: Sequence[str]) -> Cases:
+def plain_cases(names: Sequence[str], options: PlanOptions, every: Sequence[str]) -> Cases:
     """The mechanisms named; else `every` one that can keep this budget."""
     cases: Cases = []
     for name in names or every:
-        budget = request.budget(of_records=name == DP_SGD)
+        budget = options.budget(of_records=name == DP_SGD)
         if name != DP_SGD:
-            request.needed("values", "how many values has an upload?")
+            options.needed("values", "how many values has an upload?")
         question = Question(
-            budget, request.values, request.rounds or 1, request.clients, request.clients, request.update_norm
+            budget, options.values, options.rounds or 1, options.clients, options.clients, options.update_norm
         )
-        found = families(name, question.size, request)
+        found = families(name, question.size, options)
         cases += [(family, question) for family in found if names or budget.delta or not family.needs_delta]
     return cases
 
 
-def families(name: str, values: int, request: Request) -> list[Family]:
+def families(name: str, values: int, options: PlanOptions) -> list[Family]:
     """The ways to plan one mechanism, one for each norm it may clip by; or private training."""
     if name == DP_SGD:
-        steps = request.needed("steps", "how many steps does a silo make in a round?")
-        return [_silo(steps, request.needed("rate", "which share of a silo's records is in a batch?"))]
-    tunings = mechanism_named(name).tunings(request.ranges(values))
+        steps = options.needed("steps", "how many steps does a silo make in a round?")
+        return [_silo(steps, options.needed("rate", "which share of a silo's records is in a batch?"))]
+    tunings = mechanism_named(name).tunings(options.ranges(values))
     if not tunings:
         raise InvalidInput(f"the mechanism {name} says no parameter that could be planned: give it `tunings`")
     norms = list(dict.fromkeys(tuning.norm for tuning in tunings))
-    if request.norm is not None and len(norms) > 1:
-        if request.norm not in norms:
-            raise InvalidInput(f"this mechanism does not clip by {request.norm}; allowed: {', '.join(norms)}")
-        tunings = [tuning for tuning in tunings if tuning.norm == request.norm]
+    if options.norm is not None and len(norms) > 1:
+        if options.norm not in norms:
+            raise InvalidInput(f"this mechanism does not clip by {options.norm}; allowed: {', '.join(norms)}")
+        tunings = [tuning for tuning in tunings if tuning.norm == options.norm]
     return [Family.of(tuning) for tuning in tunings]
 
 
@@ -219,38 +227,38 @@ def _silo(steps: int, rate: float) -> Family:
 # --- recipes ----------------------------------------------------------------------------------------------------------
 
 
-def recipe_cases(recipe: Recipe, names: Sequence[str], request: Request) -> Cases:
+def recipe_cases(recipe: Recipe, names: Sequence[str], options: PlanOptions) -> Cases:
     """The recipe's own mechanism, or those named, on the recipe's own values, rounds and clients."""
     from sordino.runs.federation import wire  # not before it is needed: it brings PyTorch along
 
     federation = wire(recipe)
     values, silo = federation.upload.values, recipe.method.name == "silo-dp"
-    request = _with_range(request, federation)
-    found = [family for name in names for family in families(name, values, request)] or [_own_family(federation)]
-    rounds = request.rounds or recipe.rounds.count
-    asked = float(request.clients or asked_per_round(recipe))
-    clients = max(math.ceil(asked), request.clients or federation.clients)
+    options = _with_range(options, federation)
+    found = [family for name in names for family in families(name, values, options)] or [_own_family(federation)]
+    rounds = options.rounds or recipe.rounds.count
+    asked = float(options.clients or asked_per_round(recipe))
+    clients = max(math.ceil(asked), options.clients or federation.clients)
     return [
-        (family, Question(budget, values, rounds, clients, asked, request.update_norm))
-        for budget in _recipe_budgets(recipe, request, of_records=silo)
+        (family, Question(budget, values, rounds, clients, asked, options.update_norm))
+        for budget in _recipe_budgets(recipe, options, of_records=silo)
         for family in found
     ]
 
 
-def _with_range(request: Request, federation: Federation) -> Request:
+def _with_range(options: PlanOptions, federation: Federation) -> PlanOptions:
     """The recipe's range goes for mechanisms that clip as its own does: value by value, or whole vectors."""
     radius = getattr(getattr(federation.recipe.method, "range", None), "radius", None)
     if not isinstance(radius, (int, float)):
-        return request
+        return options
     by_value = federation.upload.mechanisms[0].domain.by_value
-    return replace(request, box=float(radius)) if by_value else replace(request, ball=float(radius))
+    return replace(options, box=float(radius)) if by_value else replace(options, ball=float(radius))
 
 
-def _recipe_budgets(recipe: Recipe, request: Request, *, of_records: bool) -> list[Budget]:
+def _recipe_budgets(recipe: Recipe, options: PlanOptions, *, of_records: bool) -> list[Budget]:
     """The budget given, else the recipe's own, smallest first, else the target of its DP-SGD."""
-    if request.epsilon is not None:
-        return [request.budget(of_records=of_records)]
-    if request.delta is not None or request.adjacency is not None:
+    if options.epsilon is not None:
+        return [options.budget(of_records=of_records)]
+    if options.delta is not None or options.adjacency is not None:
         raise InvalidInput("--delta and --adjacency belong to a budget of your own: give --epsilon with them")
     if own := recipe.budgets():
         return sorted(set(own), key=lambda budget: budget.limit)

@@ -98,7 +98,7 @@ class BatchNorm:
 
 
 @dataclass(frozen=True)
-class Randomised:
+class MechanismSender:
     """A client that sends its values through a mechanism (with parameters for any number of clients)."""
 
     mechanism: Mechanism
@@ -207,7 +207,7 @@ def _gains(lr: float, momentum: float, nesterov: bool, steps: int) -> tuple[floa
 
 
 @dataclass(frozen=True)
-class MedianClipped:
+class MedianClippingSender:
     """A client whose update a trusted server clips to the median of all norms, with noise in proportion to that.
 
     `loudness` is the L2 norm of the noise in the average of a round for updates of the size that was measured; None
@@ -237,7 +237,7 @@ class MedianClipped:
 
 
 @dataclass(frozen=True)
-class Group:
+class ClientGroup:
     """Clients alike: the same sender, the same budget, the same weight in the average."""
 
     clients: tuple[int, ...]
@@ -272,7 +272,7 @@ def groups_of(
     weights: Sequence[float] | None = None,
     releases: Sequence[Releases] | None = None,
     schedules: Sequence[Schedule] | None = None,
-) -> tuple[Group, ...]:
+) -> tuple[ClientGroup, ...]:
     """Groups of clients from one sender (and weight, and releases) per class, and one class and budget per client.
 
     `releases` are those of any round, `schedules` those of every round, where rounds differ.
@@ -283,7 +283,7 @@ def groups_of(
     for client, kind in enumerate(class_of):
         members.setdefault((int(kind), None if budgets is None else budgets[client]), []).append(client)
     return tuple(
-        Group(
+        ClientGroup(
             tuple(clients),
             senders[kind],
             budget,
@@ -388,7 +388,7 @@ class Preflight:
 
 
 def preflight(
-    groups: Sequence[Group],
+    groups: Sequence[ClientGroup],
     *,
     values: int,
     rounds: int,
@@ -550,10 +550,12 @@ def _senders(federation: Federation, plan: Plan, update_norm: float | None) -> l
     method, upload, given = federation.method, federation.upload, federation.recipe.method
     if isinstance(method, SiloDp):
         return [PrivateSilo.of(method.training)]
-    senders: list[Sender] = [Randomised(mechanism, upload.what or "model update") for mechanism in upload.mechanisms]
+    senders: list[Sender] = [
+        MechanismSender(mechanism, upload.what or "model update") for mechanism in upload.mechanisms
+    ]
     if isinstance(method, CentralDp) and getattr(given, "clip", None) == "median":
         loudness = None if update_norm is None else _median_noise(method, plan, update_norm)
-        return [MedianClipped(sender, loudness, asked_per_round(federation.recipe)) for sender in senders]
+        return [MedianClippingSender(sender, loudness, asked_per_round(federation.recipe)) for sender in senders]
     return senders
 
 
@@ -572,12 +574,12 @@ def _summed(recipe: Recipe) -> bool:
 
 def _sizes(federation: Federation, plan: Plan) -> list[tuple[int, int]]:
     """Values and bytes of every kind of report on a plan."""
-    from sordino.channels.summed import Rule
+    from sordino.channels.secure_sum import Rule
 
     tally = federation.method.tally(plan)
     values = tally.upload.values
     if not _summed(federation.recipe):
-        return [(values, Randomised(mechanism).report_bytes(values)) for mechanism in tally.upload.mechanisms]
+        return [(values, MechanismSender(mechanism).report_bytes(values)) for mechanism in tally.upload.mechanisms]
     given: Any = federation.recipe.method
     rule, asked = Rule(given.channel.threshold, given.channel.digits), given.selection.asked(federation.clients)
     sums = [
@@ -597,7 +599,7 @@ def of_preparation(federation: Federation, plan: Plan) -> Preflight | None:
     if not any(planned):
         return None
     groups = groups_of(
-        [Randomised(NoPrivacy())] * len(planned),
+        [MechanismSender(NoPrivacy())] * len(planned),
         [method.class_of(client) for client in range(federation.clients)],
         budgets=federation.budgets,
         releases=planned,
@@ -623,13 +625,13 @@ def asked_per_round(recipe: Recipe) -> float:
     return float(recipe.method.selection.expected(recipe.number_of_clients))
 
 
-def _shares(groups: Sequence[Group]) -> list[float]:
+def _shares(groups: Sequence[ClientGroup]) -> list[float]:
     """Each group's share of the clients."""
     total = sum(len(group.clients) for group in groups)
     return [len(group.clients) / total for group in groups]
 
 
-def _noise(groups: Sequence[Group], values: int, asked: float) -> float | None:
+def _noise(groups: Sequence[ClientGroup], values: int, asked: float) -> float | None:
     """sqrt(mean_k w_k^2 v_k / n) / mean_k w_k: for equal weights, sqrt(mean_k v_k / n)."""
     variances = [group.sender.noise(values) for group in groups]
     known = [v for v in variances if v is not None]
@@ -640,22 +642,22 @@ def _noise(groups: Sequence[Group], values: int, asked: float) -> float | None:
     return math.sqrt(square / asked) / math.fsum(s * g.weight for s, g in zip(shares, groups, strict=True))
 
 
-def _kept(groups: Sequence[Group], values: int, norm: float) -> float:
+def _kept(groups: Sequence[ClientGroup], values: int, norm: float) -> float:
     """The weighted mean of what each group's reports keep of an update."""
     weights = [s * g.weight for s, g in zip(_shares(groups), groups, strict=True)]
     kept = [group.sender.kept(values, norm) for group in groups]
     return math.fsum(w * k for w, k in zip(weights, kept, strict=True)) / math.fsum(weights)
 
 
-def _kinds(groups: Sequence[Group], values: int) -> dict[object, tuple[Group, list[int]]]:
+def _kinds(groups: Sequence[ClientGroup], values: int) -> dict[object, tuple[ClientGroup, list[int]]]:
     """Reports that lose the same, and whose they are: groups may differ in their budgets and weights alone."""
-    kinds: dict[object, tuple[Group, list[int]]] = {}
+    kinds: dict[object, tuple[ClientGroup, list[int]]] = {}
     for group in groups:
         kinds.setdefault((group.releases(values)[0], group.schedule), (group, []))[1].extend(group.clients)
     return kinds
 
 
-def _losses(groups: Sequence[Group], values: int, rounds: int, delta: float) -> tuple[ReportLoss, ...]:
+def _losses(groups: Sequence[ClientGroup], values: int, rounds: int, delta: float) -> tuple[ReportLoss, ...]:
     """What each kind of report loses; of many kinds, only the extremes."""
     told = list(_kinds(groups, values).values())
     if len(told) > MOST_KINDS:
@@ -664,7 +666,7 @@ def _losses(groups: Sequence[Group], values: int, rounds: int, delta: float) -> 
     return tuple(_loss(tuple(sorted(clients)), group, values, rounds, delta) for group, clients in told)
 
 
-def _loss(clients: tuple[int, ...], group: Group, values: int, rounds: int, delta: float) -> ReportLoss:
+def _loss(clients: tuple[int, ...], group: ClientGroup, values: int, rounds: int, delta: float) -> ReportLoss:
     """What a report loses, and what one in every round does: the first of each round's releases is the report."""
     reports = [releases[0] for releases in group.all_releases(values, rounds)]
     first, guarantee = reports[0], reports[0].guarantees[0]
@@ -676,7 +678,7 @@ def _loss(clients: tuple[int, ...], group: Group, values: int, rounds: int, delt
     return ReportLoss(clients, first.what, guarantee, delta, one, all_, first.claimed, differs)
 
 
-def _outlook(group: Group, budget: Budget, values: int, expected: float, allowed: frozenset[str]) -> Outlook:
+def _outlook(group: ClientGroup, budget: Budget, values: int, expected: float, allowed: frozenset[str]) -> Outlook:
     def counted(releases: Releases) -> Releases:
         return tuple(r for r in releases if r.what not in allowed or math.isfinite(cost(budget, r)))
 
@@ -705,12 +707,14 @@ def _admitted(budget: Budget, schedule: Sequence[Releases], expected: float) -> 
     return bisect_left(accounts, True, key=lambda after: not after.permits)  # what is spent only grows
 
 
-def _ranges(groups: Sequence[Group], values: int, norm: float | None, largest: float | None) -> tuple[RangeFit, ...]:
+def _ranges(
+    groups: Sequence[ClientGroup], values: int, norm: float | None, largest: float | None
+) -> tuple[RangeFit, ...]:
     found = (group.sender.range_fit(values, norm, largest) for group in groups)
     return tuple(dict.fromkeys(fit for fit in found if fit is not None))
 
 
-def _honest(groups: Sequence[Group], values: int, update: float | None) -> float | None:
+def _honest(groups: Sequence[ClientGroup], values: int, update: float | None) -> float | None:
     """The L2 norm of an honest report: the noise and what is kept of the update stand at right angles."""
     noises = [group.sender.noise(values) for group in groups]
     known = [variance for variance in noises if variance is not None]
@@ -749,6 +753,21 @@ def _outlook_json(outlook: Outlook) -> dict[str, Any]:
 
 
 __all__ = [
-    "BatchNorm", "Facts", "Group", "MedianClipped", "NormFit", "Outlook", "Preflight", "PrivateSilo", "Randomised",
-    "RangeFit", "ReportLoss", "Sender", "asked_per_round", "groups_of", "of_federation", "of_preparation", "preflight",
+    "BatchNorm",
+    "ClientGroup",
+    "Facts",
+    "MechanismSender",
+    "MedianClippingSender",
+    "NormFit",
+    "Outlook",
+    "Preflight",
+    "PrivateSilo",
+    "RangeFit",
+    "ReportLoss",
+    "Sender",
+    "asked_per_round",
+    "groups_of",
+    "of_federation",
+    "of_preparation",
+    "preflight",
 ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sordino.errors import SordinoError
-from sordino.privacy.history import Spent
+from sordino.privacy.history import RoundReleases
 from sordino.recipe import Recipe
 from sordino.runs.coordinator import Attendance
 
@@ -62,7 +62,7 @@ class Stopping:
         self._unwilling: set[int] = set()  # clients whose last answer was to decline
         self._released: set[int] = set()  # clients that may have released something
 
-    def note_answers(self, spent: Spent) -> None:
+    def note_answers(self, spent: RoundReleases) -> None:
         """Remember who declined in a round, and who no longer does."""
         declined = spent.declined.keys()
         self._unwilling.update(declined & self._released if self._admits_newcomers else declined)

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from sordino.errors import InvalidInput, SordinoError
-from sordino.privacy.history import Spent
+from sordino.privacy.history import RoundReleases
 from sordino.recipe import EVERYTHING, Recipe
 from sordino.report.folder import RunFolder, alone
-from sordino.report.records import Round
+from sordino.report.records import RoundRecord
 from sordino.runs.checkpoint import Belongings, Checkpoint
 from sordino.runs.coordinator import Attendance
 from sordino.runs.outcome import Outcome, write_outcome
@@ -36,8 +36,8 @@ class RoundEntry:
     round: int
     attendance: Attendance
     why_lost: str
-    spent: Spent
-    record: Round | None
+    spent: RoundReleases
+    record: RoundRecord | None
     checkpoint: Checkpoint
 
 
@@ -46,8 +46,8 @@ class Past:
     """What a store knows of the rounds that are over."""
 
     checkpoint: Checkpoint | None = None  #: None before the first round is over
-    spent: Sequence[Spent] = ()
-    records: Sequence[Round] = ()
+    spent: Sequence[RoundReleases] = ()
+    records: Sequence[RoundRecord] = ()
     memory: Mapping[str, Any] = field(default_factory=dict)  #: of the last checkpoint, be it one before the first round
     stopped: str | None = None  #: why the run is over; None where that is not written down
     receipts: Mapping[int, bytes] = field(default_factory=dict)  #: the last one of each client
@@ -120,9 +120,9 @@ class FileStore(Store):
         """Keep the first checkpoint, in case that no round comes to its end."""
         self._last = checkpoint
 
-    def read_releases(self, last: int) -> list[Spent]:
+    def read_releases(self, last: int) -> list[RoundReleases]:
         """The releases up to round `last`, those before the first one included; later ones are cut off."""
-        found = [Spent.from_line(line) for line in whole_lines(self._releases)]
+        found = [RoundReleases.from_line(line) for line in whole_lines(self._releases)]
         kept = [spent for spent in found if spent.round <= last]
         if [spent.round for spent in kept if spent.round] != list(range(1, last + 1)):
             raise InvalidInput(

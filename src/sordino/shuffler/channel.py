@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sordino.channels.interface import Channel, Exchange
 from sordino.errors import InvalidInput
-from sordino.methods.upload import Lost, Sum
+from sordino.methods.upload import Lost, ReportSum
 from sordino.shuffler import keys
 from sordino.shuffler.parallel import open_in_parallel
 from sordino.shuffler.remote import Rejected, Remote, ShufflerUnreachable
@@ -71,7 +71,7 @@ class ServiceChannel(Channel):
         self._method, self._given, self._access, self._workers = method, given, access, workers
         self.refused: Mapping[int, Mapping[str, int]] = {}  #: of the last round, by class: envelopes that were bad
 
-    def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[Sum | Lost]:
+    def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[ReportSum | Lost]:
         """The sums of the reports on this plan."""
         asked = Plan.decode(plan)
         tally = self._method.tally(asked)
@@ -91,7 +91,9 @@ class ServiceChannel(Channel):
         for group, own in members.items():
             yield self._found(terms, group, [c for c in own if c in sent], own, until)
 
-    def _found(self, terms: Terms, group: int, sent: Sequence[int], asked: Sequence[int], until: float) -> Sum | Lost:
+    def _found(
+        self, terms: Terms, group: int, sent: Sequence[int], asked: Sequence[int], until: float
+    ) -> ReportSum | Lost:
         try:
             if len(sent) < self._given.at_least:  # the others declined or are gone: there is nothing to wait for
                 self._patiently(lambda: self._access.remote.withdraw(terms.round, group))

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms.output import BitOutput, decode_bits
-from sordino.methods.upload import Sum
+from sordino.methods.upload import ReportSum
 from sordino.shuffler.terms import Terms
 from sordino.wire.codec import LENGTH_BYTES, Buffer, Layout, numbers
 
@@ -191,9 +191,9 @@ class OpenedBatch:
         """The number of ones for every value `[d]`."""
         return np.asarray(self.rows.bits().sum(axis=0, dtype=np.int64))
 
-    def sum(self, numbers: Iterable[int]) -> Sum:
+    def sum(self, numbers: Iterable[int]) -> ReportSum:
         """All that a tally needs; the numbers are the class's clients', and stand for the class and nobody in it."""
-        return Sum(self.group, tuple(sorted(numbers)[: self.clients]), self.counts(), 0)
+        return ReportSum(self.group, tuple(sorted(numbers)[: self.clients]), self.counts(), 0)
 
 
 @dataclass(frozen=True, eq=False)

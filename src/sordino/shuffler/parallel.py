@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sordino.errors import InvalidInput
-from sordino.hardware import cores
+from sordino.parts.hardware import cores
 from sordino.shuffler.envelopes import OpenedBatch, Opening, Sealed, divided, envelope_bytes, together
 from sordino.shuffler.terms import Terms
 

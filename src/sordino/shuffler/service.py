@@ -38,7 +38,7 @@ from sordino.errors import InvalidInput, SordinoError
 from sordino.shuffler.envelopes import Body
 from sordino.shuffler.store import LONGEST_LATENCY, Contradiction, EnvelopeStore, NoSuchRound, NotYet, Over, Unavailable
 from sordino.shuffler.terms import STRICT, Terms, read_json
-from sordino.storage.files import held, make_folder
+from sordino.storage.files import exclusive_lock, make_folder
 from sordino.wire.tls_address import TlsAddress
 
 MOST_TERMS_BYTES = 2**14
@@ -220,7 +220,7 @@ def serve(
             "which envelopes are whose"
         )
     make_folder(folder)
-    with held(folder / "lock", f"the shuffler in {folder}"), EnvelopeStore(folder, at_least) as store:
+    with exclusive_lock(folder / "lock", f"the shuffler in {folder}"), EnvelopeStore(folder, at_least) as store:
         config = uvicorn.Config(
             build_app(store, server_key),
             log_level="warning",

@@ -43,7 +43,7 @@ class SocketFleet(Fleet):
     def __init__(self, sockets: Mapping[int, str | Path], *, patience: float = 20.0) -> None:
         self._sockets = {client: Path(path) for client, path in sockets.items()}
         self._patience = patience
-        self._arrived: queue.SimpleQueue[_Came] = queue.SimpleQueue()  # of all exchanges: late answers wait here
+        self._arrived: queue.SimpleQueue[_Arrival] = queue.SimpleQueue()  # of all exchanges: late answers wait here
         self._open: dict[int, deque[socket.socket]] = {}
         self._turn = threading.Lock()
 
@@ -73,7 +73,7 @@ class SocketFleet(Fleet):
 
         Answers to earlier rounds that have come since are handed on as well.
         """
-        asking = _Asking(step, deadline)
+        asking = _SocketExchange(step, deadline)
         for client, message in messages.items():
             threading.Thread(target=self._fetch, args=(asking, client, message), daemon=True).start()
         waiting = len(messages)
@@ -95,7 +95,7 @@ class SocketFleet(Fleet):
             reached = asking.end()
         yield from (Reply(client, reached=False) for client in messages if client not in reached)
 
-    def _fetch(self, asking: _Asking, client: int, message: bytes) -> None:
+    def _fetch(self, asking: _SocketExchange, client: int, message: bytes) -> None:
         """One client's answer, or that there is none; and what else it says unasked."""
         request = Request(What.STEP, asking.step, message)
         until = time.monotonic() + LONGEST_WAIT if asking.deadline is None else asking.deadline
@@ -109,7 +109,7 @@ class SocketFleet(Fleet):
                         break
                     requests.send(connection, request.encode())
                     response = Response.decode(requests.receive(connection))
-                    self._arrived.put(_Came(asking, _reply(client, response)))
+                    self._arrived.put(_Arrival(asking, _reply(client, response)))
                     self._return_receipt(client, request, response.receipt)
                     self._listen_on(asking, client, connection)
                     return
@@ -122,15 +122,15 @@ class SocketFleet(Fleet):
             except InvalidInput as error:
                 why = str(error)
                 break
-        self._arrived.put(_Came(asking, Reply(client, reason=why) if why else None))
+        self._arrived.put(_Arrival(asking, Reply(client, reason=why) if why else None))
 
-    def _listen_on(self, asking: _Asking, client: int, connection: socket.socket) -> None:
+    def _listen_on(self, asking: _SocketExchange, client: int, connection: socket.socket) -> None:
         """What a client sends after its answer, which an honest one never does."""
         connection.settimeout(LINGER)
         with suppress(OSError, requests.Closed, InvalidInput):
             for _ in range(UNSOLICITED):
                 more = _reply(client, Response.decode(requests.receive(connection)))
-                self._arrived.put(_Came(asking, more, last=False))
+                self._arrived.put(_Arrival(asking, more, last=False))
 
     def _return_receipt(self, client: int, asked: Request, receipt: bytes) -> None:
         """Tell a client that its answer was seen; one that has gone by now hears it at the next join."""
@@ -182,7 +182,7 @@ def _reply(client: int, response: Response) -> Reply:
 
 
 @dataclass(frozen=True, eq=False)
-class _Asking:
+class _SocketExchange:
     """One exchange, and whom its messages may have reached."""
 
     step: str
@@ -206,10 +206,10 @@ class _Asking:
 
 
 @dataclass(frozen=True)
-class _Came:
+class _Arrival:
     """A client's reply, or (None) that there is none; `last` where nothing else is waited for."""
 
-    asking: _Asking
+    asking: _SocketExchange
     reply: Reply | None
     last: bool = True
 

@@ -29,7 +29,7 @@ _PASSING = (429, 503)  #: too fast; cannot write now
 Found = TypeVar("Found")
 
 
-class Posting:
+class ShufflerSender:
     """Seals and sends the reports of one federation."""
 
     def __init__(
@@ -101,4 +101,4 @@ class Posting:
                 time.sleep(AGAIN)
 
 
-__all__ = ["STEP", "Posting"]
+__all__ = ["STEP", "ShufflerSender"]
