@@ -35,7 +35,6 @@ from sordino.runs.federation import Federation
 from sordino.shuffler import keys, open_batch, seal
 from sordino.shuffler.channel import Access, ServiceChannel
 from sordino.shuffler.envelopes import Body, batch_head
-from sordino.shuffler.parallel import open_in_parallel
 from sordino.shuffler.remote import Announcement, Rejected, Remote
 from sordino.shuffler.store import EnvelopeStore
 from sordino.wire.messages import Plan
@@ -300,7 +299,7 @@ def test_several_processes_open_what_one_opens(group, workers):
     together[1, 3] = together[1, 2]  # a repetition, which is refused
     together[0, 0, 40] ^= 1  # and damage
     batch = batch_head(terms, 0, 4) + together.tobytes()
-    one, several = open_batch(batch, terms, private), open_in_parallel(batch, terms, private, workers)
+    one, several = open_batch(batch, terms, private, 1), open_batch(batch, terms, private, workers)
     assert dict(one.refused) == dict(several.refused) == {"repeated": 1, "damaged": 1}
     assert one.clients == several.clients == 3
     assert np.array_equal(one.rows.packed, several.rows.packed)
@@ -309,9 +308,9 @@ def test_several_processes_open_what_one_opens(group, workers):
 def test_what_is_no_batch_is_refused_before_any_process_is_started():
     private, terms = X25519PrivateKey.generate(), terms_of(41, (4,))
     with pytest.raises(InvalidInput, match="of another round"):
-        open_in_parallel(batch_head(terms_of(40, (4,)), 0, 4), terms, private, 2)
+        open_batch(batch_head(terms_of(40, (4,)), 0, 4), terms, private, 2)
     with pytest.raises(InvalidInput, match="at least one process"):
-        open_in_parallel(b"", terms, private, 0)
+        open_batch(b"", terms, private, 0)
 
 
 # --- the client's side ------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from sordino.channels.interface import Channel, Exchange
 from sordino.errors import InvalidInput
 from sordino.methods.upload import Lost, ReportSum
 from sordino.shuffler import keys
-from sordino.shuffler.parallel import open_in_parallel
+from sordino.shuffler.parallel import open_batch
 from sordino.shuffler.remote import Rejected, Remote, ShufflerUnreachable
 from sordino.shuffler.terms import Terms
 from sordino.wire.messages import Plan
@@ -102,7 +102,7 @@ class ServiceChannel(Channel):
             return Lost(group, str(error))
         if batch is None:
             return Lost(group, f"the shuffler did not let go of class {group} of round {terms.round} in time")
-        found = open_in_parallel(batch, terms, self._access.key, self._workers)
+        found = open_batch(batch, terms, self._access.key, self._workers)
         self.refused = {**self.refused, group: found.refused}
         if not found.clients:
             return Lost(group, f"not one whole report of class {group} could be opened: {dict(found.refused)}")

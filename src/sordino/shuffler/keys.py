@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -12,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from sordino.errors import InvalidInput
 from sordino.storage.files import make_folder, write_whole
 
+Key = TypeVar("Key", X25519PrivateKey, X25519PublicKey)
 PRIVATE, PUBLIC = "server.key", "server.pub"
 
 
@@ -35,24 +39,20 @@ def make(folder: Path) -> X25519PublicKey:
 
 def private_key(path: Path) -> X25519PrivateKey:
     """The server's private key from its file."""
-    try:
-        key = serialization.load_pem_private_key(path.read_bytes(), None)
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
-        key = None
-    if not isinstance(key, X25519PrivateKey):
-        raise InvalidInput(f"{path} is not a private key of a server: `sordino shuffler keys FOLDER` makes one")
-    return key
+    return _read(path, X25519PrivateKey, lambda pem: serialization.load_pem_private_key(pem, None))
 
 
 def public_key(path: Path) -> X25519PublicKey:
     """The server's public key from its file."""
-    try:
-        key = serialization.load_pem_public_key(path.read_bytes())
-    except (OSError, ValueError, UnsupportedAlgorithm):
-        key = None
-    if not isinstance(key, X25519PublicKey):
-        raise InvalidInput(f"{path} is not a public key of a server: `sordino shuffler keys FOLDER` makes one")
-    return key
+    return _read(path, X25519PublicKey, serialization.load_pem_public_key)
+
+
+def _read(path: Path, kind: type[Key], load: Callable[[bytes], object]) -> Key:
+    with suppress(OSError, ValueError, TypeError, UnsupportedAlgorithm):
+        if isinstance(key := load(path.read_bytes()), kind):
+            return key
+    half = "private" if kind is X25519PrivateKey else "public"
+    raise InvalidInput(f"{path} is not a {half} key of a server: `sordino shuffler keys FOLDER` makes one")
 
 
 def fingerprint(key: X25519PublicKey) -> str:

@@ -22,7 +22,7 @@ WORTHWHILE = 10_000  #: envelopes for which another process is started: about 0.
 _PROGRAM = "from sordino.shuffler.parallel import _serve; _serve()"
 
 
-def open_in_parallel(batch: bytes, terms: Terms, server: X25519PrivateKey, workers: int | None = None) -> OpenedBatch:
+def open_batch(batch: bytes, terms: Terms, server: X25519PrivateKey, workers: int | None = None) -> OpenedBatch:
     """Open a batch with so many processes, or as many as there are cores and work for; the result is the same."""
     if workers is not None and workers < 1:
         raise InvalidInput(f"a batch is opened by at least one process, got {workers}")
@@ -53,4 +53,4 @@ def _serve() -> None:
     pickle.dump(Sealed(*place).open(terms, X25519PrivateKey.from_private_bytes(key)), sys.stdout.buffer)
 
 
-__all__ = ["WORTHWHILE", "open_in_parallel"]
+__all__ = ["WORTHWHILE", "open_batch"]

@@ -14,19 +14,18 @@ Nothing of a connection is logged or kept. A request is read only after its toke
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import uvicorn
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
-from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from fastapi import Path as InPath
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -90,57 +89,48 @@ def build_app(store: EnvelopeStore, server_key: X25519PublicKey) -> FastAPI:
         settling.cancel()
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    doors = _Doors(store, RateLimiter())
     for kind in (SordinoError, ClientDisconnect):
         app.add_exception_handler(kind, _refusal)
-    key = server_key.public_bytes_raw().hex()
+    doors, key = _Doors(store, RateLimiter()), server_key.public_bytes_raw().hex()
+    of_server, of_client = [Depends(doors.server)], Depends(doors.client)
+    terms_body, envelopes_body = Depends(_body(MOST_TERMS_BYTES)), Depends(_body(MOST_BODY_BYTES))
 
-    @app.get("/v1/rounds/{round}")
-    async def announced(round: Round, request: Request) -> dict[str, object]:
-        await doors.anybody(request)
-        held = await run_in_threadpool(store.round, round)
-        terms = json.loads(held.terms.to_json())
-        return {"terms": terms, "key": key, "at_least": held.at_least, "latency": held.latency}
+    @app.get("/v1/rounds/{round}", dependencies=[Depends(doors.anybody)])
+    def announced(round: Round) -> dict[str, object]:
+        held = store.round(round)
+        return {"terms": asdict(held.terms), "key": key, "at_least": held.at_least, "latency": held.latency}
 
-    @app.put("/v1/rounds/{round}")
-    async def open_round(round: Round, request: Request) -> dict[str, object]:
-        await doors.server(request)
-        terms = Terms.from_json(await doors.read(request, MOST_TERMS_BYTES))
+    @app.put("/v1/rounds/{round}", dependencies=of_server)
+    def open_round(round: Round, body: bytes = terms_body) -> dict[str, object]:
+        terms = Terms.from_json(body)
         if terms.round != round:
             raise InvalidInput(f"the terms are of round {terms.round}, and the address is of round {round}")
-        await run_in_threadpool(store.announce, terms)
+        store.announce(terms)
         return {"round": round}
 
     @app.post("/v1/rounds/{round}/envelopes")
-    async def take_in(round: Round, request: Request) -> dict[str, object]:
-        client = await doors.client(request)
-        body = Body.decode(await doors.read(request, MOST_BODY_BYTES))
-        return {"accepted": await run_in_threadpool(store.accept, round, client, body)}
+    def take_in(round: Round, client: int = of_client, body: bytes = envelopes_body) -> dict[str, object]:
+        return {"accepted": store.accept(round, client, Body.decode(body))}
 
-    @app.get("/v1/rounds/{round}/batches/{group}")
-    async def hand_out(round: Round, group: Class, request: Request) -> Response:
-        await doors.server(request)
-        length, pieces = await run_in_threadpool(store.batch, round, group)
+    @app.get("/v1/rounds/{round}/batches/{group}", dependencies=of_server)
+    def hand_out(round: Round, group: Class) -> Response:
+        length, pieces = store.batch(round, group)
         headers = {"content-length": str(length)}
         return StreamingResponse(pieces, media_type="application/octet-stream", headers=headers)
 
-    @app.delete("/v1/rounds/{round}/batches/{group}")
-    async def taken(round: Round, group: Class, request: Request) -> dict[str, object]:
-        await doors.server(request)
-        await run_in_threadpool(store.taken, round, group)
+    @app.delete("/v1/rounds/{round}/batches/{group}", dependencies=of_server)
+    def taken(round: Round, group: Class) -> dict[str, object]:
+        store.taken(round, group)
         return {"taken": True}
 
-    @app.post("/v1/rounds/{round}/batches/{group}/withdraw")
-    async def withdraw(round: Round, group: Class, request: Request) -> dict[str, object]:
-        await doors.server(request)
-        await run_in_threadpool(store.withdraw, round, group)
+    @app.post("/v1/rounds/{round}/batches/{group}/withdraw", dependencies=of_server)
+    def withdraw(round: Round, group: Class) -> dict[str, object]:
+        store.withdraw(round, group)
         return {"withdrawn": True}
 
     @app.put("/v1/latency")
-    async def propose(request: Request) -> dict[str, object]:
-        client = await doors.client(request)
-        proposal = read_json(_Proposal, await doors.read(request, MOST_TERMS_BYTES), "a proposal for T in JSON")
-        await run_in_threadpool(store.propose, client, proposal.seconds)
+    def propose(client: int = of_client, body: bytes = terms_body) -> dict[str, object]:
+        store.propose(client, read_json(_Proposal, body, "a proposal for T in JSON").seconds)
         return {"proposed": True}
 
     return app
@@ -164,7 +154,7 @@ async def _refusal(_: Request, error: Exception) -> Response:
 
 @dataclass(frozen=True)
 class _Doors:
-    """Who may come in, and how much they may bring."""
+    """Who may come in: checked before the body of a request is read."""
 
     store: EnvelopeStore
     limiter: RateLimiter
@@ -185,8 +175,11 @@ class _Doors:
         if not await run_in_threadpool(self.store.is_server, _token(request)):
             await self.client(request)
 
-    async def read(self, request: Request, most: int) -> bytes:
-        """The body, as far as it keeps within the limit and comes in time."""
+
+def _body(most: int) -> Callable[[Request], Awaitable[bytes]]:
+    """Reads the body of a request, as far as it keeps within `most` bytes and comes in time."""
+
+    async def read(request: Request) -> bytes:
         body = bytearray()
         try:
             async with asyncio.timeout(PATIENCE):
@@ -197,6 +190,8 @@ class _Doors:
         except TimeoutError:
             raise HTTPException(408, f"the body did not come within {PATIENCE:g} seconds") from None
         return bytes(body)
+
+    return read
 
 
 def _token(request: Request) -> str:
