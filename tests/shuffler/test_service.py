@@ -260,6 +260,8 @@ def test_everything_needs_the_right_token(service):
 
 def test_what_was_sent_before_the_nonsense_still_counts(service):
     """Last of this module: it finishes the round that all the others left alone."""
+    for bad in (b'{"seconds": "5"}', b'{"seconds": true}', b'{"seconds": -1}', b'{"seconds": 1, "more": 1}'):
+        assert service.ask("PUT", "/v1/latency", service.tokens["south"], bad) == 400
     service.client.propose(3.0)
     told = service.client.announced(1)
     assert told.latency == 0.0, "T of a round is what had been proposed when it was opened"

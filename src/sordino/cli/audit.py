@@ -153,18 +153,15 @@ class _AuditJob:
 
 
 def _carry_out(audited: Sequence[_AuditJob], trials: int, seed: int) -> None:
-    from sordino.audits import lower_bound as auditing
     from sordino.audits.inspection import failures, inspect_one, level
+    from sordino.audits.lower_bound import run
     from sordino.mechanisms.cases import Case
 
     each = level(sum(len(one.subjects) for one in audited))
-    work: list[tuple[_AuditJob, Case | Subject]] = []
-    for one in audited:
-        work += [(one, case) for case in one.cases]
-        work += [(one, subject) for subject in one.subjects]
+    work = [(one, task) for one in audited for task in (*one.cases, *one.subjects)]
     for one, task in with_progress(work, "Auditing"):
         if isinstance(task, Case):
-            one.rows.append(auditing.run(task, trials=trials, seed=seed))
+            one.rows.append(run(task, trials=trials, seed=seed))
         else:
             one.inspected.append(inspect_one(task, seed, each))
     for one in audited:

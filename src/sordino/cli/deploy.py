@@ -58,27 +58,18 @@ def init(
     chosen = Recipe.load(recipe, [*count, *(overrides or [])])
     found, ends = make(folder, chosen, place, federation=federation, members=member or ())
     if as_json:
-        print_json({**_described(folder, found.machines), "federation": found.federation, "ends": ends.isoformat()})
+        machines = {machine: str(folder / machine) for machine in found.machines}
+        about = {"folder": str(folder), "federation": found.federation, "ends": ends.isoformat()}
+        print_json({**about, "machines": machines})
         return
     typer.echo(
         f"Made a set-up of {found.federation} in {folder}: the server at {found.address}, {len(found.members)} clients."
     )
     typer.echo(f"TEST certificates and node keys; the server's certificate ends on {ends:%Y-%m-%d}.")
-    for words, who in _alike(found.asks, found.members).items():
+    for words in dict.fromkeys(found.asks):  # said once to all who are asked the same
+        who = (member for member, asked in zip(found.members, found.asks, strict=True) if asked == words)
         typer.echo(f"{', '.join(who)}: {words}")
     typer.echo(f"Read {folder / 'README.txt'}; the commands again: sordino deploy commands {folder}")
-
-
-def _alike(words: tuple[str, ...], members: tuple[str, ...]) -> dict[str, list[str]]:
-    """Who is told the same."""
-    found: dict[str, list[str]] = {}
-    for sentence, member in zip(words, members, strict=True):
-        found.setdefault(sentence, []).append(member)
-    return found
-
-
-def _described(folder: Path, machines: tuple[str, ...]) -> dict[str, object]:
-    return {"folder": str(folder), "machines": {machine: str(folder / machine) for machine in machines}}
 
 
 @app.command()

@@ -161,36 +161,24 @@ def _meaning(key: Key) -> str:
 
 
 def _model_problems(recipe: Recipe) -> list[str]:
-    """What the model itself says to its name, its options and the layers that the range names."""
+    """What is wrong with the model's name or options, or with the layers that the range names."""
     from sordino.learning.datasets import KNOWN
+    from sordino.mechanisms.spec import per_layer
+    from sordino.methods.blueprint import blueprint_of
 
+    if (listing := KNOWN.get(recipe.data.source)) is None:
+        return []
     try:
-        from sordino.learning import models
+        blueprint, _ = blueprint_of(recipe, listing.shape, len(listing.classes), ())
     except ImportError:
         typer.echo("The model is not checked: that needs PyTorch (the extra 'learn').", err=True)
         return []
-    listing = KNOWN.get(recipe.data.source)
-    if listing is None:
-        return []
-    try:
-        classes = len(listing.classes)
-        shape = recipe.method.record_shape(recipe, listing.shape, classes)
-        module = models.build(recipe.model.name, input_shape=shape, classes=classes, **recipe.model.options)
-        models.released_buffers(module, recipe.model.buffers)
     except InvalidInput as error:
         return [f"model: {error}"]
-    layers = [layer.name for layer in models.parameter_layout(module).layers]
-    return list(_layer_problems(recipe, layers))
-
-
-def _layer_problems(recipe: Recipe, layers: list[str]) -> list[str]:
     found = []
-    range_ = getattr(recipe.method, "range", None)
     for name in ("radius", "centre"):
-        given = getattr(range_, name, None)
-        if isinstance(given, dict) and set(given) != set(layers):
-            found.append(
-                f"method.range.{name}: names the layers {', '.join(given)}; the model {recipe.model.name} has "
-                f"{', '.join(layers)}: give each of them a number, or one number for all"
-            )
+        try:
+            per_layer(name, getattr(getattr(recipe.method, "range", None), name, 0.0), blueprint.layout.layers)
+        except InvalidInput as error:
+            found.append(str(error))
     return found

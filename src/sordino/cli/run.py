@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
@@ -31,16 +32,13 @@ if TYPE_CHECKING:
     from sordino.runs.sweep import Point
 
 RUNS, SWEEPS = Path("runs"), Path("sweeps")  #: where runs and sweeps go unless --out says otherwise
-REAL = "Real clients"  #: where the options for them are listed
+_real = partial(typer.Option, rich_help_panel="Real clients")
+_file = partial(_real, metavar="FILE")
 SHUFFLER_FILES = (
     "give the server's files for it, --shuffler-token (its server.token) and --shuffler-key (the private key of "
     "`sordino shuffler keys`)"
 )
 PATIENCE = 60.0  #: seconds for which a real client that cannot be reached is tried again
-
-SameDevice = Annotated[
-    str | None, typer.Option("--device", help="cpu (the default), or cuda for a GPU; a resumed run keeps its own.")
-]
 
 
 def run(
@@ -54,42 +52,27 @@ def run(
         Path | None, typer.Option(metavar="RUN", help="Go on with an interrupted run, from its folder.")
     ] = None,
     workers: WorkerCount = None,
-    device: SameDevice = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu (the default), or cuda for a GPU; a resumed run keeps its own.")
+    ] = None,
     clients: Annotated[
         list[Path] | None,
-        typer.Option(
+        _real(
             "--client",
             metavar="SOCKET",
             help="A real client's socket (`sordino client serve`), once for each client, in order of their numbers: "
             "nothing is simulated.",
-            rich_help_panel=REAL,
         ),
     ] = None,
     federation: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="The name that clients agree to; the recipe's if left out.", rich_help_panel=REAL
-        ),
+        str | None, _real(metavar="NAME", help="The name that clients agree to; the recipe's if left out.")
     ] = None,
     patience: Annotated[
-        float | None,
-        typer.Option(
-            help="Seconds for which a client that cannot be reached is tried again; 60 if left out.",
-            rich_help_panel=REAL,
-        ),
+        float | None, _real(help="Seconds for which a client that cannot be reached is tried again; 60 if left out.")
     ] = None,
-    shuffler_token: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The server's token, where a shuffler is used.", rich_help_panel=REAL),
-    ] = None,
-    shuffler_key: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The server's private key, for the same.", rich_help_panel=REAL),
-    ] = None,
-    shuffler_trusted: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The shuffler's certificate, if not a public one.", rich_help_panel=REAL),
-    ] = None,
+    shuffler_token: Annotated[Path | None, _file(help="The server's token, where a shuffler is used.")] = None,
+    shuffler_key: Annotated[Path | None, _file(help="The server's private key, for the same.")] = None,
+    shuffler_trusted: Annotated[Path | None, _file(help="The shuffler's certificate, if not a public one.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a recipe: train, report, and say what was protected.

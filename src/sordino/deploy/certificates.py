@@ -61,8 +61,8 @@ class CertificateFacts:
 
     def covers(self, host: str) -> bool:
         """Whether it is for this host; certificates made here have no wildcards, others may."""
-        wanted = _address(host) or host.lower()
-        return any(_matches(name.lower(), wanted) for name in self.names)
+        wanted, names = _address(host) or host.lower(), [name.lower() for name in self.names]
+        return wanted in names or f"*.{wanted.partition('.')[2]}" in names
 
 
 def checked_host(host: str) -> str:
@@ -182,12 +182,6 @@ def _address(text: str) -> str | None:
         return str(ipaddress.ip_address(text))
     except ValueError:
         return None
-
-
-def _matches(name: str, wanted: str) -> bool:
-    if name.startswith("*."):
-        return "." in wanted and wanted.partition(".")[2] == name[2:]
-    return name == wanted
 
 
 __all__ = ["DAYS", "CertificateFacts", "CertificatePair", "authority", "checked_host", "server", "signed_by"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -24,7 +24,7 @@ from sordino.privacy.guarantee import Adjacency
 from sordino.privacy.terms import plain
 from sordino.recipe import Recipe
 from sordino.runs.federation import Federation, wire
-from sordino.storage.files import NotWritten, make_folder, write_whole
+from sordino.storage.files import make_folder, write_whole
 from sordino.wire.signing import SigningKey
 
 PORT, NODE_PORT = 8000, 9094  #: of the server, and of a node's own processes, as Flower has them
@@ -92,21 +92,44 @@ def make(
     )  # fmt: skip
     issuer = certificates.authority()
     own = certificates.server([options.host], issuer, options.days)
-    _empty(folder)
-    make_folder(folder / AUTHORITY, 0o700)
-    write_whole(folder / AUTHORITY / "ca.key", issuer.key, 0o600)
-    _write_server(folder / SERVER, deployment, recipe, issuer, own)
-    signing.write(folder / SERVER / KEY)
-    for member, invitation in zip(names, invitations, strict=True):
-        public = _write_client(folder / member, deployment, member, invitation.encode(), issuer)
-        write_whole(folder / SERVER / "nodes" / f"{member}.pub", public)
     ends = CertificateFacts.read(own.certificate).ends
+    make_folder(folder, 0o700)
+    if any(folder.iterdir()):
+        raise InvalidInput(f"{folder} is not empty: give a new folder")
+    folder.chmod(0o700)
+    _write(folder / AUTHORITY, {"ca.key": issuer.key})
     for machine in deployment.machines:
-        write_whole(folder / machine / "env.sh", commands.environment(deployment, machine).encode())
-        write_whole(folder / machine / "COMMANDS.txt", commands.page(deployment, machine).encode())
-    write_whole(folder / "README.txt", commands.readme(deployment, ends).encode())
-    write_whole(folder / FILE, deployment.to_toml().encode())  # last: now it is whole
+        files: dict[str, bytes | str] = {
+            "ca.crt": issuer.certificate,
+            "env.sh": commands.environment(deployment, machine),
+            "COMMANDS.txt": commands.page(deployment, machine),
+            FILE: replace(deployment, machine=machine).to_toml(),
+        }
+        _write(folder / machine, files)
+    server = folder / SERVER
+    _write(server, {"server.key": own.key, "server.crt": own.certificate})
+    signing.write(server / KEY)
+    make_folder(server / "flwr", 0o700)
+    write_app(
+        server / "app", recipe, runs=server / "runs", federation=name, members=names, shuffler_token=server / TOKEN,
+        shuffler_key=server / SEALED_TO, coordinator_key=server / KEY,
+    )  # fmt: skip
+    for member, invitation in zip(names, invitations, strict=True):
+        key = keys.make()
+        files = {"node.key": key.private, "node.pub": key.public, deployment.invitation: invitation.encode()}
+        _write(folder / member, files)
+        _write(server / "nodes", {f"{member}.pub": key.public})
+    _write(folder, {"README.txt": commands.readme(deployment, ends)})
+    _write(folder, {FILE: deployment.to_toml()})  # last: now it is whole
     return deployment, ends
+
+
+def _write(place: Path, files: Mapping[str, bytes | str]) -> None:
+    """Write files into a folder; a private key is its owner's alone from the first byte on."""
+    make_folder(place, 0o700)
+    for name, data in files.items():
+        raw = data.encode() if isinstance(data, str) else data
+        write_whole(place / name, raw, 0o600 if name.endswith(".key") else 0o666)
 
 
 def renew(folder: Path, days: int = certificates.DAYS) -> datetime:
@@ -120,49 +143,8 @@ def renew(folder: Path, days: int = certificates.DAYS) -> datetime:
             f"the authority's key is not in {folder / AUTHORITY} ({error.strerror}): renew where the set-up was made"
         ) from None
     own = certificates.server([deployment.host], issuer, days)
-    write_whole(place / "server.key", own.key, 0o600)
-    write_whole(place / "server.crt", own.certificate)
+    _write(place, {"server.key": own.key, "server.crt": own.certificate})
     return CertificateFacts.read(own.certificate).ends
-
-
-def _empty(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if any(folder.iterdir()):
-            raise InvalidInput(f"{folder} is not empty: give a new folder")
-        folder.chmod(0o700)
-    except OSError as error:
-        raise NotWritten(f"{folder} could not be made ({error.strerror or error}): give another folder") from None
-
-
-def _write_server(
-    place: Path, deployment: Deployment, recipe: Recipe, issuer: CertificatePair, own: CertificatePair
-) -> None:
-    for inner in (place, place / "nodes", place / "flwr"):
-        make_folder(inner, 0o700)
-    write_whole(place / "server.key", own.key, 0o600)
-    write_whole(place / "server.crt", own.certificate)
-    write_whole(place / "ca.crt", issuer.certificate)
-    write_app(
-        place / "app", recipe, runs=place / "runs", federation=deployment.federation, members=deployment.members,
-        shuffler_token=place / TOKEN, shuffler_key=place / SEALED_TO,
-        coordinator_key=place / KEY,
-    )  # fmt: skip
-    write_whole(place / FILE, replace(deployment, machine=SERVER).to_toml().encode())
-
-
-def _write_client(
-    place: Path, deployment: Deployment, member: str, invitation: bytes, issuer: CertificatePair
-) -> bytes:
-    """A client's folder; its node's public key."""
-    make_folder(place, 0o700)
-    key = keys.make()
-    write_whole(place / "node.key", key.private, 0o600)
-    write_whole(place / "node.pub", key.public)
-    write_whole(place / "ca.crt", issuer.certificate)
-    write_whole(place / deployment.invitation, invitation)
-    write_whole(place / FILE, replace(deployment, machine=member).to_toml().encode())
-    return key.public
 
 
 def _sources(wired: Federation) -> list[str]:

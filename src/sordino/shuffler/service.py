@@ -29,13 +29,12 @@ from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from fastapi import Path as InPath
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, StreamingResponse
-from pydantic import Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from starlette.requests import ClientDisconnect
 
 from sordino.errors import InvalidInput, SordinoError
 from sordino.shuffler.envelopes import Body
-from sordino.shuffler.store import LONGEST_LATENCY, Contradiction, EnvelopeStore, NoSuchRound, NotYet, Over, Unavailable
+from sordino.shuffler.store import Contradiction, EnvelopeStore, NoSuchRound, NotYet, Over, Unavailable
 from sordino.shuffler.terms import STRICT, Terms, read_json
 from sordino.storage.files import exclusive_lock, make_folder
 from sordino.wire.tls_address import TlsAddress
@@ -73,7 +72,7 @@ class RateLimiter:
 
 @pydantic_dataclass(frozen=True, config=STRICT)
 class _Proposal:
-    seconds: Annotated[float, Field(ge=0, le=LONGEST_LATENCY)]
+    seconds: float
 
 
 # --- what is asked ----------------------------------------------------------------------------------------------------

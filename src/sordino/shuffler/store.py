@@ -12,6 +12,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -31,6 +32,8 @@ LONGEST_LATENCY = 86_400.0
 PIECE_BYTES = 2**25  #: of a batch, mixed at a time
 MOST_POSITIONS = 4096  #: of a batch, mixed at a time
 FORMAT = 2
+
+_CUT_LOG = "PRAGMA wal_checkpoint(TRUNCATE)"  #: what the log still holds of who sent what goes too
 
 _SCHEMA = """
 CREATE TABLE clients (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, token BLOB NOT NULL UNIQUE);
@@ -73,14 +76,6 @@ class Contradiction(SordinoError):
 
 
 @dataclass(frozen=True)
-class StoreLimits:
-    """What the shuffler takes in, at most."""
-
-    waiting: int = 4  #: rounds that are open or whose batches were not taken yet
-    held_bytes: int = 16 * 2**30  #: envelopes of one round, if every registered client sends all of them
-
-
-@dataclass(frozen=True)
 class HeldRound:
     """A round as it was announced; everybody is told the same."""
 
@@ -106,22 +101,19 @@ def _hashed(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-class EnvelopeStore:
+class EnvelopeStore(AbstractContextManager["EnvelopeStore"]):
     """The shuffler's folder. `at_least` clients must have sent whole reports of a class, or nothing of it leaves."""
 
-    def __init__(
-        self,
-        folder: Path,
-        at_least: int = 2,
-        limits: StoreLimits = StoreLimits(),  # noqa: B008 (a frozen value)
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    MOST_ROUNDS = 4  #: that are open, or with batches that were not taken yet
+    MOST_BYTES = 16 * 2**30  #: envelopes of one round, if every registered client sends all of them
+
+    def __init__(self, folder: Path, at_least: int = 2, *, clock: Callable[[], float] = time.time) -> None:
         if type(at_least) is not int or not 2 <= at_least <= MOST_CLIENTS:
             raise InvalidInput(
                 f"at least 2 and at most {MOST_CLIENTS:,} clients must be mixed, got {at_least!r}: one alone is hidden "
                 "by nobody"
             )
-        self._at_least, self._limits, self._clock = at_least, limits, clock
+        self._at_least, self._clock = at_least, clock
         make_folder(folder)
         try:
             self._db = Database(folder / FILE, _refusal)
@@ -143,9 +135,6 @@ class EnvelopeStore:
     def close(self) -> None:
         """Let go of the file."""
         self._db.close()
-
-    def __enter__(self) -> EnvelopeStore:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -183,7 +172,7 @@ class EnvelopeStore:
 
     def propose(self, client: int, seconds: float) -> None:
         """A client's proposal for T; its last one counts."""
-        if type(seconds) not in (int, float) or not 0 <= seconds <= LONGEST_LATENCY:
+        if not 0 <= seconds <= LONGEST_LATENCY:
             raise InvalidInput(f"T is proposed in seconds, from 0 to {LONGEST_LATENCY:g}, got {seconds!r}")
         with self._db.transaction():
             self._db.execute("INSERT OR REPLACE INTO latencies VALUES (?, ?)", (client, float(seconds)))
@@ -220,19 +209,18 @@ class EnvelopeStore:
             if (name := Terms.from_json(last[1]).federation) != terms.federation:
                 raise Contradiction(f"this shuffler serves the federation {name!r}: start another for another one")
         waiting = self._db.one("SELECT count(DISTINCT round) FROM batches WHERE state IN ('open', 'ready')")[0]
-        if waiting >= self._limits.waiting:
+        if waiting >= self.MOST_ROUNDS:
             raise Contradiction(f"{waiting} rounds are open or were not taken yet: take their batches first")
         needed = self.registered() * terms.positions * envelope_bytes(terms)
-        if needed > self._limits.held_bytes:
+        if needed > self.MOST_BYTES:
             raise Contradiction(
                 f"{self.registered()} clients would send {needed:,} bytes in this round, and there is room for "
-                f"{self._limits.held_bytes:,}"
+                f"{self.MOST_BYTES:,}"
             )
 
     def round(self, number: int) -> HeldRound:
         """A round that was announced."""
-        query = "SELECT terms, closes, at_least, piece, latency FROM rounds WHERE round = ?"
-        row = self._db.one(query, (number,))
+        row = self._db.one("SELECT terms, closes, at_least, piece, latency FROM rounds WHERE round = ?", (number,))
         if row is None:
             raise NoSuchRound(f"there is no round {number}")
         terms, closes, at_least, piece, latency = row
@@ -298,12 +286,8 @@ class EnvelopeStore:
         ]
         settled = [(round, group) for round, group in due if self._settle(round, group)]
         if settled:
-            self._cut_log()
+            self._db.all(_CUT_LOG)
         return settled
-
-    def _cut_log(self) -> None:
-        """What the log still holds of who sent what goes too."""
-        self._db.all("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _complete(self, round: int, group: int) -> int:
         query = "SELECT count(*) FROM progress WHERE round = ? AND class = ? AND missing = 0"
@@ -338,18 +322,14 @@ class EnvelopeStore:
         clients = {c: k for k, (c,) in enumerate(self._db.rows(query, (terms.round, group)))}
         for piece, first in enumerate(range(0, terms.positions, size)):
             count = min(size, terms.positions - first)
-            together = self._gathered(terms, group, piece, first, count, clients)
+            together: Bytes = np.zeros((count, len(clients), envelope_bytes(terms)), np.uint8)
+            held_here = "SELECT client, positions, envelopes FROM held WHERE round = ? AND class = ? AND piece = ?"
+            for client, positions, envelopes in self._db.rows(held_here, (terms.round, group, piece)):
+                if client in clients:
+                    where = np.frombuffer(positions, "<u4") - np.uint32(first)
+                    together[where, clients[client]] = np.frombuffer(envelopes, np.uint8).reshape(len(where), -1)
             row = (terms.round, group, piece, mixed(together).tobytes())
             self._db.execute("INSERT INTO pieces VALUES (?, ?, ?, ?)", row)
-
-    def _gathered(self, terms: Terms, group: int, piece: int, first: int, count: int, clients: dict[int, int]) -> Bytes:
-        together: Bytes = np.zeros((count, len(clients), envelope_bytes(terms)), np.uint8)
-        query = "SELECT client, positions, envelopes FROM held WHERE round = ? AND class = ? AND piece = ?"
-        for client, positions, envelopes in self._db.rows(query, (terms.round, group, piece)):
-            if client in clients:
-                where = np.frombuffer(positions, "<u4") - np.uint32(first)
-                together[where, clients[client]] = np.frombuffer(envelopes, np.uint8).reshape(len(where), -1)
-        return together
 
     def batch(self, round: int, group: int) -> tuple[int, Iterator[bytes]]:
         """The length of a batch that has left, and its bytes in pieces."""
@@ -384,7 +364,7 @@ class EnvelopeStore:
         with self._db.transaction():
             if self._state(round, group)[0] == "open":
                 self._forget(round, group, "short", 0)
-        self._cut_log()
+        self._db.all(_CUT_LOG)
 
     def taken(self, round: int, group: int) -> None:
         """The server has the batch: it is removed. Saying so again changes nothing."""
@@ -405,6 +385,5 @@ __all__ = [
     "NoSuchRound",
     "NotYet",
     "Over",
-    "StoreLimits",
     "Unavailable",
 ]
