@@ -22,7 +22,6 @@ from sordino.privacy.ledger import Consents
 from sordino.privacy.terms import adjacency_named
 from sordino.recipe import Data
 from sordino.recipe.problems import translated
-from sordino.shuffler.keys import write_secret
 from sordino.shuffler.remote import Remote
 from sordino.storage.files import write_whole
 
@@ -257,7 +256,7 @@ def allow_shuffler(
     Remote(url, token)  # refuses an address that is none
     name = f"shuffler-{federation}.token"
     own = OwnShuffler(url=url, token=name, trusted=trusted, latency=latency)
-    write_secret(folder / name, token.encode() + b"\n")
+    write_whole(folder / name, token.encode() + b"\n", 0o600)
     before = path.read_text(encoding="utf-8").rstrip("\n")
     write_whole(path, f"{before}\n\n{shuffler_block(federation, own)}".encode())
     return folder / name

@@ -69,7 +69,7 @@ def serve(
     if channel is None and recipe.method.channel.posts:
         raise InvalidInput(
             "reports of this recipe go through a shuffler, which the server cannot be itself: give the channel that "
-            "goes through it (sordino.shuffler.channel.channel_of)"
+            "goes through it (sordino.shuffler.channel.ServiceChannel)"
         )
     with one_thread():
         parts = wire(recipe)
@@ -97,10 +97,9 @@ def shuffler_channel(recipe: Recipe, files: Mapping[str, Path], *, remedy: str) 
         return None
     if token is None or key is None:
         raise InvalidInput(f"reports of this recipe go through a shuffler: {remedy}")
-    from sordino.shuffler.channel import Access, channel_of
+    from sordino.shuffler.channel import Access, ServiceChannel
 
-    found: Channel = channel_of(recipe, wire(recipe).method, Access.read(given.url, token, key, files.get("trusted")))
-    return found
+    return ServiceChannel(wire(recipe).method, given, Access.read(given.url, token, key, files.get("trusted")))
 
 
 def has_run(folder: str | Path) -> bool:
