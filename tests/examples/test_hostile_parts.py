@@ -180,7 +180,7 @@ def test_hybrid_one_shares_noise_only_among_as_many_as_are_always_asked():
 
 
 def test_a_split_that_deals_a_record_twice_is_refused():
-    with pytest.raises(InvalidInput, match="already belongs"):
+    with pytest.raises(InvalidInput, match="several clients"):
         wire(recipe({"split": {"kind": f"{HERE}:Overlap"}}))
 
 

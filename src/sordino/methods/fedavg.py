@@ -13,7 +13,7 @@ can tell it from the others.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 

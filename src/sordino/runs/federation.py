@@ -89,9 +89,9 @@ class Federation:
 def wire(recipe: Recipe) -> Federation:
     """All parts of a recipe; whatever does not fit together is refused here, before any training."""
     dataset = read_data(recipe)
-    dealt = partition.explicit(recipe.split.parts(dataset, recipe.seed), len(dataset.train), at_least=0)
-    if len(dealt) != recipe.number_of_clients:
-        raise InvalidInput(f"the split makes {len(dealt)} parts, and declares {recipe.number_of_clients} clients")
+    dealt = partition.check_dealt(
+        recipe.split.parts(dataset, recipe.seed), len(dataset.train), recipe.number_of_clients
+    )
     parts, exams = _set_aside(recipe, dataset, dealt)
     sizes = tuple(parts.sizes)
     if not any(sizes):

@@ -181,7 +181,8 @@ def _digests(recipe: Recipe) -> dict[str, str]:
 def _check_resumed(recipe: Recipe, found: RunFolder, real: bool) -> None:
     if Recipe.from_toml(found.recipe, EVERYTHING).fingerprint != recipe.fingerprint:
         raise InvalidInput(f"{found.path} was run with another recipe: resume takes the recipe that lies there")
-    had = found.environment.get("code", {})
+    had = found.environment.get("code")
+    had = had if isinstance(had, dict) else {}
     if changed := [name for name, now in _digests(recipe).items() if had.get(name, now) != now]:
         raise InvalidInput(
             f"{', '.join(changed)} has changed since {found.path} began, and one run has one code: put the old file "
