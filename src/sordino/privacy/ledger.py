@@ -60,7 +60,6 @@ class Standing:
     everything.
     """
 
-    budget: Budget | None = None
     account: Account | None = None
     consents: Consents = Consents()
     releases: int = 0
@@ -70,7 +69,12 @@ class Standing:
     @classmethod
     def opening(cls, budget: Budget, consents: Consents = Consents()) -> Standing:  # noqa: B008 (a frozen value)
         """A budget of which nothing is spent."""
-        return cls(budget, Account.opening(budget), consents)
+        return cls(Account.opening(budget), consents)
+
+    @property
+    def budget(self) -> Budget | None:
+        """What may be spent; nothing may leave where there is none."""
+        return None if self.account is None else self.account.budget
 
     @property
     def accounts(self) -> tuple[Account, ...]:
@@ -95,14 +99,7 @@ def terms(budget: Budget) -> str:
 
 def cost(budget: Budget, release: Release, destination: Destination = _ANYWHERE) -> float:
     """The epsilon of this release by itself in the terms of `budget`; infinite where nothing proves one."""
-    if isinstance(release.composition, Derived):
-        return 0.0
-    return _count(Account.opening(budget), release, destination).spent
-
-
-def _count(account: Account, release: Release, destination: Destination) -> Account:
-    """The account with this release in it, and without its id: the ledger knows ids, and equal histories stay equal."""
-    return account.after(replace(release, id="any"), destination)
+    return Account.opening(budget).after(release, destination).spent
 
 
 def admit(standing: Standing, release: Release, destination: Destination) -> Standing:
@@ -112,13 +109,13 @@ def admit(standing: Standing, release: Release, destination: Destination) -> Sta
     proof in the budget's terms needs consent and is counted beside the proven sum; all others must fit the budget. What
     leaves in a secure sum with pinned keys must fit the second budget too, where there is one.
     """
-    if standing.budget is None or standing.account is None:
+    if standing.account is None:
         raise BudgetExceeded(
             "there is no budget, so nothing may leave. Set one: sordino ledger budget PATH DATASET --epsilon E"
         )
     if isinstance(release.composition, Derived):
         return replace(standing, releases=standing.releases + 1)
-    _require_consent_to_claims(standing.budget, standing.consents)
+    _require_consent_to_claims(standing.account.budget, standing.consents)
     account = _charge(standing.account, standing.consents, release, destination)
     summed = standing.summed
     if summed is not None and destination.pinned:
@@ -138,7 +135,7 @@ def _charge(account: Account, consents: Consents, release: Release, destination:
     if math.isinf(asked):
         _require_consent_to_unproven(account.budget, consents, release, destination)
         return None
-    after = _count(account, release, destination)
+    after = account.after(release, destination)
     if not after.permits:
         raise _exceeded(account, release, asked, after.spent)
     return after
@@ -427,17 +424,15 @@ def _absorb(standing: Standing, release: Release, destination: Destination, unpr
     standing = replace(standing, releases=standing.releases + 1, summed=summed)
     if unprotected:
         return replace(standing, unprotected=standing.unprotected + 1)
-    if standing.account is None or isinstance(release.composition, Derived):
-        return standing
-    return replace(standing, account=_count(standing.account, release, destination))
+    account = None if standing.account is None else standing.account.after(release, destination)
+    return replace(standing, account=account)
 
 
 def _absorb_summed(account: Account, release: Release, destination: Destination) -> Account:
     """The second account after a release, which is charged where it left in a secure sum with pinned keys."""
-    counts = destination.pinned and not isinstance(release.composition, Derived)
-    if not counts or math.isinf(cost(account.budget, release, destination)):
+    if not destination.pinned or math.isinf(cost(account.budget, release, destination)):
         return account
-    return _count(account, release, destination)
+    return account.after(release, destination)
 
 
 def _with_consent(standing: Standing, what: str | None, granted: bool) -> Standing:
