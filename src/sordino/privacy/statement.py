@@ -252,16 +252,6 @@ class View:
         return dict(found)
 
     @property
-    def least(self) -> tuple[Row, ...]:
-        """Those who lost least."""
-        return tied(self.rows, min)
-
-    @property
-    def most(self) -> tuple[Row, ...]:
-        """Those who lost most."""
-        return tied(self.rows, max)
-
-    @property
     def unproven(self) -> tuple[Row, ...]:
         """Those for whom nothing is proven."""
         return tuple(row for row in self.rows if math.isinf(row.proven))
