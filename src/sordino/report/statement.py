@@ -148,21 +148,14 @@ def claim_terms(view: View) -> str:
 
 
 def each(view: View, of: Callable[[Row], str]) -> str:
-    """What is to be said of each group: once where it is the same for all, else with whose it is.
-
-    Of many groups, it is said of those who lost least and most.
-    """
+    """What is to be said of each group: once where it is the same for all, else with whose it is; of many, a few."""
     alike: dict[str, list[Row]] = {}
     for row in view.rows:
         alike.setdefault(of(row), []).append(row)
     said = {words: rows for words, rows in alike.items() if words}
     if len(alike) == 1 or not all(row.clients for row in view.rows):
         return "; ".join(said)
-    if len(said) <= HANDFUL:
-        return "; ".join(f"{_names([named(row.who) for row in rows])}: {words}" for words, rows in said.items())
-    told = [row for rows in said.values() for row in rows]
-    least, most = (choose(told, key=lambda row: row.proven) for choose in (min, max))
-    return f"least, {named(least.who)}: {of(least)}; most, {named(most.who)}: {of(most)}"
+    return few(f"{_names([named(row.who) for row in rows])}: {words}" for words, rows in said.items())
 
 
 def named(who: ClientSet) -> str:
