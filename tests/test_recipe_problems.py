@@ -579,7 +579,7 @@ def test_syntax_errors_name_line_column_and_file(tmp_path, text, where):
         Recipe.load(tmp_path / "mine.toml")
     assert where in caught.value.problems[0]
     assert str(tmp_path / "mine.toml") in str(caught.value)
-    with pytest.raises(RecipeInvalid, match=r"^the recipe has 1 problem:\n  line "):
+    with pytest.raises(RecipeInvalid, match=r"^the recipe has 1 problem:\n  not TOML"):
         Recipe.from_toml(text)
 
 
