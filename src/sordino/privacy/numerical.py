@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,6 +101,7 @@ def two_point(epsilon: float, interval: float) -> Grid:
 # --- Gaussian noise on a sample -------------------------------------------------------------------------------------
 
 _Mixture = tuple[tuple[float, float], ...]  #: weights and means of normal distributions
+_Way = Literal["removed", "added", "exchanged"]  #: what happens to a record
 
 
 @lru_cache(maxsize=8)
@@ -111,27 +112,77 @@ def gaussian_steps(q: float, sigma: float, interval: float, *, exchanged: bool, 
     the interval, the mass of both worlds is known, which is what it takes to connect the dots. `log_tail` is the
     logarithm of the mass that is left out at the top and counted as lost.
     """
-    mixed, plain, opposite = ((1 - q, 0.0), (q, 1.0)), ((1.0, 0.0),), ((1 - q, 0.0), (q, -1.0))
     if q == 1:
-        return (_cells(q, sigma / 2 if exchanged else sigma, interval, "removed", ((1.0, 1.0),), plain, log_tail),)
-    if exchanged:
-        return (_cells(q, sigma, interval, "exchanged", mixed, opposite, log_tail),)
-    removed = _cells(q, sigma, interval, "removed", mixed, plain, log_tail)
-    return removed, _cells(q, sigma, interval, "added", plain, opposite, log_tail)
+        return (_cells(_Step(q, sigma / 2 if exchanged else sigma, "removed"), interval, log_tail),)
+    ways: tuple[_Way, ...] = ("exchanged",) if exchanged else ("removed", "added")
+    return tuple(_cells(_Step(q, sigma, way), interval, log_tail) for way in ways)
 
 
-def _cells(q: float, sigma: float, interval: float, way: str, one: _Mixture, other: _Mixture, log_tail: float) -> Grid:
+@dataclass(frozen=True)
+class _Step:
+    """One release of Gaussian noise on a Poisson sample, told one way round; its privacy loss rises with the place."""
+
+    q: float
+    sigma: float
+    way: _Way
+
+    @property
+    def worlds(self) -> tuple[_Mixture, _Mixture]:
+        """The world in which the loss is taken, and the one it is compared with."""
+        mixed, plain, opposite = ((1 - self.q, 0.0), (self.q, 1.0)), ((1.0, 0.0),), ((1 - self.q, 0.0), (self.q, -1.0))
+        if self.q == 1:
+            return ((1.0, 1.0),), plain
+        return {"removed": (mixed, plain), "added": (plain, opposite), "exchanged": (mixed, opposite)}[self.way]
+
+    def loss(self, x: float) -> float:
+        """Privacy loss at a place; used at the very top and bottom only, so roughly."""
+        above, below = ((sign * 2 * x - 1) / (2 * self.sigma**2) for sign in (1, -1))
+        if self.way == "removed":
+            return self._log_mix(above)
+        return -self._log_mix(below) if self.way == "added" else -self._log_mix(below) + self._log_mix(above)
+
+    def _log_mix(self, x: float) -> float:
+        """ln(1 - q + q e^x)."""
+        q = self.q
+        if q == 1:
+            return x
+        return x + math.log(q + (1 - q) * math.exp(-x)) if x > 0 else math.log1p(q * math.expm1(x))
+
+    def place(self, losses: Floats) -> Floats:
+        """Where the privacy loss has these values; minus or plus infinity where it never has."""
+        if self.way == "removed":
+            return self._place_removed(losses)
+        if self.way == "added":
+            return -self._place_removed(-losses)
+        q, sigma, halves = self.q, self.sigma, np.abs(losses / 2)
+        with np.errstate(divide="ignore"):  # of (1 - q) / q e^(1 / (2 sigma^2)) sinh(losses / 2)
+            logs = math.log((1 - q) / q) + 0.5 / sigma**2 + halves + np.log(-np.expm1(-2 * halves)) - math.log(2)
+        inverse = np.where(logs > 20, logs + math.log(2), np.arcsinh(np.exp(np.minimum(logs, 20.0))))
+        return np.asarray(sigma**2 * np.sign(losses) * (halves + inverse))
+
+    def _place_removed(self, losses: Floats) -> Floats:
+        q, sigma = self.q, self.sigma
+        if q == 1:
+            return sigma**2 * losses + 0.5
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            small = np.where(losses < -0.5, np.exp(losses) - (1 - q), np.expm1(losses) + q)
+            logs = np.where(losses > 1, losses + np.log1p(-(1 - q) * np.exp(-losses)), np.log(np.maximum(small, 0)))
+        return sigma**2 * (logs - math.log(q)) + 0.5
+
+
+def _cells(step: _Step, interval: float, log_tail: float) -> Grid:
+    (one, other), sigma = step.worlds, step.sigma
     reach = math.sqrt(-2 * log_tail) * sigma
     top, bottom = max(mean for _, mean in one) + reach, min(mean for _, mean in one) - reach
-    highest, lowest = _loss(q, sigma, way, top), _loss(q, sigma, way, bottom)
-    k = np.arange(math.floor(lowest / interval), math.ceil(highest / interval) + 1, dtype=np.float64)
-    ends = np.minimum(_place(q, sigma, way, k * interval), top)
+    first, last = math.floor(step.loss(bottom) / interval), math.ceil(step.loss(top) / interval)
+    k = np.arange(first, last + 1, dtype=np.float64)
+    ends = np.minimum(step.place(k * interval), top)
     ends[-1] = top
     ends = np.maximum.accumulate(ends)
     (mass, error), (against, error_against) = _between(one, sigma, ends), _between(other, sigma, ends)
     with np.errstate(over="ignore", invalid="ignore"):
-        ratio = np.exp(k[:-1] * interval) * (1 + 4 * _ROUNDING * (1 + np.abs(k[:-1] * interval)))
-        fewer = np.exp(k[:-1] * interval) * (1 - 4 * _ROUNDING * (1 + np.abs(k[:-1] * interval)))
+        slack = 4 * _ROUNDING * (1 + np.abs(k[:-1] * interval))
+        ratio, fewer = (np.exp(k[:-1] * interval) * (1 + sign * slack) for sign in (1, -1))
         upwards = (mass + error - fewer * against + ratio * error_against) / -math.expm1(-interval)
     total = mass + error
     upwards = np.where(np.isfinite(upwards), np.clip(upwards * (1 + 8 * _ROUNDING), 0, total), total)
@@ -143,43 +194,6 @@ def _cells(q: float, sigma: float, interval: float, way: str, one: _Mixture, oth
     widest = interval * float(np.abs(k).max()) + (1 + reach) / sigma**2
     lost = float(over[0] + error_over[0])
     return Grid(interval, int(k[0]), grid, lost, 16 * _ROUNDING, 64 * _ROUNDING * (1 + widest))
-
-
-def _loss(q: float, sigma: float, way: str, x: float) -> float:
-    """Privacy loss at a place, which rises with it; at the very top and bottom only, so roughly."""
-    if way == "removed":
-        return _log_mix(q, (2 * x - 1) / (2 * sigma**2))
-    lower = -_log_mix(q, (-2 * x - 1) / (2 * sigma**2))
-    return lower if way == "added" else lower + _log_mix(q, (2 * x - 1) / (2 * sigma**2))
-
-
-def _log_mix(q: float, x: float) -> float:
-    """ln(1 - q + q e^x)."""
-    if q == 1:
-        return x
-    return x + math.log(q + (1 - q) * math.exp(-x)) if x > 0 else math.log1p(q * math.expm1(x))
-
-
-def _place(q: float, sigma: float, way: str, losses: Floats) -> Floats:
-    """Where the privacy loss has these values; minus or plus infinity where it never has."""
-    if way == "removed":
-        return _place_removed(q, sigma, losses)
-    if way == "added":
-        return -_place_removed(q, sigma, -losses)
-    halves = np.abs(losses / 2)
-    with np.errstate(divide="ignore"):  # of (1 - q) / q e^(1 / (2 sigma^2)) sinh(losses / 2)
-        logs = math.log((1 - q) / q) + 0.5 / sigma**2 + halves + np.log(-np.expm1(-2 * halves)) - math.log(2)
-    inverse = np.where(logs > 20, logs + math.log(2), np.arcsinh(np.exp(np.minimum(logs, 20.0))))
-    return np.asarray(sigma**2 * np.sign(losses) * (halves + inverse))
-
-
-def _place_removed(q: float, sigma: float, losses: Floats) -> Floats:
-    if q == 1:
-        return sigma**2 * losses + 0.5
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        small = np.where(losses < -0.5, np.exp(losses) - (1 - q), np.expm1(losses) + q)
-        logs = np.where(losses > 1, losses + np.log1p(-(1 - q) * np.exp(-losses)), np.log(np.maximum(small, 0)))
-    return sigma**2 * (logs - math.log(q)) + 0.5
 
 
 def _between(mixture: _Mixture, sigma: float, ends: Floats) -> tuple[Floats, Floats]:
