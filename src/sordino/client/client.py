@@ -884,7 +884,7 @@ class Client:
 
     def _lacks(self, head: str) -> bool:
         """Whether the ledger has neither this head nor the count of everything that may have been lost with it."""
-        return not self.ledger.contains_head(head) and head not in self._accepted()
+        return not self.ledger.position(head) and head not in self._accepted()
 
     def _stop(self, head: str) -> None:
         """Answer nothing from now on; all heads that were missing until the owner decides are one loss."""
@@ -902,7 +902,7 @@ class Client:
         missing = self._missing_heads()
         if missing and not any(self._lacks(head) for head in missing):
             self._marker.unlink(missing_ok=True)
-            if all(self.ledger.contains_head(head) for head in missing):  # else a crash came after the acceptance
+            if all(self.ledger.position(head) for head in missing):  # else a crash came after the acceptance
                 self.log("the ledger has the entries that were missing: it is the newest copy again")
         for counted, *_ in self._lost_acceptances():
             self._stop(counted)
@@ -921,7 +921,7 @@ class Client:
 
     def _accepted(self) -> set[str]:
         """The heads whose loss this ledger has counted."""
-        return {head for counted, *heads in self._acceptances() if self.ledger.contains_head(counted) for head in heads}
+        return {head for counted, *heads in self._acceptances() if self.ledger.position(counted) for head in heads}
 
     def _lost_acceptances(self) -> list[list[str]]:
         """Acceptances that this ledger has lost, and not counted since."""

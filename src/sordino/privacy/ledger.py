@@ -770,12 +770,8 @@ class Ledger:
         with self._transaction("BEGIN"):
             return self._book.head
 
-    def contains_head(self, head: str) -> bool:
-        """Whether this ledger is the one of that receipt, or has grown from it."""
-        return self.position(head) > 0
-
     def position(self, head: str) -> int:
-        """How many entries this ledger had when this was its head; 0 where it never was."""
+        """How many entries this ledger had when this was its head; 0 where it never was: it is another ledger."""
         with self._transaction("BEGIN"):
             known = "SELECT count(*) FROM entries WHERE sequence <= (SELECT sequence FROM entries WHERE hash = ?)"
             (found,) = self._db.rows(known, [head.strip().lower()])
@@ -791,7 +787,7 @@ class Ledger:
         with self._transaction("BEGIN"):
             self._inspect()
             *_, last = self._walk(_Book())
-        if expected_head is not None and not self.contains_head(expected_head):
+        if expected_head is not None and not self.position(expected_head):
             raise self._damaged(
                 f"the head {expected_head.strip()} of your receipt is not in it: an older copy was restored, its last "
                 "entries were cut off, its hashes were recomputed, or it is another ledger"
@@ -940,7 +936,9 @@ class MemoryLedger:
         admitted = _Admissions()
         declined: dict[int, SordinoError] = {}
         for client, own in asked:
-            answer = refused.get(client) or self._admit_all(admitted, client, own)
+            answer: Standing | SordinoError = refused.get(client) or self._standings[client]
+            for release in own:
+                answer = admitted(answer, release) if isinstance(answer, Standing) else answer
             if isinstance(answer, Standing):
                 self._standings[client] = answer
                 for release in own:
@@ -948,15 +946,6 @@ class MemoryLedger:
             else:
                 declined[client] = answer
         return declined
-
-    def _admit_all(self, admitted: _Admissions, client: int, releases: Sequence[Release]) -> Standing | SordinoError:
-        standing = self._standings[client]
-        for release in releases:
-            answer = admitted(standing, release)
-            if not isinstance(answer, Standing):
-                return answer
-            standing = answer
-        return standing
 
     def _require_client(self, client: int) -> int:
         if not isinstance(client, Integral) or not 0 <= client < len(self._standings):
@@ -994,10 +983,12 @@ class _Admissions:
     def __call__(self, standing: Standing, release: Release) -> Standing | SordinoError:
         parts = (standing, release.guarantees, release.claimed, release.composition)
         question = (release.what, *map(self._number, parts))
-        answer = self._answers.get(question)
-        if answer is None:
-            answer = self._answers[question] = self._ask(standing, release)
-        return answer
+        if question not in self._answers:
+            try:
+                self._answers[question] = admit(standing, release, _ANYWHERE)  # all of a simulation is one federation
+            except SordinoError as error:
+                self._answers[question] = error
+        return self._answers[question]
 
     def _number(self, part: object) -> int:
         """A number that equal parts share; hashing is slow, so a part seen before is recognised by its identity."""
@@ -1005,10 +996,3 @@ class _Admissions:
         if seen is None:
             seen = self._seen[id(part)] = self._numbers.setdefault(part, len(self._numbers)), part
         return seen[0]
-
-    @staticmethod
-    def _ask(standing: Standing, release: Release) -> Standing | SordinoError:
-        try:
-            return admit(standing, release, _ANYWHERE)  # all of a simulation is one federation
-        except SordinoError as error:
-            return error
