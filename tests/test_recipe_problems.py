@@ -554,7 +554,7 @@ def test_the_error_is_one_text_with_a_line_for_each_problem():
 
 @pytest.mark.parametrize("given", [5, None, ["a"], {1: 2}], ids=str)
 def test_what_is_no_table_is_refused(given):
-    with pytest.raises(InvalidInput, match="table of named keys"):
+    with pytest.raises(InvalidInput, match="named keys"):
         Recipe.from_dict(given)
 
 
@@ -579,7 +579,7 @@ def test_syntax_errors_name_line_column_and_file(tmp_path, text, where):
         Recipe.load(tmp_path / "mine.toml")
     assert where in caught.value.problems[0]
     assert str(tmp_path / "mine.toml") in str(caught.value)
-    with pytest.raises(RecipeInvalid, match=r"^the recipe has 1 problem:\n  not TOML"):
+    with pytest.raises(RecipeInvalid, match="1 problem"):
         Recipe.from_toml(text)
 
 
