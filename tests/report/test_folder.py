@@ -93,7 +93,7 @@ def test_a_folder_that_cannot_be_made_is_an_error_of_ours(tmp_path):
 
 
 def test_what_is_not_a_run_is_not_opened(tmp_path):
-    with pytest.raises(InvalidInput, match="recipe.toml"):
+    with pytest.raises(InvalidInput, match=r"recipe\.toml"):
         RunFolder.open(tmp_path)
 
 

@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 from sordino.parts.lazy import lazy_module
 
 if TYPE_CHECKING:
-    from scipy import fft, special
+    from scipy import fft, optimize, special
 else:
-    fft, special = lazy_module("scipy.fft"), lazy_module("scipy.special")
+    fft, optimize = lazy_module("scipy.fft"), lazy_module("scipy.optimize")
+    special = lazy_module("scipy.special")
 
 Floats = NDArray[np.float64]
 
@@ -39,7 +40,6 @@ _BINS = 2000  #: of the rough copies from which theta is chosen
 _TILTS = 1.3  #: ratio of neighbouring thetas
 _MOST_TILTS = 4  #: kept of one sum
 _MOST_TRIALS = 10  #: of thetas whose window may be too wide; every second is tried
-_LARGEST_EXPONENT = 500.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -344,14 +344,18 @@ class _Tilt:
         rounding += 8 * _ROUNDING * (abs(log_moment) + theta * largest + math.log2(masses.size + 1))
         return cls(theta, log_moment, losses, masses, error, rounding, slip + 4 * _ROUNDING * largest)
 
-    def bound(self, epsilon: float) -> float:
-        """Delta at epsilon, from above."""
-        scaled, scale = self._scaled(epsilon - self.slip)
-        return _times_exp(scaled + self._scaled_error, scale + self.rounding)
+    def bound(self, epsilon: float, sign: int = 1) -> float:
+        """Delta at epsilon, from above; with sign -1 from below."""
+        above = self.losses[int(self.losses.searchsorted(epsilon - sign * self.slip)) :] - (epsilon - sign * self.slip)
+        masses = self.masses[self.masses.size - above.size :]
+        scaled = float((masses * np.exp(-self.theta * above) * -np.expm1(-above)).sum())
+        error = sign * self.error * math.exp(float(_log_peak(np.array(self.theta))))
+        exponent = self.log_moment - self.theta * (epsilon - sign * self.slip) + sign * self.rounding
+        return _times_exp(scaled + error, exponent)
 
     def epsilon(self, delta: float) -> float:
         """An epsilon >= 0 at which delta is met."""
-        guess = self._guess(delta, self._scaled_error, self.rounding) + self.slip
+        guess = self._crossing(delta, 1)
         step = 1e-13 * max(1.0, abs(guess))
         while self.bound(guess) > delta:
             guess, step = guess + step, 2 * step
@@ -359,58 +363,27 @@ class _Tilt:
 
     def reached(self, delta: float) -> float:
         """An epsilon >= 0 at which delta is not met yet, or 0."""
-        guess = self._guess(delta, -self._scaled_error, -self.rounding) - self.slip
+        guess = self._crossing(delta, -1)
         step = 1e-13 * max(1.0, abs(guess))
-        while guess > 0:
-            scaled, scale = self._scaled(guess + self.slip)
-            if _times_exp(scaled - self._scaled_error, scale - self.rounding) >= delta:
-                return guess
+        while guess > 0 and self.bound(guess, -1) < delta:
             guess, step = guess - step, 2 * step
-        return 0.0
+        return max(0.0, guess)
 
-    @property
-    def _scaled_error(self) -> float:
-        return self.error * math.exp(float(_log_peak(np.array(self.theta))))
+    def _crossing(self, delta: float, sign: int) -> float:
+        """Where about the bound meets delta: near the middle, and on a logarithmic scale nearly on a straight line."""
 
-    def _scaled(self, epsilon: float) -> tuple[float, float]:
-        """Delta at epsilon as a number and the logarithm of its factor, e^(log_moment - theta epsilon)."""
-        above = self.losses[int(self.losses.searchsorted(epsilon)) :] - epsilon
-        masses = self.masses[self.masses.size - above.size :]
-        return float(
-            (masses * np.exp(-self.theta * above) * -np.expm1(-above)).sum()
-        ), self.log_moment - self.theta * epsilon
+        def excess(epsilon: float) -> float:
+            return math.log(max(self.bound(epsilon, sign), 1e-320)) - math.log(delta)
 
-    def _guess(self, delta: float, error: float, rounding: float) -> float:
-        """Where about the bound meets delta, from sums over all losses above each loss."""
-        middle = float(np.average(self.losses, weights=self.masses))
-        from_here = int(self.losses.searchsorted(middle - _LARGEST_EXPONENT / (self.theta + 1e-300)))
-        losses, masses = self.losses[from_here:] - middle, self.masses[from_here:]
-        weights = masses * np.exp(-self.theta * losses)
-        ones = np.cumsum(weights[::-1])[::-1]
-        others = _faded(weights, float(self.losses[1] - self.losses[0]))
-        target = math.exp(min(700.0, math.log(delta) - rounding - self.log_moment + self.theta * middle))
-        exceeding = np.flatnonzero(ones - others + error * np.exp(-self.theta * losses) > target)
-        index = min(int(exceeding[-1]) + 1, losses.size - 1) if exceeding.size else 0
-        if index == 0:
-            return float(losses[0]) + middle
-        low, high, one, other = float(losses[index - 1]), float(losses[index]), float(ones[index]), float(others[index])
-        end = high
-        for _ in range(60):
-            at = (low + high) / 2
-            exceeds = one - math.exp(at - end) * other + error * math.exp(-self.theta * at) > target
-            low, high = (at, high) if exceeds else (low, at)
-        return high + middle
-
-
-def _faded(weights: Floats, interval: float) -> Floats:
-    """From each cell on, the sum of all weights times e^(-interval) to the power of the distance."""
-    found, carried, size = np.empty(weights.size), 0.0, max(1, int(_LARGEST_EXPONENT / 2 / interval))
-    for start in reversed(range(0, weights.size, size)):
-        fading = np.exp(-interval * np.arange(weights[start : start + size].size))
-        sums = np.cumsum((weights[start : start + size] * fading)[::-1])[::-1]
-        found[start : start + size] = (sums + carried * fading[-1] * math.exp(-interval)) / fading
-        carried = float(found[start])
-    return found
+        low = high = float(np.average(self.losses, weights=self.masses))
+        step = math.sqrt(float(np.average((self.losses - low) ** 2, weights=self.masses))) + 1e-9
+        while excess(low) <= 0 and low > self.losses[0]:
+            low, step = low - step, 2 * step
+        while excess(high) > 0 and high < self.losses[-1]:
+            high, step = high + step, 2 * step
+        if excess(low) <= 0 or excess(high) > 0:
+            return low if excess(low) <= 0 else high
+        return float(optimize.brentq(excess, low, high, xtol=1e-14 * max(1.0, abs(high)), rtol=1e-14))
 
 
 def _times_exp(factor: float, exponent: float) -> float:
