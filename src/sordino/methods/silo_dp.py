@@ -95,6 +95,7 @@ class SiloDp(Method):
         """Silos that train by DP-SGD: each record is protected, for the whole run, from whoever sees the updates."""
 
         draws_batches: ClassVar[bool] = True
+        sends_updates: ClassVar[bool] = True
         name: str = tag("silo-dp", "record-level DP-SGD in every silo")
         server_lr: ServerLr = 1.0
         clip: ClipNorm = Field(default=1.0, description="L2 norm to which every record's gradient is clipped")
@@ -126,10 +127,6 @@ class SiloDp(Method):
         selection: AnySelection = SelectAll()
         channel: AnyChannel = Field(default_factory=direct)
         aggregation: AnyAggregation = Mean()
-
-        @property
-        def sends_updates(self) -> bool:
-            return True
 
         @reads("method.name", "training.epochs", "training.steps", "training.batch_size")
         def silos_draw_their_own_batches(self, recipe: Recipe) -> Found:

@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -162,6 +162,7 @@ class LdpFed(Method):
     class Spec(MethodSpec):
         """LDP-Fed: the scheduled layer's updates through the exponential mechanism; clients.epsilon is alpha."""
 
+        sends_updates: ClassVar[bool] = True
         name: str = tag("ldp-fed", "LDP-Fed; clients.epsilon is alpha, for all rounds")
         server_lr: ServerLr = 1.0
         selection: AnySelection = SelectAll()
@@ -183,10 +184,6 @@ class LdpFed(Method):
         )
         channel: AnyChannel = Field(default_factory=direct)
         aggregation: PartAggregation = Mean()
-
-        @property
-        def sends_updates(self) -> bool:
-            return True
 
         @reads("method", "rounds.count")
         def all_layers_are_coded_alike(self, recipe: Recipe) -> Found:

@@ -88,7 +88,7 @@ class Sent(NamedTuple):
     clipped: Float64s
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Upload:
     """d values per client through a mechanism, which may differ from client to client by its strength.
 
@@ -320,17 +320,22 @@ class Tally:
     def _add_class(self, c: int, reports: Mapping[int, bytes]) -> dict[int, str]:
         try:
             samples, output = self._read(c, list(reports.values()))
-        except SordinoError as error:
-            if len(reports) == 1:
-                return dict.fromkeys(reports, str(error))
-            refused: dict[int, str] = {}
-            for client, body in reports.items():  # some are bad: the others are added one by one
-                refused |= self._add_class(c, {client: body})
-            return refused
+        except SordinoError:  # some are bad: find them, and keep the others
+            refused = {client: why for client, body in reports.items() if (why := self._fault(c, body))}
+            good = {client: body for client, body in reports.items() if client not in refused}
+            return refused | (self._add_class(c, good) if good else {})
         self._include(c, list(reports), output, samples)
         self._counts[c] += len(reports) if samples is None else int(samples.sum())
         self.reports += len(reports)
         return {}
+
+    def _fault(self, c: int, body: bytes) -> str:
+        """Why a report cannot be read; empty where it can."""
+        try:
+            self._read(c, [body])
+        except SordinoError as error:
+            return str(error)
+        return ""
 
     def _include(self, c: int, clients: Sequence[int], output: Output, samples: Int64s | None) -> None:
         """Take in these clients' outputs, all of one class and checked."""
