@@ -101,7 +101,7 @@ class LocalDiagnostics:
 
     @classmethod
     def empty(cls, clients: int) -> LocalDiagnostics:
-        """Before training."""
+        """Zeros, before training."""
         return cls(np.zeros(clients), np.zeros(clients, np.bool_), np.zeros(clients))
 
 

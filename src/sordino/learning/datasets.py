@@ -62,7 +62,7 @@ class Checksum:
     value: str
 
     def of(self, path: Path) -> str:
-        """The same sum of the file at hand."""
+        """The checksum of a file, of the same kind."""
         digest = hashlib.md5(usedforsecurity=False) if self.kind == "md5" else hashlib.sha256()
         unpacked = self.kind == "sha256 of the unpacked content"
         with gzip.open(path) if unpacked else path.open("rb") as file:

@@ -125,7 +125,7 @@ def _first_row_not_finite(x: Inputs) -> int | None:
 
 
 def check_classes(classes: Sequence[str]) -> None:
-    """At least two names, all different."""
+    """Refuse class lists with fewer than two names, or with a name twice."""
     if isinstance(classes, str) or len(classes) < 2 or not all(isinstance(c, str) and c.strip() for c in classes):
         raise InvalidInput(f"classes must be at least two names, got {classes!r}")
     if len(set(classes)) != len(classes):
@@ -145,7 +145,7 @@ def check_labels(y: Labels, classes: Sequence[str]) -> None:
 
 @contextmanager
 def naming(where: object) -> Iterator[None]:
-    """Put the place in front of what is wrong there."""
+    """Errors raised inside name this place first."""
     try:
         yield
     except InvalidInput as error:

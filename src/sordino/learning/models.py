@@ -523,7 +523,7 @@ class ParameterLayout:
 
     @property
     def size(self) -> int:
-        """d: the length of the vector."""
+        """d, the length of the vector."""
         return sum(self.sizes)
 
     def flatten(self, parameters: Mapping[str, Tensor]) -> Tensor:

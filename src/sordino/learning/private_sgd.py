@@ -93,7 +93,7 @@ class PrivateTraining:
         return 1, sum(sizes) * self.sampling_rate * self.steps
 
     def grid(self, values: int) -> SumGrid:
-        """The grid of sums over so many values."""
+        """The grid of sums over `values` values."""
         return grid_for(self.noise_multiplier, values, self.shares, self.resolution, self.coarsening)
 
     def guarantee(self, values: int, adjacency: Adjacency = Adjacency.RECORD_ADD_REMOVE) -> Guarantee:

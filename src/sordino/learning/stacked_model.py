@@ -80,7 +80,7 @@ class Batch:
     masks: tuple[Tensor, ...] = ()
 
     def rows(self, index: Tensor | slice) -> Batch:
-        """The same for some of the clients."""
+        """The batch of some of the clients."""
         return Batch(self.x[index], self.y[index], tuple(mask[index] for mask in self.masks))
 
 
@@ -105,7 +105,7 @@ class StackedModel:
 
     @property
     def model(self) -> nn.Module:
-        """The copy, whose own parameters mean nothing."""
+        """The private copy; its own parameters are not used."""
         return self._model
 
     @property
@@ -292,7 +292,7 @@ def _whole_precision() -> Iterator[None]:
 
 
 def _generators(device: torch.device) -> list[Tensor]:
-    """Where PyTorch's global generators stand."""
+    """The states of PyTorch's global generators."""
     states = [torch.get_rng_state()]
     if device.type == "cuda":
         states.append(torch.cuda.get_rng_state(device))

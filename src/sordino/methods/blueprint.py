@@ -61,7 +61,7 @@ class Blueprint:
 
     @property
     def clients(self) -> int:
-        """N."""
+        """Number of clients."""
         return len(self.sizes)
 
     @property

@@ -94,7 +94,7 @@ class Noise:
     seed: int
 
     def grid(self, values: int) -> SumGrid:
-        """Of the clipped updates and the noise."""
+        """The grid of the clipped updates and the noise."""
         return private_sgd.grid_for(self.sigma, values)
 
     def draw(self, round: int, values: int) -> Int64s:

@@ -101,7 +101,7 @@ class ScopeProportional(ScopeSpec):
 
     @reads("method", "rounds.count")
     def cycles_are_equally_long(self, recipe: Recipe) -> Found:
-        """The rounds make whole cycles."""
+        """Refuse cycles that do not divide the rounds."""
         count = recipe.rounds.count
         if count % self.cycles:
             yield ".cycles", f"got {self.cycles}; allowed: a divisor of rounds.count = {count}"
@@ -187,7 +187,7 @@ class LdpFed(Method):
 
         @reads("method", "rounds.count")
         def all_layers_are_coded_alike(self, recipe: Recipe) -> Found:
-            """One range codes all layers."""
+            """Refuse a radius by layer where all layers are coded alike."""
             if self.range is not None and isinstance(self.range.radius, dict) and not self.mechanism.one_radius:
                 found = f"got {shown(self.range.radius)}; ldp-fed codes all layers alike"
                 yield "method.range.radius", f"{found}: give one number"

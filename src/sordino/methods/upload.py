@@ -73,7 +73,7 @@ class PerClass(Sequence[T]):
 
 @dataclass(frozen=True, eq=False)
 class Same:
-    """No strength -> one mechanism for all clients."""
+    """Builds the same mechanism for all clients, whatever their strength."""
 
     mechanism: Mechanism
 
@@ -216,7 +216,7 @@ def centre(mechanism: Mechanism, values: int) -> Float64s:
 
 
 def samples_release(name: str, dataset: str) -> Release:
-    """A sample count that leaves in the clear."""
+    """The release of a sample count that is sent without noise."""
     why = "the number of samples is sent as it is, to weigh the client's report"
     nothing = Guarantee(SERVER, Adjacency.CLIENT, Infinite(why), "none")
     return Release(f"{name}/sample count", dataset, "sample count", (nothing,))
@@ -476,7 +476,7 @@ def _whole(output: Output, unit: Float64s | float) -> Int64s:
 
 
 def _halves(total: Int64s) -> tuple[Int64s, Int64s]:
-    """The same as high * 2^27 + low."""
+    """(high, low) with total = high * 2^27 + low."""
     return total >> 27, total & (2**27 - 1)
 
 
