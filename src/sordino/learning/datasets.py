@@ -259,11 +259,8 @@ def search_folders() -> tuple[Path, ...]:
 def locate(name: str | Listing, folders: Paths | None = None) -> tuple[Path | None, ...]:
     """Where each file of a set lies; None where it is in none of the folders."""
     where = search_folders() if folders is None else folders
-    return tuple(_first_of(folder / file.path for folder in where) for file in known(name).files)
-
-
-def _first_of(paths: Iterable[Path]) -> Path | None:
-    return next((path for path in paths if path.is_file()), None)
+    places = ([folder / file.path for folder in where] for file in known(name).files)
+    return tuple(next((path for path in paths if path.is_file()), None) for paths in places)
 
 
 @dataclass(frozen=True)
@@ -315,20 +312,16 @@ def fetch(name: str | Listing, *, folders: Paths | None = None, mirror: str | No
     if not listing.files:
         return ()
     where = tuple(search_folders() if folders is None else folders)
-    _refuse_damaged(listing, where)
-    missing = [file for file, path in zip(listing.files, locate(listing, where), strict=True) if path is None]
-    if missing:
-        _fetch_missing(listing, missing, where[-1], mirror)
-    return tuple(path for path in locate(listing, where) if path is not None)
-
-
-def _refuse_damaged(listing: Listing, folders: Paths) -> None:
-    for state in check(listing, folders):
+    states = check(listing, where)
+    for state in states:
         if state.state == "damaged":
             raise DataDamaged(
                 f"{state.path} is damaged: {state.fault}. Delete it and run `sordino data fetch {listing.name}`, or "
                 "put an undamaged copy in its place"
             )
+    if missing := [state.file for state in states if state.path is None]:
+        _fetch_missing(listing, missing, where[-1], mirror)
+    return tuple(path for path in locate(listing, where) if path is not None)
 
 
 class _Unreachable(Exception):

@@ -36,8 +36,9 @@ class Examples:
                 f"y must be int64 with one label for each of {len(self.x):,} examples; got {self.y.dtype} of shape "
                 f"{list(self.y.shape)}"
             )
-        if self.x.dtype == np.float32 and (row := _first_row_not_finite(self.x)) is not None:
-            raise InvalidInput(f"row {row} of x holds NaN or infinity: fill in or leave out such rows")
+        rows = tuple(range(1, self.x.ndim))
+        if self.x.dtype == np.float32 and not (finite := np.isfinite(self.x).all(axis=rows)).all():
+            raise InvalidInput(f"row {finite.argmin()} of x holds NaN or infinity: fill in or leave out such rows")
 
     def __len__(self) -> int:
         return len(self.y)
@@ -117,11 +118,6 @@ class Dataset:
     def shape(self) -> tuple[int, ...]:
         """The shape of one example: (channels, height, width) or (features,)."""
         return self.train.x.shape[1:]
-
-
-def _first_row_not_finite(x: Inputs) -> int | None:
-    wrong = ~np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
-    return int(wrong.argmax()) if wrong.any() else None
 
 
 def check_classes(classes: Sequence[str]) -> None:

@@ -221,7 +221,8 @@ class StackedModel:
 
     def _many(self, parameters: Tensor, buffers: Buffers, batch: Batch) -> tuple[Tensor, Tensor]:
         if self._replayer is None:
-            return self._together(parameters, buffers, batch)
+            pieces, loss = self._pieces(parameters, buffers, batch)
+            return torch.cat(pieces, dim=1), loss
         own = [buffers[name] for name in self._changing]
         inputs = (parameters, batch.x, batch.y, *own, *batch.masks)
         gradient, loss, *changed = self._replayer.run(self._gradients_of, inputs)
@@ -245,10 +246,6 @@ class StackedModel:
     def _one_loss(self, named: dict[str, Tensor], buffers: Buffers, x: Tensor, y: Tensor, *masks: Tensor) -> Tensor:
         inputs = (x, masks) if masks else (x,)
         return self._loss(functional_call(self._model, (named, buffers), inputs), y)
-
-    def _together(self, parameters: Tensor, buffers: Buffers, batch: Batch) -> tuple[Tensor, Tensor]:
-        pieces, loss = self._pieces(parameters, buffers, batch)
-        return torch.cat(pieces, dim=1), loss
 
     def _pieces(self, parameters: Tensor, buffers: Buffers, batch: Batch) -> tuple[list[Tensor], Tensor]:
         """The gradients of all tensors, `[w, n]` each: as clients share nothing, the losses' sum has those of each."""
