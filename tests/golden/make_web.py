@@ -147,7 +147,7 @@ def signing() -> dict[str, Any]:
     plan = Plan("bakery", 7, {}, {"parameters": np.array([1.5, -2.0], np.float32)})
     old, new = (Ed25519PrivateKey.from_private_bytes(seed) for seed in (KEY, bytes(32)))
     key = SigningKey(old, author())
-    rotation = key.rotated_to(new)
+    rotation = key.rotated(new)
     terms = bytes(range(32))
     return {
         "key": key.author.first.hex(), "step": "report", "clients": [0, 2, 9], "terms": terms.hex(),

@@ -17,7 +17,6 @@ from sordino.fleets.simulated import SimulatedFleet
 from sordino.learning import models
 from sordino.learning.models import LayerSlice
 from sordino.mechanisms import Exponential
-from sordino.mechanisms.exponential import posterior_confidence
 from sordino.methods.interface import Bench
 from sordino.methods.scopes import ScopeAll
 from sordino.methods.truex_ldp_fed import ScopeLayers, ScopeProportional, dealt
@@ -325,8 +324,17 @@ def test_uploads_of_equal_layers_and_shares_are_built_once() -> None:
 @pytest.mark.parametrize("size", [2, 7, 100, 1000])
 @pytest.mark.parametrize("alpha", [0.0362, 0.5, 1.0, 4.0])
 def test_the_papers_conversion_is_that_of_the_enumerated_posterior(alpha: float, size: int) -> None:
-    confidence = posterior_confidence(alpha, size)
+    rows = np.exp(-alpha / 2 * np.abs(np.subtract.outer(np.arange(size), np.arange(size))))
+    likelihood = rows / rows.sum(axis=1, keepdims=True)
+    confidence = float((likelihood / likelihood.sum(axis=0, keepdims=True)).max())
     assert equivalent_epsilon(alpha, size) == pytest.approx(np.log((size - 1) * confidence / (1 - confidence)))
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "alpha"), [(0.5, 0.0163), (1.0, 0.0362), (2.0, 0.1018), (3.0, 0.2656), (4.0, 0.6653)]
+)
+def test_the_conversion_gives_the_published_alphas(epsilon: float, alpha: float) -> None:
+    assert equivalent_epsilon(alpha - 1e-4, 100) < epsilon < equivalent_epsilon(alpha + 1e-4, 100)
 
 
 def test_alpha_one_on_the_papers_codes_is_epsilon_23_6() -> None:

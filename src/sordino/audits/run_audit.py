@@ -125,6 +125,3 @@ def _earlier(folder: RunFolder) -> dict[Key, AuditBound]:
     statement = folder.statement()
     rows = () if statement is None else statement.rows
     return {_key(row): row.audited for row in rows if row.audited is not None}
-
-
-__all__ = ["FILE", "Audit", "audit"]

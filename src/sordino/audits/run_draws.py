@@ -235,6 +235,3 @@ def trusted_server(run: FinishedRun, releases: Sequence[Release]) -> list[Subjec
     if own.rate < 1:
         found.append(Subject("central DP, coins", (COINS, run.clients), coins))
     return found
-
-
-__all__ = ["channel", "private_training", "records", "trusted_server", "upload"]

@@ -422,7 +422,7 @@ def is_own(name: object) -> bool:
 def _own_address(name: object) -> str | None:
     if not isinstance(name, str) or name in _MODELS:
         return None
-    return name if ":" in name else registry.own_address("model", name)
+    return registry.own_address("model", name)
 
 
 def _described(name: str) -> _Description:

@@ -30,7 +30,7 @@ from sordino.learning.examples import (
     naming,
 )
 from sordino.parts import registry
-from sordino.parts.tables import RecipeTable
+from sordino.parts.tables import TomlTable
 
 CSV_CHUNK_ROWS = 10_000
 OWN_LICENCE = "the owner's"
@@ -387,7 +387,7 @@ def _read_picture(path: Path, mode: str) -> NDArray[np.generic]:
         raise InvalidInput(f"{path}: cannot be read as a picture ({error}): replace or remove it") from None
 
 
-class DataSource(RecipeTable):
+class DataSource(TomlTable):
     """A data source of one's own: a class whose keys are the `data.arguments` of a recipe."""
 
     @abstractmethod

@@ -204,6 +204,17 @@ def from_files(
     return parts
 
 
+def check_dealt(parts: Sequence[Indices], examples: int, clients: int) -> list[Indices]:
+    """The parts of any split, in ascending order; refused unless there are as many as clients and all are disjoint."""
+    if len(parts) != clients:
+        raise InvalidInput(f"the split makes {len(parts)} parts, and declares {clients} clients")
+    rows = [_checked_rows(np.asarray(part), f"client {k}", examples) for k, part in enumerate(parts)]
+    owners = np.bincount(np.concatenate([_NO_ROWS, *rows]), minlength=examples)
+    if (owners > 1).any():
+        raise InvalidInput(f"the split deals example {int(owners.argmax())} to several clients: records must be apart")
+    return rows
+
+
 def rows_in(paths: Sequence[str | Path]) -> list[NDArray[np.generic]]:
     """The rows that files name, as they are written there."""
     return [_read_indices(Path(path)) for path in paths]

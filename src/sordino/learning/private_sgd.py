@@ -29,7 +29,7 @@ from sordino.learning.linear_head import LinearHead, Rounded, aim, rounded_withi
 from sordino.learning.optimizers import Descent, Optimizer
 from sordino.learning.stacked_model import LOOP, Batch, Loss, StackedModel, probes
 from sordino.mechanisms.noise import FARTHEST, DiscreteGaussian, Slack, discrete_gaussian
-from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Infinite, PoissonGaussian, summed
+from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Guarantee, Infinite, PoissonGaussian, summed
 from sordino.randomness import BLOCK_WORDS, Randomness, Rows
 
 RESOLUTION = 20  #: bits of the noise: sigma is 2^20 grid steps
@@ -112,20 +112,16 @@ class PrivateTraining:
 
         A record is added or removed; what whole numbers cost beside the Gaussian is paid for.
         """
-        from sordino.privacy.planning import noise_multiplier_for
+        from sordino.privacy.planning import private_training
+
+        budget = Budget(epsilon, delta, adjacency=Adjacency.RECORD_ADD_REMOVE)
 
         def least(slack: Slack) -> float:
             eta, tau = self._slack(slack, values)
-            found = noise_multiplier_for(
-                epsilon,
-                delta,
-                sampling_rate=self.sampling_rate,
-                steps=self.steps,
-                rounds=rounds,
-                eta=eta,
-                tau=tau,
+            found = private_training(
+                budget, rounds, sampling_rate=self.sampling_rate, steps=self.steps, eta=eta, tau=tau
             )
-            return max(found, 1 / FARTHEST)  # with less nothing could be stated
+            return max(found.parameter, 1 / FARTHEST)  # with less nothing could be stated
 
         def drawn(multiplier: float) -> DiscreteGaussian:
             return replace(self, noise_multiplier=multiplier).grid(values).noise

@@ -19,10 +19,10 @@ from sordino.parts.tables import (
     Natural,
     NonNegative,
     Positive,
-    RecipeTable,
     Share,
     SomeTexts,
     Spec,
+    TomlTable,
     reads,
     tag,
 )
@@ -127,7 +127,7 @@ def _one_epoch_unless_steps(earlier: dict[str, object]) -> int | None:
     return 1 if earlier.get("steps") is None else None
 
 
-class Augmentation(RecipeTable):
+class Augmentation(TomlTable):
     """Images changed at random in every step, by numbers from the client's own stream."""
 
     inline: ClassVar[bool] = True
@@ -138,7 +138,7 @@ class Augmentation(RecipeTable):
     flip: bool = Field(default=False, description="mirrored left to right, every other time")
 
 
-class Training(RecipeTable):
+class Training(TomlTable):
     """How a client trains in one round. Methods that draw batches of their own (silo-dp) take the optimizer alone."""
 
     steps: Count | None = Field(default=None, description="local steps per round; or give epochs")

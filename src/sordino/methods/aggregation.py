@@ -27,6 +27,7 @@ class AggregationSpec(Spec):
     #: what a method must offer: samples, strengths, variances, deviations, votes, reports (single ones), directions
     uses: ClassVar[frozenset[str]] = frozenset()
     samples: ClassVar[bool] = False  #: whether reports name how many records stand behind them
+    in_pages: ClassVar[bool] = True  #: whether web pages may send what it needs
     remembers: ClassVar[bool] = False  #: whether the server keeps the directions of each client's earlier reports
 
     def weights(self, upload: Upload) -> Sequence[float]:
@@ -43,6 +44,14 @@ class AggregationSpec(Spec):
 
     def check_room(self, asked: int, clients: int, values: int) -> None:
         """Refuse rounds that take more memory than there is."""
+
+    @reads("method")
+    def sees_what_it_needs(self, recipe: Any) -> Found:
+        """A rule that goes by single reports, or adds them up in its own way, gets them one by one."""
+        channel, own_sum = recipe.method.channel, type(self).tally is not AggregationSpec.tally
+        if channel.unseen and (own_sum or "reports" in self.uses):
+            kind = getattr(self, "kind", "")
+            yield ".kind", f"got {kind}, but {channel.unseen}: take mean, or method.channel.kind = direct"
 
 
 def label(recipe: Recipe) -> str:
@@ -68,6 +77,7 @@ class BySamples(AggregationSpec):
 
     uses: ClassVar[frozenset[str]] = frozenset({"samples"})
     samples: ClassVar[bool] = True
+    in_pages: ClassVar[bool] = False
     kind: str = tag("samples", "weighed by sample counts, which thereby are released")
 
 

@@ -32,7 +32,7 @@ from pydantic import Discriminator, Field, Tag
 from sordino.learning import draws
 from sordino.learning.draws import Stream
 from sordino.mechanisms import NoPrivacy
-from sordino.mechanisms.interface import Float64s, as_matrix
+from sordino.mechanisms.arrays import Float64s, as_matrix
 from sordino.mechanisms.noise import FARTHEST, Slack
 from sordino.methods.aggregation import Mean, MeanAlone
 from sordino.methods.blueprint import Blueprint
@@ -50,6 +50,7 @@ from sordino.privacy.guarantee import (
     MODEL_READER,
     SERVER,
     Adjacency,
+    Budget,
     Claim,
     Guarantee,
     Infinite,
@@ -57,7 +58,7 @@ from sordino.privacy.guarantee import (
     PoissonGaussian,
     Release,
 )
-from sordino.privacy.planning import noise_multiplier_for
+from sordino.privacy.planning import private_training
 from sordino.randomness import Keystream, Purpose
 from sordino.wire.messages import Plan
 
@@ -291,17 +292,11 @@ def noise_of(blueprint: Blueprint) -> Noise:
     if given.target is not None:
 
         def least(slack: Slack) -> float:
-            found = noise_multiplier_for(
-                given.target.epsilon,
-                given.target.delta,
-                sampling_rate=rate,
-                steps=1,
-                rounds=blueprint.recipe.rounds.count,
-                adjacency=Adjacency.RECORD_REPLACE,  # counted as an exchanged client is: two updates' worth
-                eta=values * slack.eta,
-                tau=values * slack.tau,
-            )
-            return max(found, 2 / FARTHEST)  # with less nothing could be stated
+            # counted as an exchanged client is: two updates' worth
+            budget = Budget(given.target.epsilon, given.target.delta, adjacency=Adjacency.RECORD_REPLACE)
+            rounds, eta, tau = blueprint.recipe.rounds.count, values * slack.eta, values * slack.tau
+            found = private_training(budget, rounds, sampling_rate=rate, steps=1, eta=eta, tau=tau)
+            return max(found.parameter, 2 / FARTHEST)  # with less nothing could be stated
 
         sigma = private_sgd.least_noise(
             least, lambda multiplier: private_sgd.grid_for(multiplier, values).noise, private_sgd.RESOLUTION

@@ -64,7 +64,7 @@ from sordino.methods.upload import Draw, PerClass, Same, Tally, Upload, samples_
 from sordino.parts.lazy import lazy_module
 from sordino.parts.registry import allowed_model
 from sordino.parts.slot import Slot
-from sordino.parts.tables import Count, Found, Options, RecipeTable, Spec, reads, tag
+from sordino.parts.tables import Count, Found, Options, Spec, TomlTable, reads, tag
 from sordino.privacy.guarantee import Release
 from sordino.randomness import Randomness
 from sordino.wire.messages import Plan
@@ -146,7 +146,7 @@ class OrientedExtractorSpec(ExtractorSpec):
         return extractors.OrientedExtractor(self.orientations, self.cells, shape)
 
 
-class Encoding(RecipeTable):
+class Encoding(TomlTable):
     """The fixed-point code of a feature (Eq. 10 of LDPFL), whole + fraction + 1 bits."""
 
     whole: Annotated[int, Ge(0), Le(20)] = Field(default=4, description="bits before the point")

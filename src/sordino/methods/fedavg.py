@@ -13,7 +13,7 @@ can tell it from the others.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -50,6 +50,7 @@ class FedAvg(Method):
     class Spec(MethodSpec):
         """Federated averaging, with a mechanism on what leaves each client."""
 
+        in_pages: ClassVar[bool] = True
         name: str = tag("fedavg", "federated averaging")
         upload: Literal["update", "weights"] = Field(
             default="update", description="what leaves a client: the change of the weights, or the weights"

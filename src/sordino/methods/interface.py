@@ -172,7 +172,7 @@ class Method(ABC):
 
     def select(self, state: State) -> Sequence[int]:
         """Who is asked in the coming round."""
-        chosen: Sequence[int] = self.spec.selection.chosen(self.clients, self._seed, state.round + 1)
+        chosen: Sequence[int] = self.spec.selection.choose(self.clients, self._seed, state.round + 1)
         return chosen
 
     def plan(self, state: State, federation: str) -> Plan:

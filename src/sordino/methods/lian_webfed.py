@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -92,6 +92,7 @@ class WebFed(Method):
     class Spec(MeanSpec):
         """WebFed: clients are web pages, which add Laplace noise to their weights."""
 
+        in_pages: ClassVar[bool] = True
         name: str = tag("webfed", "weights with Laplace noise, as web pages send them")
         selection: AnySelection = SelectAll()
         range: FixedUnsaid | None = Field(

@@ -210,12 +210,12 @@ class RobustSpec(AggregationSpec):
         check_room(asked, values)
 
     @reads("method")
-    def sees_single_reports(self, recipe: Recipe) -> Found:
-        """The server gets single reports, and more than a bit of each value."""
+    def sees_more_than_bits(self, recipe: Recipe) -> Found:
+        """The server gets more than a bit of each value."""
         method, kind = recipe.method, getattr(self, "kind", "")
         if method.channel.unseen:
-            yield ".kind", f"got {kind}, but {method.channel.unseen}: take mean, or method.channel.kind = direct"
-        elif noise_of(recipe) in ("points", "votes"):
+            return
+        if noise_of(recipe) in ("points", "votes"):
             yield ".kind", f"got {kind} with {label(recipe)}; a report is single bits, which bound it: take mean"
         elif "directions" in self.uses and getattr(method, "upload", "update") != "update":
             yield ".kind", f"got {kind} with upload = weights; directions are of updates: take upload = update"

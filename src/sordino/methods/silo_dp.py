@@ -96,6 +96,7 @@ class SiloDp(Method):
 
         draws_batches: ClassVar[bool] = True
         sends_updates: ClassVar[bool] = True
+        in_pages: ClassVar[bool] = True
         name: str = tag("silo-dp", "record-level DP-SGD in every silo")
         server_lr: ServerLr = 1.0
         clip: ClipNorm = Field(default=1.0, description="L2 norm to which every record's gradient is clipped")
@@ -127,6 +128,12 @@ class SiloDp(Method):
         selection: AnySelection = SelectAll()
         channel: AnyChannel = Field(default_factory=direct)
         aggregation: AnyAggregation = Mean()
+
+        def page_obstacles(self) -> Found:
+            if self.coarsening:
+                yield f"method.coarsening = {self.coarsening}", "pages send what they trained, and coarsen no sums"
+            if not self.announced_size:
+                yield "method.announced_size = 0", "a page would tell its own number of records: state a public one"
 
         @reads("method.name", "training.epochs", "training.steps", "training.batch_size")
         def silos_draw_their_own_batches(self, recipe: Recipe) -> Found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -13,7 +13,7 @@ from pydantic import Field
 from sordino.methods.aggregation import offering
 from sordino.parts import registry
 from sordino.parts.slot import Slot
-from sordino.parts.tables import Inside, Positive, RecipeTable, Says, Spec
+from sordino.parts.tables import Found, Inside, Positive, Says, Spec, TomlTable
 
 if TYPE_CHECKING:
     from sordino.methods.blueprint import Blueprint
@@ -29,6 +29,7 @@ class MethodSpec(Spec):
 
     draws_batches: ClassVar[bool] = False  #: whether it draws batches of its own and takes the optimizer alone
     simulation_only: ClassVar[str] = ""  #: why real clients cannot take part; empty where they can
+    in_pages: ClassVar[bool] = False  #: whether web pages can take part
 
     @abstractmethod
     def build(self, blueprint: Blueprint) -> Method:
@@ -41,6 +42,15 @@ class MethodSpec(Spec):
     @property
     def record_sampling(self) -> float | None:
         """The probability with which a record is trained on in a round; None where all are."""
+        return None
+
+    def page_obstacles(self) -> Found:
+        """Keys of this table that keep web pages from taking part, and why."""
+        return iter(())
+
+    @property
+    def page_records(self) -> Mapping[str, object] | None:
+        """Which of its records a web page trains on in a round; None where it is all of them."""
         return None
 
     @property
@@ -86,7 +96,7 @@ Norm = Annotated[
 ]
 
 
-class Target(RecipeTable):
+class Target(TomlTable):
     """What a run shall be proven to protect, in all its rounds together."""
 
     inline: ClassVar[bool] = True

@@ -107,6 +107,7 @@ class LdpFl(Method):
     class Spec(MethodSpec):
         """LDP-FL: weights as single bits, ranges by layer, single parameters shuffled."""
 
+        in_pages: ClassVar[bool] = True
         name: str = tag("ldp-fl", "weights as bits, ranges by layer, shuffled")
         server_lr: ServerLr = 1.0
         selection: AnySelection = SelectAll()

@@ -31,7 +31,7 @@ In all six settings |D_i| is R times what the paper calls "batch" (10 x 50 = 500
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -125,6 +125,7 @@ class Personalized(Method):
     class Spec(MeanSpec):
         """Personalised LDP-FL: each client has its epsilon; noisy weights or random signs are weighed by it."""
 
+        in_pages: ClassVar[bool] = True
         name: str = tag("personalized", "clients with epsilons of their own, weighed or selected by them")
         sends: Literal["weights", "signs"] = Field(
             default="weights",
@@ -154,6 +155,14 @@ class Personalized(Method):
         @property
         def record_sampling(self) -> float | None:
             return self.sampling
+
+        @property
+        def page_records(self) -> Mapping[str, object]:
+            return {"portion": self.portion, "sampling": self.sampling, "schedule": self.schedule}
+
+        def page_obstacles(self) -> Found:
+            if self.sends == "signs" and self.mechanism.noise != "votes":
+                yield f'method.mechanism.name = "{self.mechanism.name}"', "pages send signs through the mechanism sign"
 
         @reads("method", "rounds.count")
         def reports_fit_each_other(self, recipe: Recipe) -> Found:

@@ -89,7 +89,10 @@ class Federation:
 def wire(recipe: Recipe) -> Federation:
     """All parts of a recipe; whatever does not fit together is refused here, before any training."""
     dataset = read_data(recipe)
-    parts, exams = _set_aside(recipe, dataset, recipe.split.parts(dataset, recipe.seed))
+    dealt = partition.check_dealt(
+        recipe.split.parts(dataset, recipe.seed), len(dataset.train), recipe.number_of_clients
+    )
+    parts, exams = _set_aside(recipe, dataset, dealt)
     sizes = tuple(parts.sizes)
     if not any(sizes):
         raise InvalidInput(

@@ -66,10 +66,10 @@ def serve(
     run is not over, and goes on with `resume`.
     """
     check_real(recipe)
-    if channel is None and recipe.method.channel.kind == "shuffler":
+    if channel is None and recipe.method.channel.posts:
         raise InvalidInput(
             "reports of this recipe go through a shuffler, which the server cannot be itself: give the channel that "
-            "goes through it (sordino.shuffler.channel.channel_of)"
+            "goes through it (sordino.shuffler.channel.ServiceChannel)"
         )
     with one_thread():
         parts = wire(recipe)
@@ -93,14 +93,13 @@ def shuffler_channel(recipe: Recipe, files: Mapping[str, Path], *, remedy: str) 
     """
     given: Any = recipe.method.channel
     token, key = files.get("token"), files.get("key")
-    if given.kind != "shuffler":
+    if not given.posts:
         return None
     if token is None or key is None:
         raise InvalidInput(f"reports of this recipe go through a shuffler: {remedy}")
-    from sordino.shuffler.channel import Access, channel_of
+    from sordino.shuffler.channel import Access, ServiceChannel
 
-    found: Channel = channel_of(recipe, wire(recipe).method, Access.read(given.url, token, key, files.get("trusted")))
-    return found
+    return ServiceChannel(wire(recipe).method, given, Access.read(given.url, token, key, files.get("trusted")))
 
 
 def has_run(folder: str | Path) -> bool:
