@@ -46,7 +46,7 @@ class AggregationSpec(Spec):
         """Refuse rounds that take more memory than there is."""
 
     @reads("method")
-    def sees_what_it_needs(self, recipe: Any) -> Found:
+    def sees_what_it_needs(self, recipe: Recipe) -> Found:
         """A rule that goes by single reports, or adds them up in its own way, gets them one by one."""
         channel, own_sum = recipe.method.channel, type(self).tally is not AggregationSpec.tally
         if channel.unseen and (own_sum or "reports" in self.uses):
