@@ -461,7 +461,8 @@ class _Masks:
         for row, b, n in zip(records.rows, counts.tolist(), records.sizes.tolist(), strict=True):
             for first in range(0, b, step):
                 own = min(step, b - first) * each
-                words = draws.draw(randomness, np.array([row]), Stream.DROPOUT, t, own, n * each, first * each)
+                place = draws.beginning(t, n * each) + first * each
+                words = draws.draw_from(randomness, np.array([row]), Stream.DROPOUT, place, own)
                 yield words.reshape(-1, 1, each)
 
 

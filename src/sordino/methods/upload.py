@@ -472,7 +472,7 @@ def _whole(output: Output, unit: Float64s | float) -> Int64s:
     """`[K, d]` outputs as whole numbers: reals in steps of 1/unit, others as they are."""
     if isinstance(output, RealOutput):
         return np.rint(output.array.astype(np.float64) * unit).astype(np.int64)
-    return output.numbers().astype(np.int64)
+    return output.numbers().astype(np.int64, copy=False)
 
 
 def _halves(total: Int64s) -> tuple[Int64s, Int64s]:
