@@ -275,14 +275,11 @@ class FileState:
 
 def check(name: str | Listing, folders: Paths | None = None) -> tuple[FileState, ...]:
     """Compare the checksum of every file of a set that is here."""
-    return tuple(_state(file, path) for file, path in zip(known(name).files, locate(name, folders), strict=True))
-
-
-def _state(file: DataFile, path: Path | None) -> FileState:
-    if path is None:
-        return FileState(file, None, "not here")
-    fault = _fault(path, file.checksums)
-    return FileState(file, path, "damaged" if fault else "intact", fault)
+    found = []
+    for file, path in zip(known(name).files, locate(name, folders), strict=True):
+        fault = _fault(path, file.checksums) if path else ""
+        found.append(FileState(file, path, "damaged" if fault else "intact" if path else "not here", fault))
+    return tuple(found)
 
 
 def _fault(path: Path, checksums: Iterable[Checksum]) -> str:

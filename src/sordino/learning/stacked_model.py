@@ -127,7 +127,9 @@ class StackedModel:
         """Find the buffers that training on batches such as `x` changes, and refuse what cannot work."""
         if (x.shape, x.dtype) in self._tried:
             return
-        self._check_norms()
+        for name, part in self._model.named_modules():
+            if isinstance(part, TracksStatistics) and part.track_running_stats and part.momentum is None:
+                raise InvalidInput(f"{name}: a cumulative average (momentum=None) is not supported; set momentum=0.1")
         before = {name: value.clone() for name, value in self._model.named_buffers()}
         drawn = _generators(self.device)
         try:
@@ -146,11 +148,6 @@ class StackedModel:
             )
         self._changing = self._changed_since(before)
         self._tried.add((x.shape, x.dtype))
-
-    def _check_norms(self) -> None:
-        for name, part in self._model.named_modules():
-            if isinstance(part, TracksStatistics) and part.track_running_stats and part.momentum is None:
-                raise InvalidInput(f"{name}: a cumulative average (momentum=None) is not supported; set momentum=0.1")
 
     def _changed_since(self, before: Buffers) -> tuple[str, ...]:
         """All buffers of those modules of which one has changed; the copy is put back as it was."""
