@@ -230,7 +230,7 @@ def private_training(blueprint: Blueprint, shares: int = 1) -> PrivateTraining:
     given = blueprint.recipe.method
     announced = given.announced_size or sum(blueprint.sizes) / blueprint.clients
     training = private_sgd.PrivateTraining(
-        blueprint.optimizer,
+        blueprint.recipe.training.optimizer.build(),
         clip=given.clip,
         noise_multiplier=given.noise_multiplier or 1.0,
         sampling_rate=given.sampling_rate,
