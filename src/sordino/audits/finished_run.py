@@ -9,12 +9,15 @@ from pathlib import Path
 from shlex import quote
 
 import sordino
+from sordino.audits import channels
+from sordino.audits.inspection import Subject
 from sordino.errors import InvalidInput
 from sordino.mechanisms.cases import Points, Promise
 from sordino.privacy import history
 from sordino.privacy.guarantee import Adjacency, Adversary, Release
 from sordino.privacy.history import Group, RoundReleases
 from sordino.privacy.statement import ClientSet, Counted, Row, Statement
+from sordino.randomness import Keystream
 from sordino.recipe import EVERYTHING, Recipe
 from sordino.report.folder import RunFolder
 from sordino.runs.federation import Federation, wire
@@ -22,6 +25,10 @@ from sordino.runs.outcome import statement_of
 from sordino.storage.files import whole_lines
 
 View = tuple[Adversary, Adjacency]
+
+MOST_VALUES = 2**21  #: values drawn for checks
+MOST_ROWS = 6_000  #: clients times rounds
+FEWEST_ROWS = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,3 +161,23 @@ def _recipe(folder: RunFolder) -> Recipe:
 
 def _anew(folder: RunFolder) -> str:
     return f"Run it anew: sordino run {quote(str(folder.path / 'recipe.toml'))}"
+
+
+def rows_for(values: int) -> int:
+    """How many draws of so many values are made."""
+    return max(FEWEST_ROWS, min(MOST_ROWS, MOST_VALUES // values))
+
+
+def channel_subjects(run: FinishedRun) -> list[Subject]:
+    """The channel that the run's reports took."""
+    match getattr(getattr(run.recipe.method, "channel", None), "kind", "direct"):
+        case "summed":
+            return channels.secure_sum()
+        case "shuffled" | "shuffler":
+            return channels.shuffler()
+    return []
+
+
+def round_randomness(seed: int, round: int, clients: Sequence[int]) -> Keystream:
+    """The clients' randomness in a round, addressed as a simulated fleet does."""
+    return Keystream.simulation(seed, list(clients), round)

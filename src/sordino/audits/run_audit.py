@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sordino.audits import canaries, randomised_records, trusted_server, uploads
+from sordino.audits import randomised_records, silos, trusted_server, uploads
 from sordino.audits.findings import AuditOptions, Findings
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.lower_bound import VIOLATED, AuditRow
@@ -96,7 +96,7 @@ def _found(run: FinishedRun, asked: AuditOptions) -> Findings:
         return randomised_records.audit(run, asked)
     assert isinstance(method, FedAvg)
     if isinstance(method.training, PrivateTraining):
-        return canaries.audit(run, asked)
+        return silos.audit(run, asked)
     return uploads.audit(run, asked)
 
 
