@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from sordino.audits.inspection import Subject
 from sordino.audits.statistics import Sample
 from sordino.channels import secagg
-from sordino.channels.secagg import Session, SumClient, SumServer
+from sordino.channels.secagg import Session, SumClient, SumServer, Words
 from sordino.channels.shuffle import Granularity, Shuffled
 from sordino.mechanisms.laws import Atoms, EvenWords
 from sordino.wire.messages import Plan
@@ -43,7 +42,7 @@ def secure_sum(member: Member = SumClient) -> list[Subject]:
     ]  # fmt: skip
 
 
-def _masked(member: Member, less: Callable[[SumClient, Any], None], seed: int) -> Sample:
+def _masked(member: Member, less: Callable[[SumClient, Words], None], seed: int) -> Sample:
     """Of every sum all clients but one: the last follows from them and the sum."""
     rows, bits = [], 0
     for round in range(SUMS):
@@ -65,7 +64,7 @@ def _vector(client: int) -> NDArray[np.int64]:
 
 def _sent(
     session: Session, clients: Mapping[int, SumClient], vectors: Mapping[int, NDArray[np.int64]]
-) -> Iterator[tuple[int, NDArray[Any]]]:
+) -> Iterator[tuple[int, Words]]:
     """The first three steps of a sum, and every client's masked vector as the server reads it."""
     server = SumServer(session, clients)
     for step in secagg.STEPS[:3]:
@@ -78,11 +77,11 @@ def _sent(
                 server.receive(step, k, answer)
 
 
-def _less_self_mask(client: SumClient, words: NDArray[Any]) -> None:
+def _less_self_mask(client: SumClient, words: Words) -> None:
     secagg._add_mask(words, secagg._derive(client._self_seed, b"self", client._context), -1)
 
 
-def _less_pair_masks(client: SumClient, words: NDArray[Any]) -> None:
+def _less_pair_masks(client: SumClient, words: Words) -> None:
     for other, entry in client._roster.items():
         if other != client.client:
             secret = secagg._agree(client._mask_key, entry.mask)

@@ -6,7 +6,7 @@ other: the checks do not know that it is broken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -37,6 +37,8 @@ from sordino.mechanisms import (
     RandomizedLabel,
     TwoPoint,
 )
+from sordino.mechanisms.additive import NoiseGrid
+from sordino.mechanisms.arrays import Float64s, Floats, Int64s
 from sordino.mechanisms.cases import DEEP, DELTA, WIDE
 from sordino.mechanisms.interface import Randomized
 from sordino.mechanisms.laws import Atoms, Whole
@@ -44,11 +46,13 @@ from sordino.mechanisms.output import BitOutput, IntegerOutput, Output, RealOutp
 from sordino.privacy import accountant
 from sordino.randomness import Keystream, Randomness, Rows, Words
 
-Int64s = NDArray[np.int64]
 SMALL, MIDDLE = (800, 257), (3_000, 257)  #: draws and values that are enough for larger faults
 TRAINED_ROUNDS, SHARED_ROWS = 2, 400  #: of broken training
 
 Change = Callable[[Int64s], Int64s]  #: noise `[n, d]` -> what is added in its place
+Columns = int | slice | list[int]
+Function = Callable[..., Any]
+Break = Callable[[Function], Function]  #: the honest function -> what takes its place
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +77,7 @@ class Caught:
         """Whether any check failed."""
         return bool(self.looks)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Ready for `json.dumps`."""
         return {**asdict(self), "caught": self.caught}
 
@@ -133,7 +137,7 @@ def _rng(noise: Int64s) -> np.random.Generator:
     return np.random.default_rng(int(abs(noise[0]).sum()))
 
 
-def _whole(noise: NDArray[np.floating[Any]], rng: np.random.Generator) -> Int64s:
+def _whole(noise: Floats, rng: np.random.Generator) -> Int64s:
     """Rounded up or down by chance: it leaves no lattice behind."""
     return np.asarray(np.floor(noise + rng.random(noise.shape)), np.int64)
 
@@ -142,7 +146,7 @@ def _scaled(factor: float) -> Change:
     return lambda noise: _whole(noise * factor, _rng(noise))
 
 
-def _bare(columns: Any) -> Change:
+def _bare(columns: Columns) -> Change:
     def change(noise: Int64s) -> Int64s:
         noise[:, columns] = 0
         return noise
@@ -180,7 +184,7 @@ def _multiples(noise: Int64s) -> Int64s:
     return np.asarray(np.rint(noise / 8), np.int64) * 8
 
 
-def _bits(change: Callable[[NDArray[np.uint8]], NDArray[Any]], shape: tuple[int, int] = SMALL) -> list[Subject]:
+def _bits(change: Callable[[NDArray[np.uint8]], NDArray[np.uint8]], shape: tuple[int, int] = SMALL) -> list[Subject]:
     mechanism = TwoPoint(1.0, Box())
 
     def changed(output: Output) -> Output:
@@ -190,7 +194,7 @@ def _bits(change: Callable[[NDArray[np.uint8]], NDArray[Any]], shape: tuple[int,
     return [subject(mechanism.name, Broken(mechanism, changed), shape, vouched=mechanism)]
 
 
-def _bare_bits(columns: Any, shape: tuple[int, int]) -> list[Subject]:
+def _bare_bits(columns: Columns, shape: tuple[int, int]) -> list[Subject]:
     mechanism = TwoPoint(1.0, Box())
     law = mechanism.law(mechanism.domain.probe(shape[1]))
     assert isinstance(law, Atoms)
@@ -225,7 +229,9 @@ def _wrong_adjacency() -> list[Subject]:
 class Unclipped(Laplace):
     """Values are scaled to steps as they are, up to what an output holds."""
 
-    def _to_steps(self, w: Any, cols: slice, grid: Any, scale: Any) -> Any:
+    def _to_steps(
+        self, w: Floats, cols: slice, grid: NoiseGrid, scale: Float64s
+    ) -> tuple[NDArray[np.signedinteger], NDArray[np.intp]]:
         limit = grid.limit - grid.steps
         v = np.rint(w.astype(np.float64) / self.domain.radius * grid.steps)
         return np.clip(v, -limit, limit).astype(np.int32), np.zeros(len(w), np.intp)
@@ -340,15 +346,13 @@ def _same_words(seed: int, clients: Int64s, round: int) -> Randomness:
 # --- broken training --------------------------------------------------------------------------------------------------
 
 
-def _while_broken(
-    found: Sequence[Subject], where: object, name: str, broken: Callable[[Callable[..., Any]], Callable[..., Any]]
-) -> list[Subject]:
+def _while_broken(found: Sequence[Subject], where: object, name: str, broken: Break) -> list[Subject]:
     """The same subjects; while they are drawn and enumerated, `broken` takes the place of the honest function."""
     inside = patch.object(where, name, broken(getattr(where, name)))
     return [replace(one, draw=inside(one.draw), enumerated=tuple(map(inside, one.enumerated))) for one in found]
 
 
-def _dp_sgd(where: object, name: str, broken: Callable[[Callable[..., Any]], Callable[..., Any]]) -> list[Subject]:
+def _dp_sgd(where: object, name: str, broken: Break) -> list[Subject]:
     return _while_broken(training.dp_sgd(TRAINED_ROUNDS)[:2], where, name, broken)
 
 
@@ -363,7 +367,7 @@ def _one_noise() -> list[Subject]:
 def _sampled(faster: float, step: int | None = None) -> list[Subject]:
     """Samples at another rate, or those of one step for all."""
 
-    def broken(honest: Callable[..., Any]) -> Callable[..., Any]:
+    def broken(honest: Function) -> Function:
         return lambda own, row, at, n, rate: honest(own, row, at if step is None else step, n, faster * rate)
 
     return _dp_sgd(draws, "poisson_samples", broken)
@@ -388,14 +392,14 @@ def _small_shares() -> list[Subject]:
 class NoPairs(SumClient):
     """A client that leaves the pairs' masks out."""
 
-    def _masks_on(self, vector: Any, peers: Sequence[int]) -> Any:
+    def _masks_on(self, vector: Int64s | None, peers: Sequence[int]) -> secagg.Words:
         return super()._masks_on(vector, ())
 
 
 class NoSelfMask(SumClient):
     """A client that leaves its self-mask out."""
 
-    def _masks_on(self, vector: Any, peers: Sequence[int]) -> Any:
+    def _masks_on(self, vector: Int64s | None, peers: Sequence[int]) -> secagg.Words:
         masked = super()._masks_on(vector, peers)
         secagg._add_mask(masked, secagg._derive(self._self_seed, b"self", self._context), -1)
         return masked
@@ -404,7 +408,7 @@ class NoSelfMask(SumClient):
 class InOrder(Shuffled):
     """A shuffler that hands reports on as they came."""
 
-    def _passed_on(self, reports: dict[int, bytes], crowd: int) -> Any:
+    def _passed_on(self, reports: dict[int, bytes], crowd: int) -> Iterator[tuple[int, bytes]]:
         yield from sorted(reports.items())
 
 
@@ -415,7 +419,7 @@ def _unmixed(granularity: Granularity, values: int, seed: int) -> Shuffled:
 class OneOrder(Shuffled):
     """A shuffler that mixes every round in the same order."""
 
-    def _passed_on(self, reports: dict[int, bytes], crowd: int) -> Any:
+    def _passed_on(self, reports: dict[int, bytes], crowd: int) -> Iterator[tuple[int, bytes]]:
         self._randomness = np.random.default_rng(5)
         yield from super()._passed_on(reports, crowd)
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,6 +26,16 @@ from sordino.privacy.statement import AuditBound
 
 TAIL = 0.025  #: one-sided error of each of the two Clopper-Pearson bounds
 CERTAIN = 1e-6  #: the same for calling a proven bound violated: a bug is not announced by chance
+
+
+@dataclass(frozen=True)
+class EpsilonBound:
+    """A lower bound on epsilon that an experiment shows."""
+
+    audited: float
+    confidence: float
+    trials: int
+    cap: float  #: the largest bound that so many trials could have shown
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,7 @@ class AuditRow:
     note: str = ""  #: what contradicts the proof, where something does
 
     @classmethod
-    def of(cls, promise: Promise, note: str, **found: Any) -> AuditRow:
+    def of(cls, promise: Promise, found: EpsilonBound, seed: int, note: str) -> AuditRow:
         """The row of a promise: what was found, and `note`, what contradicts the proof."""
         claim = promise.claim
         comparable = claim.epsilon if claim and claim.delta <= promise.delta else None
@@ -67,9 +76,10 @@ class AuditRow:
             delta=promise.delta,
             basis=promise.basis,
             attack=promise.attack,
-            verdict=verdict(comparable, promise.proven, found["audited"], bool(note)),
+            verdict=verdict(comparable, promise.proven, found.audited, bool(note)),
             note=note,
-            **found,
+            seed=seed,
+            **asdict(found),
         )
 
     def to_json(self) -> dict[str, object]:
@@ -121,9 +131,7 @@ def run(case: Case, *, trials: int = 400_000, seed: int = 1) -> AuditRow:
     ((chosen, _),) = choosing.best([case.delta], TAIL / 1000)
     bound = measuring.bound(chosen, case.delta, TAIL)
     note = _contradiction(((case.proven, case.delta), *case.curve), choosing, measuring)
-    return AuditRow.of(
-        case, note, audited=bound, confidence=1 - 2 * TAIL, trials=2 * n, cap=_cap(n - half, case.delta), seed=seed
-    )
+    return AuditRow.of(case, EpsilonBound(bound, 1 - 2 * TAIL, 2 * n, _cap(n - half, case.delta)), seed, note)
 
 
 def _contradiction(proven: Points, choosing: _Worlds, measuring: _Worlds) -> str:

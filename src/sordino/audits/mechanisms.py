@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +19,7 @@ from scipy import special
 from sordino.audits.inspection import Enumerated, Subject
 from sordino.audits.statistics import Check, Sample
 from sordino.errors import InvalidInput
+from sordino.mechanisms.arrays import Numbers
 from sordino.mechanisms.cases import DEEP, DELTA
 from sordino.mechanisms.domain import Box
 from sordino.mechanisms.gaussian import Gaussian
@@ -76,7 +77,7 @@ def fresh_keys(streams: Streams = fresh) -> list[Subject]:
 # --- guarantees -------------------------------------------------------------------------------------------------------
 
 
-def keeps(mechanism: Mechanism, guarantee: Guarantee, ends: tuple[NDArray[Any], NDArray[Any]], delta: float) -> Check:
+def keeps(mechanism: Mechanism, guarantee: Guarantee, ends: tuple[Numbers, Numbers], delta: float) -> Check:
     """Whether the law keeps the guarantee between two inputs that differ in one value: by enumeration, no chance.
 
     The draws are checked against the law, and the law against the guarantee.
@@ -156,7 +157,7 @@ def subjects(mechanism: type[Mechanism], epsilon: float) -> list[Subject]:
     return [subject(one.name, one.mechanism, one.shape, guarantee=one.guarantee, delta=one.delta) for one in found]
 
 
-def exact_law(mechanism: Mechanism, values: NDArray[Any]) -> Law:
+def exact_law(mechanism: Mechanism, values: Numbers) -> Law:
     """The mechanism's own law; refused where it knows none."""
     law = mechanism.law(values)
     if law is None:

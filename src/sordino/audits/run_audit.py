@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from sordino.audits import randomised_records, silos, trusted_server, uploads
 from sordino.audits.findings import AuditOptions, Findings
@@ -52,7 +51,7 @@ class Audit:
         members = self.found.group.clients
         return f"client{'s' if len(members) > 1 else ''} {ranges(members)}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Everything, ready for `json.dumps`."""
         return {
             "run": str(self.run.folder.path),

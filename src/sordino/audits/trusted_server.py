@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -36,7 +35,7 @@ VIEW = MODEL_READER, Adjacency.CLIENT
 
 def audit(run: FinishedRun, asked: AuditOptions) -> Findings:
     """One client's share in one round's model."""
-    method: Any = run.recipe.method
+    method = run.recipe.method
     group = run.group_of(asked.client)
     client = group.clients[0] if asked.client is None else asked.client
     round, releases = run.releases(client, asked.round)
