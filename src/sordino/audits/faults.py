@@ -39,7 +39,7 @@ from sordino.mechanisms import (
 )
 from sordino.mechanisms.additive import NoiseGrid
 from sordino.mechanisms.arrays import Float64s, Floats, Int64s
-from sordino.mechanisms.cases import DEEP, DELTA, WIDE
+from sordino.mechanisms.cases import DEEP, DELTA, WIDE, Specimen
 from sordino.mechanisms.interface import Randomized
 from sordino.mechanisms.laws import Atoms, Whole
 from sordino.mechanisms.output import BitOutput, IntegerOutput, Output, RealOutput
@@ -129,7 +129,7 @@ def _noise(change: Change, shape: tuple[int, int] = SMALL, honest: Mechanism | N
         array = np.clip(law.centre + change(noise), output.low[0], output.high[0])
         return IntegerOutput(array.astype(output.array.dtype), output.low, output.high)
 
-    return [subject(mechanism.name, Broken(mechanism, changed), shape, vouched=mechanism)]
+    return [subject(Specimen(mechanism.name, mechanism, shape), Broken(mechanism, changed))]
 
 
 def _rng(noise: Int64s) -> np.random.Generator:
@@ -191,7 +191,7 @@ def _bits(change: Callable[[NDArray[np.uint8]], NDArray[np.uint8]], shape: tuple
         assert isinstance(output, BitOutput)
         return BitOutput.pack(change(output.bits()).astype(np.bool_))
 
-    return [subject(mechanism.name, Broken(mechanism, changed), shape, vouched=mechanism)]
+    return [subject(Specimen(mechanism.name, mechanism, shape), Broken(mechanism, changed))]
 
 
 def _bare_bits(columns: Columns, shape: tuple[int, int]) -> list[Subject]:
@@ -216,14 +216,14 @@ def _followed(bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def _off_threshold() -> list[Subject]:
     exact = TwoPoint(1.0, Box())
     loose = TwoPoint(accountant.bit_epsilon(int(exact.t_min[0] * 0.98)), Box())
-    return [subject("two-point", loose, vouched=exact)]
+    return [subject(Specimen("two-point", exact), loose)]
 
 
 def _wrong_adjacency() -> list[Subject]:
     """Noise for records that are added or removed, where one may be exchanged for another: half of what it takes."""
     sound = Gaussian.analytic(1.0, DELTA, L2Ball(1.0), values=SMALL[1])
     short = Gaussian(sound.sigma / 2, L2Ball(1.0))
-    return [subject("gaussian", short, SMALL, guarantee=sound.guarantee(values=SMALL[1]), delta=DELTA)]
+    return [subject(Specimen("gaussian", short, SMALL, sound.guarantee(values=SMALL[1]), DELTA))]
 
 
 class Unclipped(Laplace):
@@ -238,7 +238,7 @@ class Unclipped(Laplace):
 
 
 def _missing_clip() -> list[Subject]:
-    return [subject("laplace", Unclipped(1.0, Box()), SMALL, vouched=Laplace(1.0, Box()))]
+    return [subject(Specimen("laplace", Laplace(1.0, Box()), SMALL), Unclipped(1.0, Box()))]
 
 
 def _kept_labels() -> list[Subject]:
@@ -250,14 +250,14 @@ def _kept_labels() -> list[Subject]:
         array = np.broadcast_to(labels, output.array.shape).astype(output.array.dtype)
         return IntegerOutput(array, output.low, output.high)
 
-    return [subject("label", Broken(mechanism, changed), SMALL, vouched=mechanism)]
+    return [subject(Specimen("label", mechanism, SMALL), Broken(mechanism, changed))]
 
 
 def _even_only() -> list[Subject]:
     """The paper's odd positions drawn with the thresholds of the even ones."""
     sound = BitRandomizer.theorem2(0.5, BitString(DEEP[1]))
     wrong = BitRandomizer(sound.ones[:1], sound.zeros[:1], BitString(DEEP[1]))
-    return [subject("bits", wrong, SMALL, vouched=sound)]
+    return [subject(Specimen("bits", sound, SMALL), wrong)]
 
 
 class FloatNoise(Broken):
@@ -276,7 +276,7 @@ class FloatNoise(Broken):
 
 def _float_lattice() -> list[Subject]:
     mechanism = GAUSSIAN()
-    return [subject("gaussian", FloatNoise(mechanism), (500, DEEP[1]), vouched=mechanism)]
+    return [subject(Specimen("gaussian", mechanism, (500, DEEP[1])), FloatNoise(mechanism))]
 
 
 def _sparse() -> list[Subject]:
@@ -286,7 +286,7 @@ def _sparse() -> list[Subject]:
     def short(output: Output) -> list[bytes]:
         return [report.rstrip(b"\0") for report in mechanism.encode(output)]
 
-    return [subject("two-point", Broken(mechanism, encode=short), (2_000, 33), vouched=mechanism)]
+    return [subject(Specimen("two-point", mechanism, (2_000, 33)), Broken(mechanism, encode=short))]
 
 
 # --- broken randomness ------------------------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ class CrossedStreams:
 
 
 def _streams(streams: Streams, shape: tuple[int, int] = (600, 257)) -> list[Subject]:
-    return [subject("gaussian", GAUSSIAN(), shape, streams=streams)]
+    return [subject(Specimen("gaussian", GAUSSIAN(), shape), streams=streams)]
 
 
 def _one_key(seed: int, clients: Int64s, round: int) -> Randomness:

@@ -182,7 +182,7 @@ def _subjects(run: FinishedRun, releases: Sequence[Release]) -> list[Subject]:
     rows = min(rows_for(d), TRAINED_ROWS)
     rounds = -(-rows // (len(silos) * own.steps))
     train, apart = (partial(_round, run, bench) for bench in (Bench(), Bench(Execution(1))))
-    found = training.subjects("DP-SGD", own, d, alone, silos, rounds, train, apart)
+    found = training.subjects(own, d, alone, silos, rounds, (train, apart))
     if own.shares > 1 and (together := stated.get(("summed", Adjacency.RECORD_ADD_REMOVE))) is not None:
         found.append(training.shared(own, d, own.shares, max(FEWEST_ROWS, rows // own.shares), together))
     return found

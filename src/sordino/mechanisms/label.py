@@ -155,7 +155,7 @@ class RandomizedLabel(WholeNumbers):
         mechanism = cls(epsilon, FiniteSet(10))
         score = lambda output: (output.numbers()[0] == 3) * 1.0 - (output.numbers()[0] == 7)  # noqa: E731
         sampler = cases.columns(mechanism, 3, 7, score)
-        yield cases.case(mechanism, "one label of 10", sampler, mechanism.guarantee(), attack="two labels")
+        yield Case.of(cases.promised(cls.name, "one label of 10", mechanism.guarantee(), "two labels"), sampler)
 
     @classmethod
     def specimens(cls, epsilon: float) -> Iterator[Specimen]:

@@ -196,10 +196,9 @@ class PrivUnitG(WholeNumbers):
     @classmethod
     def audit_cases(cls, epsilon: float) -> Iterator[Case]:
         mechanism, north = cls(epsilon), np.eye(8)[0]
-        yield cases.case(
-            mechanism, "upload of 8 values", cases.rows(mechanism, north, -north, north), mechanism.guarantee(values=8),
-            attack="opposite directions", claim=mechanism.claim(values=8), most_trials=40_000,
-        )  # fmt: skip
+        unit, attack = "upload of 8 values", "opposite directions"
+        told = cases.promised(cls.name, unit, mechanism.guarantee(values=8), attack, mechanism.claim(values=8))
+        yield Case.of(told, cases.rows(mechanism, north, -north, north), 40_000)
 
     @classmethod
     def specimens(cls, epsilon: float) -> Iterator[Specimen]:
