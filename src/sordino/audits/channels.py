@@ -26,7 +26,6 @@ CROWD, BITS, ROUNDS = 16, 257, 400
 MODELS = 2_000  #: rounds in which whole models are mixed
 
 Member = Callable[[Session, int], SumClient]
-Mixer = Callable[[Granularity, int, int], Shuffled]  #: what is mixed, values, seed -> the channel
 
 
 # --- the secure sum ---------------------------------------------------------------------------------------------------
@@ -92,36 +91,23 @@ def _less_pair_masks(client: SumClient, words: Words) -> None:
 # --- the shuffler -----------------------------------------------------------------------------------------------------
 
 
-def shuffler(mixer: Mixer | None = None) -> list[Subject]:
+def shuffler(mixer: type[Shuffled] = Shuffled) -> list[Subject]:
     """Where one client's bits, or its whole report, come out."""
-    make = mixer or _mixer
     return [
-        Subject("shuffler, single values", (ROUNDS, BITS), partial(_bits_behind, make)),
-        Subject("shuffler, whole models", (MODELS, 1), partial(_models_behind, make)),
+        Subject("shuffler, single values", (ROUNDS, BITS), partial(_behind, mixer, "parameter", (ROUNDS, BITS))),
+        Subject("shuffler, whole models", (MODELS, 1), partial(_behind, mixer, "model", (MODELS, 1))),
     ]
 
 
-def _mixer(granularity: Granularity, values: int, seed: int) -> Shuffled:
+def _behind(mixer: type[Shuffled], granularity: Granularity, shape: tuple[int, int], seed: int) -> Sample:
+    """One client holds ones, the others zeros: in which report each of its first bits comes out."""
+    rounds, seen = shape
+    own = np.zeros((CROWD, max(seen, 8)), np.bool_)
+    own[0] = True
     randomness = np.random.default_rng([seed, 3])
-    return Shuffled(np.zeros(CROWD, np.intp), values, [CROWD], granularity, randomness=randomness)
-
-
-def _bits_behind(mixer: Mixer, seed: int) -> Sample:
-    """One client holds a one in every place, the others zeros: in which report each one comes out."""
-    channel = mixer("parameter", BITS, seed)
-    own = np.zeros((CROWD, BITS), np.bool_)
-    own[0] = True
-    found = [_passed(channel, own).argmax(axis=0) for _ in range(ROUNDS)]
-    return Sample(np.stack(found), Atoms(np.full((CROWD, BITS), 1 / CROWD)))
-
-
-def _models_behind(mixer: Mixer, seed: int) -> Sample:
-    """One client's report is all ones, those of the others are zeros: as which it comes out."""
-    channel = mixer("model", 8, seed)
-    own = np.zeros((CROWD, 8), np.bool_)
-    own[0] = True
-    found = [[int(_passed(channel, own)[:, 0].argmax())] for _ in range(MODELS)]
-    return Sample(np.array(found), Atoms(np.full((CROWD, 1), 1 / CROWD)))
+    channel = mixer(np.zeros(CROWD, np.intp), own.shape[1], [CROWD], granularity, randomness=randomness)
+    found = [_passed(channel, own)[:, :seen].argmax(axis=0) for _ in range(rounds)]
+    return Sample(np.stack(found), Atoms(np.full((CROWD, seen), 1 / CROWD)))
 
 
 def _passed(channel: Shuffled, bits: NDArray[np.bool_]) -> NDArray[np.uint8]:

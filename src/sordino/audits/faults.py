@@ -22,7 +22,7 @@ from sordino.audits.mechanisms import Streams, fresh_keys, simulation, subject
 from sordino.audits.statistics import Check
 from sordino.channels import secagg
 from sordino.channels.secagg import SumClient
-from sordino.channels.shuffle import Granularity, Shuffled
+from sordino.channels.shuffle import Shuffled
 from sordino.learning import draws, private_sgd
 from sordino.learning.linear_head import LinearHead
 from sordino.mechanisms import (
@@ -412,20 +412,12 @@ class InOrder(Shuffled):
         yield from sorted(reports.items())
 
 
-def _unmixed(granularity: Granularity, values: int, seed: int) -> Shuffled:
-    return InOrder(np.zeros(channels.CROWD, np.intp), values, [channels.CROWD], granularity)
-
-
 class OneOrder(Shuffled):
     """A shuffler that mixes every round in the same order."""
 
     def _passed_on(self, reports: dict[int, bytes], crowd: int) -> Iterator[tuple[int, bytes]]:
         self._randomness = np.random.default_rng(5)
         yield from super()._passed_on(reports, crowd)
-
-
-def _always_alike(granularity: Granularity, values: int, seed: int) -> Shuffled:
-    return OneOrder(np.zeros(channels.CROWD, np.intp), values, [channels.CROWD], granularity)
 
 
 FAULTS: tuple[Fault, ...] = (
@@ -464,6 +456,6 @@ FAULTS: tuple[Fault, ...] = (
     Fault("share of the noise 1/h for 1/sqrt(h)", "training", _small_shares),
     Fault("no pairwise masks", "secure sum", lambda: channels.secure_sum(NoPairs)),
     Fault("self-mask missing", "secure sum", lambda: channels.secure_sum(NoSelfMask)),
-    Fault("shuffler off: order kept", "shuffler", lambda: channels.shuffler(_unmixed)),
-    Fault("shuffler: one order for all rounds", "shuffler", lambda: channels.shuffler(_always_alike)),
+    Fault("shuffler off: order kept", "shuffler", lambda: channels.shuffler(InOrder)),
+    Fault("shuffler: one order for all rounds", "shuffler", lambda: channels.shuffler(OneOrder)),
 )

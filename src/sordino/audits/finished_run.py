@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
@@ -104,6 +104,12 @@ class FinishedRun:
         for row in self.statement.rows:
             found.setdefault(row.who, {})[row.adversary, row.adjacency] = row
         return found
+
+    def row(self, client: int, view: View, releases: Sequence[Release]) -> Row:
+        """What is proven about these releases of a client, beside what is claimed of its whole run."""
+        claim = stated.claimed if (stated := self.stated(self.group_of(client)).get(view)) else None
+        delta = max(self.federation.delta, claim.delta if claim else 0.0)
+        return replace(figures(once(releases), delta)[view], claimed=claim)
 
     def group_of(self, client: int | None) -> Group:
         """The group of a client; without one, the group that lost most by what is proven, then by its releases."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from sordino.audits.findings import AuditOptions, Findings, answers, checked
-from sordino.audits.finished_run import MOST_ROWS, FinishedRun, View, figures, once, promise, rows_for
+from sordino.audits.finished_run import MOST_ROWS, FinishedRun, View, promise, rows_for
 from sordino.audits.inspection import Subject
 from sordino.audits.mechanisms import exact_law
 from sordino.audits.statistics import Sample
@@ -99,10 +99,8 @@ def _attack(run: FinishedRun, records: RandomisedRecords, client: int) -> Attack
 
 def _case(run: FinishedRun, records: RandomisedRecords, client: int, attack: Attack) -> tuple[Case, View]:
     view = SERVER, Adjacency.RECORD_REPLACE
-    claim = run.stated(run.group_of(client))[view].claimed
-    delta = max(run.federation.delta, claim.delta if claim is not None else 0.0)
     alone = records.releases("audit", DATASET, client, 1)[:1]  # one record, its features, whatever the extractor
-    row = replace(figures(once(alone), delta)[view], claimed=claim)
+    row = run.row(client, view, alone)
     unit = f"one randomised record, {attack.values:,} {attack.unit}"
     name, what = str(run.recipe.method.mechanism.name), f"client {client}: {attack.words}; seen: {SEEN}"
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from sordino.audits import training
 from sordino.audits.findings import AuditOptions, Findings, answers, checked
-from sordino.audits.finished_run import FinishedRun, figures, once, promise, round_randomness, rows_for
+from sordino.audits.finished_run import FinishedRun, promise, round_randomness, rows_for
 from sordino.audits.inspection import Subject
 from sordino.audits.statistics import Sample
 from sordino.audits.uploads import curve
@@ -44,9 +44,7 @@ def audit(run: FinishedRun, asked: AuditOptions) -> Findings:
     if method.clip == "median":
         why = "the noise follows the median of all clients' norms: set method.clip to a number for a model to audit"
         return Findings(group, (), (*left_out, why))
-    stated = run.stated(group)[VIEW]
-    delta = run.federation.delta
-    row = replace(figures(once(releases), delta)[VIEW], claimed=stated.claimed)
+    row = run.row(client, VIEW, releases)
     loss = next(g.loss for g in releases[0].guarantees if g.adversary == MODEL_READER)
     d = run.federation.upload.values
     unit = f"model after round {round}, {d:,} values"

@@ -207,7 +207,6 @@ class _Questions:
         self._upload = method.upload(method.plan(self._state, run.recipe.name))
         self._sender = AuditedClient(self._upload, client, 0)
         self._release, *others = releases  # what the mechanism made comes first
-        self._stated = run.stated(run.group_of(client))
         self._ends = self._sender.mechanism.worst_pair(self._upload.values)
         self._questions: list[tuple[Case, View | None]] = []
         self._left_out = [_left_out(release) for release in others]
@@ -275,9 +274,7 @@ class _Questions:
 
     def _ask(self, view: View, unit: str, attack: str, sampler: Sampler, values: int, *, beside: bool = False) -> None:
         """`values` are drawn for each trial; what is `beside` the worst case is not the statement's evidence."""
-        claim = self._stated[view].claimed if view in self._stated else None
-        delta = max(self._run.federation.delta, claim.delta if claim is not None else 0.0)
-        row = replace(figures(once([self._release]), delta)[view], claimed=claim)
+        row = self._run.row(self._client, view, [self._release])
         where = f"client {self._client}, round {self._round}: {attack}"
         curve = _curve(self._release.guarantees, view, row.proven)
         promised = promise(row, self._sender.mechanism.name, unit, where, curve)
