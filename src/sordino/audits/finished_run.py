@@ -75,7 +75,7 @@ class FinishedRun:
 
     @property
     def clients(self) -> int:
-        """N."""
+        """Number of clients."""
         return self.federation.clients
 
     @cached_property

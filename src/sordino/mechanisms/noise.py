@@ -93,16 +93,6 @@ class GeometricNoise:
         """The least value, and the probabilities of all values from there up."""
         return _weights(self)
 
-    def probability(self, k: int) -> Fraction:
-        """Pr[noise = k], exactly."""
-        magnitude = k if k >= 0 else -k - 1
-        p = Fraction(ONE - self.negative if k >= 0 else self.negative, ONE)
-        for digit in self.digits:
-            value, magnitude = divmod(magnitude, 1 << digit.shift)
-            weights = digit.table.weights
-            p *= Fraction(weights[value], TOTAL) if value < len(weights) else 0
-        return p
-
 
 @lru_cache(maxsize=32)
 def _weights(noise: GeometricNoise) -> tuple[int, NDArray[np.float64]]:
@@ -289,12 +279,6 @@ class DiscreteGaussian(LevelledNoise):
         eta = _rounding_gap(z**4, z**2, total) + close + draws * (self.short + _TAIL) + 1e-30
         tau = _rounding_gap(3, 1, total) + math.expm1(close) + draws * (self.over + _TAIL) + 3 * _TAIL
         return Slack(math.sqrt(total**2 - 1 / 12), eta, tau)
-
-    def probability(self, k: int) -> Fraction:
-        """Pr[noise = k], exactly; for noise of one table."""
-        if self.levels > 1:
-            raise InvalidInput("probabilities are read off single tables: bits <= 9")
-        return Fraction(self.table.weights[k + self.offset] if abs(k) <= self.offset else 0, TOTAL)
 
 
 def _rounding_gap(fourth: float, square: float, sigma: float) -> float:
