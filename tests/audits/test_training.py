@@ -11,11 +11,12 @@ from torch import nn
 
 from sordino.audits.training import holds, keeps, neighbours, wiretap
 from sordino.learning import draws, private_sgd
-from sordino.learning.cohort import ClientData, train_cohort
+from sordino.learning.cohort import ClientData
 from sordino.learning.optimizers import SGD
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.privacy.guarantee import PoissonGaussian
 from sordino.randomness import Keystream
+from tests.cohorts import train_cohort
 
 VALUES = 4 * 3 + 3
 OWN = PrivateTraining(SGD(lr=0.1), clip=1.0, noise_multiplier=1.0, sampling_rate=0.5, expected_batch=2.0, steps=3)

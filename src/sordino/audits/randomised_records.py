@@ -23,7 +23,7 @@ from sordino.mechanisms.arrays import Float32s, Numbers
 from sordino.mechanisms.cases import Case, Scores
 from sordino.mechanisms.output import BitOutput, IntegerOutput, Output
 from sordino.methods.chamikara_ldpfl import Ldpfl
-from sordino.methods.fedavg import DATASET
+from sordino.methods.interface import DATASET
 from sordino.methods.randomised_records import RECORDS, JointRecords, RandomisedRecords
 from sordino.privacy.guarantee import SERVER, Adjacency
 from sordino.randomness import Keystream

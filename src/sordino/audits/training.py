@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from sordino.audits.inspection import Subject
 from sordino.audits.statistics import Check, Sample
 from sordino.learning import draws, private_sgd
-from sordino.learning.cohort import ClientData, train_cohort
+from sordino.learning.cohort import ClientData, CohortTrainer
 from sordino.learning.optimizers import SGD
 from sordino.learning.private_sgd import PrivateTraining, SumGrid
 from sordino.mechanisms.laws import Atoms, Normal
@@ -220,4 +220,4 @@ def _train(
     model: nn.Module, training: PrivateTraining, values: int, silos: Sequence[ClientData], seed: int, round: int
 ) -> None:
     stream = Keystream.simulation(seed, np.arange(len(silos)), round)
-    train_cohort(model, torch.zeros(values), silos, training, stream)
+    CohortTrainer(model).train(torch.zeros(values), silos, training, stream)

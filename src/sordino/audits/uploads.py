@@ -34,7 +34,6 @@ from sordino.fleets.simulated import Population
 from sordino.mechanisms import Mechanism
 from sordino.mechanisms.cases import Case, Points, Sampler, Scores
 from sordino.mechanisms.output import BitOutput, Output
-from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import Bench, Cohort, State
 from sordino.methods.upload import Draw, Sent, Upload
 from sordino.privacy.accountant import Composed, compose
@@ -162,7 +161,6 @@ class Crowd:
 def own_vectors(run: FinishedRun, state: State, clients: Sequence[int], seed: int) -> Vector:
     """What these clients would hand to the mechanism in the round after `state`: trained on their own records."""
     federation, method = run.federation, run.federation.method
-    assert isinstance(method, FedAvg)
     plan = method.plan(state, run.recipe.name)
     vectors, honest = [], Upload.send
 
@@ -201,7 +199,6 @@ class _Questions:
 
     def __init__(self, run: FinishedRun, client: int, round: int, releases: Sequence[Release], seed: int) -> None:
         method = run.federation.method
-        assert isinstance(method, FedAvg)
         self._run, self._client, self._round, self._seed = run, client, round, seed
         self._state = replace(method.init(), round=round - 1)
         self._upload = method.upload(method.plan(self._state, run.recipe.name))
@@ -307,7 +304,6 @@ def _left_out(release: Release) -> str:
 def _subjects(run: FinishedRun, client: int, round: int, releases: Sequence[Release]) -> list[Subject]:
     """The upload of one client and of all who are as strong; none where no law of its mechanism is known."""
     method = run.federation.method
-    assert isinstance(method, FedAvg)
     own = method.upload(method.plan(replace(method.init(), round=round - 1), run.recipe.name))
     group = int(own.class_of[client])
     mechanism, d = own.mechanisms[group], own.values

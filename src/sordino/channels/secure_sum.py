@@ -69,6 +69,7 @@ class Summed(Channel):
         """
 
         uses: ClassVar[frozenset[str]] = frozenset({"sums"})
+        sums: ClassVar[bool] = True
         unseen: ClassVar[str] = "in a secure sum the server sees no single report"
         kind: str = tag("summed", "in secure sums: the server sees no single report")
         threshold: Annotated[float, Ge(0.5), Lt(1), Says("a share from 0.5 to below 1")] = Field(

@@ -34,7 +34,7 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms.one_bit import OneBit
 from sordino.methods.upload import Upload
 from sordino.parts.strengths import Strength, resolved, strength_problems
-from sordino.parts.tables import Found, Natural, RecipeTable, Says, reads, tag
+from sordino.parts.tables import Found, Natural, Says, TomlTable, reads, tag
 from sordino.privacy.accountant import bit_epsilon
 from sordino.privacy.guarantee import Adjacency, Guarantee, Pure, RandomizedBit, Release, shuffled
 from sordino.wire.messages import Plan
@@ -54,7 +54,7 @@ PIECE = 4096  #: bytes of each report mixed at a time: 32,768 parameters
 # --- the tables -------------------------------------------------------------------------------------------------------
 
 
-class Delay(RecipeTable):
+class Delay(TomlTable):
     """How long the random delays of LDP-FL's Algorithm 3 would take: simulated beside the run, in seconds."""
 
     inline: ClassVar[bool] = True
@@ -117,6 +117,7 @@ PUBLIC_KEY = "^([0-9a-f]{64})?$"
 class ShufflerChannel(MixedSpec):
     """A shuffler service: clients seal every value to the server and send it to somebody else, who mixes them."""
 
+    posts: ClassVar[bool] = True
     kind: str = tag("shuffler", "through a shuffler service, every value sealed to the server")
     at_least: Annotated[int, Ge(2)] = Field(
         description="whole reports of one epsilon that a batch must hold, or nothing of it leaves: the crowd that the "

@@ -35,6 +35,9 @@ class ChannelSpec(Spec):
 
     uses: ClassVar[frozenset[str]] = frozenset()  #: what a method must offer: bits, sums, lots
     unseen: ClassVar[str] = ""  #: why the server sees no single report; empty where it does
+    sums: ClassVar[bool] = False  #: whether clients add up their reports in secret, under keys that they vouch for
+    posts: ClassVar[bool] = False  #: whether clients post their reports to a shuffler service, and not to the server
+    in_pages: ClassVar[bool] = False  #: whether web pages can send their reports this way
     simulated: ClassVar[bool] = False  #: whether it stands for somebody trusted, whom only a simulation can play
 
     @abstractmethod

@@ -88,6 +88,14 @@ class Mechanism(ABC):
     def guarantee(self, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0) -> Guarantee:
         """What one release of `values` values by this client guarantees against the server."""
 
+    def __init_subclass__(cls, **keywords: object) -> None:
+        """Take away a guarantee that was written for other noise than the class's own."""
+        super().__init_subclass__(**keywords)
+        inherited = getattr(super(cls, cls), "randomize")  # noqa: B009
+        replaced = "randomize" in vars(cls) and not getattr(inherited, "__isabstractmethod__", False)
+        if replaced and "guarantee" not in vars(cls):
+            cls.guarantee = _unproven_noise  # type: ignore[method-assign]
+
     def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:
         """What the paper claims for the same release, verbatim; None where there is no paper."""
         return self.claims[0 if len(self.claims) == 1 else self.row_of(client)] if self.claims else None
@@ -217,6 +225,12 @@ def values_affected(adjacency: Adjacency, values: int) -> int:
             "a numeric mechanism does not see labels: ask for the client, record or coordinate adjacency"
         )
     return 1 if adjacency is Adjacency.COORDINATE else count
+
+
+def _unproven_noise(
+    self: Mechanism, adjacency: Adjacency = Adjacency.CLIENT, *, values: int = 1, client: int = 0
+) -> Guarantee:
+    return unproven(adjacency, f"{type(self).__name__} has noise of its own, and no guarantee of its own")
 
 
 def unproven(adjacency: Adjacency, why: str) -> Guarantee:
