@@ -215,7 +215,7 @@ class CanaryAttacker:
         return -upload * (math.sqrt(training.steps) * training.noise_multiplier / size)
 
     def scores(self) -> Scores:
-        """Of all canaries."""
+        """The scores of all canaries."""
         found = np.empty(len(self._flock))
         for ear in self._ears:
             found[ear.canaries] = ear.scores()

@@ -157,7 +157,7 @@ def coins(count: int, seed: int) -> Coins:
 
 
 def judge(game: Promise, scores: Scores, present: Coins, *, seed: int, shares: Sequence[float] = SHARES) -> AuditRow:
-    """The row of an audit whose canaries have these scores: high ones speak for being in."""
+    """The row of an audit in which canaries got these scores: a high score says that a canary is in."""
     check_canaries(len(scores))
     guesses = [Guesses.of(scores, present, share) for share in shares]
     tail = TAIL / len(shares)

@@ -42,7 +42,7 @@ def secure_sum(member: Member = SumClient) -> list[Subject]:
 
 
 def _masked(member: Member, less: Callable[[SumClient, Words], None], seed: int) -> Sample:
-    """Of every sum all clients but one: the last follows from them and the sum."""
+    """The masked vectors of all clients but the last, which follows from the others and the sum."""
     rows, bits = [], 0
     for round in range(SUMS):
         session = Session("audit", round, 0, "check", SUM_VALUES, -1000, 1000, SUM_CLIENTS, SUM_CLIENTS - 1)

@@ -93,7 +93,7 @@ def attempt(fault: Fault, seed: int = 1) -> Caught:
 
 
 class Broken:
-    """A mechanism of which the output, or what it is given, is changed."""
+    """A mechanism with its outputs or its encoding changed."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ def _off_threshold() -> list[Subject]:
 
 
 def _wrong_adjacency() -> list[Subject]:
-    """Noise for records that are added or removed, where one may be exchanged for another: half of what it takes."""
+    """Noise for add/remove where a record may be replaced: half of the noise that replacing needs."""
     sound = Gaussian.analytic(1.0, DELTA, L2Ball(1.0), values=SMALL[1])
     short = Gaussian(sound.sigma / 2, L2Ball(1.0))
     return [subject(Specimen("gaussian", short, SMALL, sound.guarantee(values=SMALL[1]), DELTA))]

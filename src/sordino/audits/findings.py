@@ -41,7 +41,7 @@ class AuditOptions:
 
 @dataclass(frozen=True)
 class Finding:
-    """One row, and the row of the statement whose evidence it is; None for what is only told beside it."""
+    """One row, and the row of the statement that it is evidence for; None where it is evidence for none."""
 
     row: AuditRow
     view: View | None

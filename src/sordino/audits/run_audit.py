@@ -46,7 +46,7 @@ class Audit:
 
     @property
     def whom(self) -> str:
-        """The clients whose rows of the statement the audit is about."""
+        """The clients that the audit is about."""
         members = self.found.group.clients
         return f"client{'s' if len(members) > 1 else ''} {ranges(members)}"
 

@@ -54,7 +54,7 @@ RECORD = Adjacency.RECORD_ADD_REMOVE
 
 
 def audit(run: FinishedRun, asked: AuditOptions) -> Findings:
-    """Canaries in the silos that lost most (or in the one asked for), for every onlooker whom DP-SGD protects from."""
+    """Plant canaries in the silos that lost most, or in the one named, and attack as every adversary of DP-SGD."""
     group = run.group_of(asked.client)
     silos = group.clients if asked.client is None else (asked.client,)
     _, releases = run.releases(silos[0])  # refuses silos that took no part
@@ -97,7 +97,7 @@ def _planted(flock: Flock) -> str:
 
 
 def _proven_curve(group: Group, view: View, proven: float) -> Points:
-    """More points of what is proven, where all of it is DP-SGD."""
+    """More points of the proven curve, where all releases are DP-SGD."""
     losses = []
     for release, times in group.releases:
         own = [g.loss for g in release.guarantees if (g.adversary, g.adjacency) == view]

@@ -79,7 +79,7 @@ def wiretap() -> Iterator[Heard]:
 
 
 def noise_law(noise: DiscreteGaussian, values: int, shares: int = 1) -> Normal:
-    """Of so many silos' noises together."""
+    """The law of the sum of so many silos' noises."""
     return Normal(np.zeros(values, np.int64), shares * noise.reach, noise.slack(shares).sigma)
 
 

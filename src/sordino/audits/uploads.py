@@ -270,7 +270,7 @@ class _Questions:
         return replace(self._sender, stream=len(self._questions))
 
     def _ask(self, view: View, unit: str, attack: str, sampler: Sampler, values: int, *, beside: bool = False) -> None:
-        """`values` are drawn for each trial; what is `beside` the worst case is not the statement's evidence."""
+        """Add a case. `values` are drawn for each trial; `beside` the worst case it is no evidence."""
         row = self._run.row(self._client, view, [self._release])
         where = f"client {self._client}, round {self._round}: {attack}"
         curve = _curve(self._release.guarantees, view, row.proven)
@@ -283,7 +283,7 @@ ENDS = "the two ends of its range"
 
 
 def _curve(guarantees: Sequence[Guarantee], view: View, proven: float) -> Points:
-    """More points of what is proven, where it is Gaussian: pure guarantees have one that says it all."""
+    """More points of the proven curve of Gaussian noise; a pure guarantee has one point only."""
     losses = [g.loss for g in guarantees if (g.adversary, g.adjacency) == view and isinstance(g.loss, GaussianLoss)]
     return curve(compose(losses[:1], adjacency=view[1]), proven) if losses and math.isfinite(proven) else ()
 

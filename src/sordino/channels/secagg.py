@@ -72,7 +72,7 @@ class SumLost(SordinoError):
 
 @dataclass(frozen=True)
 class Session:
-    """One sum: what is added, among how many invited clients, of whom how many must stay to the end."""
+    """One sum: what is added, how many clients are invited, and how many must stay to the end."""
 
     federation: str
     round: int
@@ -358,7 +358,7 @@ class SumClient:
 
     @property
     def survivors(self) -> tuple[int, ...]:
-        """U3, as this client confirmed it: whose sum it helps to reveal."""
+        """U3 as this client confirmed it: the clients in the sum that it helps to reveal."""
         return self._masked
 
     def kept(self) -> dict[str, object]:
@@ -568,7 +568,7 @@ class SumServer:
 
     @property
     def summed(self) -> tuple[int, ...]:
-        """U3: whose vectors are in the sum."""
+        """U3: the clients in the sum."""
         return self._masked
 
     def requests(self, step: str) -> dict[int, bytes]:
@@ -593,7 +593,7 @@ class SumServer:
         return requests
 
     def receive(self, step: str, client: int, message: bytes) -> None:
-        """Take one client's answer; a client whose answer is refused counts as gone."""
+        """Take one client's answer. A client counts as gone when its answer is refused."""
         if self._step < 0 or step != STEPS[self._step]:
             raise SumRefused(f"an answer to the step {step!r} came out of turn")
         if client not in self._asked:

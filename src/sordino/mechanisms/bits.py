@@ -332,7 +332,7 @@ def _thresholds(name: str, given: ArrayLike, length: int) -> Int64s:
 
 
 def _claim(epsilon: float, theorem: str) -> Claim:
-    """Of a record, exchanged for another: the paper's theorems speak of no more."""
+    """The paper's theorems are about replacing one record, and about nothing else."""
     formula = f"eps for the whole bit string of a record (LDPFL, {theorem})"
     return Claim(epsilon, 0.0, formula, Adjacency.RECORD_REPLACE)
 

@@ -122,7 +122,7 @@ class RandomizedLabel(WholeNumbers):
         return np.where(hot, p * (1 - p), q * (1 - q)) / (p - q) ** 2
 
     def guarantee(self, adjacency: Adjacency = Adjacency.LABEL, *, values: int = 1, client: int = 0) -> Guarantee:
-        """Per label, also of a record whose label changes; `values` labels for a whole client."""
+        """One label (which also covers a record with a changed label), or `values` labels of a whole client."""
         adjacency, values = as_adjacency(adjacency), check_count("values", values)
         keep = int(self._keep[self.row_of(client)])
         least = ONE // (self.domain.size - 1)

@@ -176,7 +176,7 @@ class Laplace(AdditiveNoise):
 
 @lru_cache(maxsize=512)
 def _calibrated(epsilon: float, steps: int, values: int) -> NoiseGrid:
-    """Noise whose enumerated loss over 2 * steps (and over `values` coordinates in a ball) is at most epsilon."""
+    """Noise that loses at most epsilon over 2 * steps (in a ball, over `values` coordinates), by enumeration."""
     target, ball = Fraction(epsilon), values > 1
     # How far the tables reach, in units of the noise's scale: the further, the smaller their last weights, and the more
     # these stray; in a ball every value strays.

@@ -195,7 +195,7 @@ class GaussianNoise(LevelledNoise):
 
     @property
     def proven_sigma(self) -> float:
-        """Of the Gaussian whose rounding to whole steps this is: rounding adds a twelfth to the variance."""
+        """Sigma of the Gaussian that becomes this noise when rounded; rounding adds 1/12 to the variance."""
         return self.sigma if self.levels == 1 else math.sqrt(self.sigma**2 - 1 / 12)
 
 
@@ -265,7 +265,7 @@ class DiscreteGaussian(LevelledNoise):
         return self.factor.bit_length() - 1
 
     def slack(self, shares: int = 1) -> Slack:
-        """Of the sum of so many independent draws, against the Gaussian of variance shares sigma^2 - 1/12.
+        """The slack of the sum of `shares` independent draws against the Gaussian of variance shares sigma^2 - 1/12.
 
         What is compared: the tables with discrete Gaussians; the sum of levels with one discrete Gaussian, which lacks
         2 e^(-2 pi^2 4) at most; the sum of shares with one (Kairouz, Liu, Steinke 2021: a log ratio of at most
