@@ -161,6 +161,11 @@ class Client:
         """The federations agreed to, each with the last round that was answered; 0 for none."""
         return {name: max(self._answered_rounds.get(name, {}), default=0) for name in self._agreements.names()}
 
+    def knows(self, federation: str) -> bool:
+        """Whether the owner has agreed to something under this name, and to who signs plans in it."""
+        agreed = self._agreements.find(federation)
+        return agreed is not None and bool(agreed.coordinator)
+
     @cached_property
     def records(self) -> OwnRecords:
         """The owner's records, read when they are first needed."""
@@ -248,6 +253,8 @@ class Client:
         invitation = self._invitation(message)
         self._older_ledger.require_none()
         known = self._agreements.find(invitation.federation)
+        if known is not None and not known.coordinator:  # from before plans were signed: to be agreed to anew
+            known = None if replace(known, coordinator=invitation.coordinator) == invitation.terms else known
         if known is not None and known != invitation.terms:
             raise Refused(
                 Reason.OTHER_TERMS,
@@ -334,6 +341,12 @@ class Client:
         with refusing(Reason.NOT_SIGNED):
             envelope = Envelope.decode(message)
         agreed = self._agreed(envelope.federation)
+        if not agreed.coordinator:
+            raise Refused(
+                Reason.NOT_SIGNED,
+                f"you agreed to {agreed.federation} before plans were signed, so that nobody can tell who sent this: "
+                "ask the coordinator for a new invitation, and join again: sordino client join",
+            )
         key = self._agreements.author(agreed.federation, agreed).key
         if not envelope.is_signed(step, key) or not envelope.is_for(agreed.client):
             raise Refused(
