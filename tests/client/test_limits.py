@@ -19,7 +19,7 @@ import pytest
 from torch import Tensor, nn
 
 from sordino.channels.secagg import SumServer
-from sordino.channels.secure_sum import Members, Rule
+from sordino.channels.secure_sum import Members, Summed
 from sordino.channels.secure_sum import _with_plan as encoded_with_plan
 from sordino.client.client import Client
 from sordino.client.clock import Clock, Overran
@@ -494,7 +494,7 @@ def test_another_federation_is_answered_while_a_sum_takes_a_step(
     with people.joined(tmp_path / "a", given) as client:
         client.join(invitation(name="other").encode())
         plan, method = plans(given)(1), wire(given).method
-        server = SumServer(Rule().session(plan, method.tally(plan), 0, 4, "first"), range(4))
+        server = SumServer(Summed.Spec().session(plan, method.tally(plan), 0, 4, "first"), range(4))
 
         def reply(step: str, message: bytes) -> Any:
             return client.reply(step, KEY.envelope(step, plan, people.terms(given).digest, [0], message))

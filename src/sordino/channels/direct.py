@@ -29,6 +29,3 @@ class Direct(Channel):
     def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         """The bodies of the reports on this plan, as they arrive."""
         yield from exchange("report", dict.fromkeys(clients, plan))
-
-
-__all__ = ["Direct"]

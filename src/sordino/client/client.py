@@ -171,10 +171,10 @@ class Client:
         name, standing = self.settings.data.name, self.standing
         wanted, had = self.settings.ledger_consents(), standing.consents
         for what in sorted(wanted.unproven - had.unproven):
-            self.ledger.allow_unproven(name, what)
+            self.ledger.set_consent(name, what, granted=True)
             self.log(f"consent given: {what!r} may leave without a proof")
         if wanted.claimed and not had.claimed:
-            self.ledger.allow_claimed(name)
+            self.ledger.set_consent(name, None, granted=True)
             self.log("consent given: claimed epsilons may be counted")
         if standing.budget != self.settings.ledger_budget():
             self.ledger.set_budget(name, self.settings.ledger_budget())
@@ -185,10 +185,10 @@ class Client:
             said = "given up" if second is None else f"set: epsilon {second.limit:g} ({terms(second)})"
             self.log(f"budget for secure sums {said}")
         for what in sorted(had.unproven - wanted.unproven):
-            self.ledger.withdraw_unproven(name, what)
+            self.ledger.set_consent(name, what, granted=False)
             self.log(f"consent withdrawn: {what!r} may no longer leave without a proof")
         if had.claimed and not wanted.claimed:
-            self.ledger.withdraw_claimed(name)
+            self.ledger.set_consent(name, None, granted=False)
             self.log("consent withdrawn: claimed epsilons are no longer counted")
 
     # --- joining

@@ -71,13 +71,13 @@ class CommonTerms:
         """The terms of a recipe for real clients; of the data set only what is public about it is told."""
         check_real(recipe)
         channel = recipe.method.channel
-        if channel.kind == "shuffler" and not (channel.url and channel.key):
+        if channel.posts and not (channel.url and channel.key):
             raise InvalidInput(
                 "method.channel.url and method.channel.key are missing: clients must know which shuffler they send to, "
                 "and for whom they seal (sordino shuffler keys prints the key)"
             )
         normalisation = dataset.normalisation
-        text = _without_places(recipe).to_toml()
+        text = _without_places(recipe, dataset).to_toml()
         check_text(text)
         return CommonTerms(
             federation, text, tuple(dataset.shape), tuple(dataset.classes),
@@ -192,9 +192,12 @@ def _read(text: Buffer) -> Invitation:
     return Invitation(**header)
 
 
-def _without_places(recipe: Recipe) -> Recipe:
-    """The recipe without folders of the server's machine and without its split, which mean nothing elsewhere."""
+def _without_places(recipe: Recipe, dataset: Dataset) -> Recipe:
+    """The recipe without folders and functions of the server's machine and its split, which mean nothing elsewhere."""
     tables = recipe.to_dict()
+    if recipe.data.origin == "function":
+        public = {"classes": dataset.classes, "mean": dataset.normalisation.mean, "std": dataset.normalisation.std}
+        tables["data"] = {**tables["data"], **public, "source": "./records.npz", "arguments": None}
     tables["split"] = {"kind": "iid", "clients": recipe.number_of_clients, "at_least": 0}
     for key in ("source", "test"):
         place = tables["data"].get(key)

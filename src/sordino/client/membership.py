@@ -60,15 +60,13 @@ class Membership:
         with refusing(Reason.NOT_IN_RECIPE, self.federation):
             blueprint, _ = blueprint_of(self.recipe, invitation.shape, len(invitation.classes), sizes, self.client)
             guard.built(blueprint.model)
-            built = self.recipe.method.build(blueprint)
-        self.method: Method = built.method
-        self._upload = built.upload
-        self.values = built.upload.values  #: of a report
+            self.method: Method = self.recipe.method.build(blueprint)
+        self.values = self.method.first_upload.values  #: of a report
         self.group = self.method.class_of(self.client)  #: this client's class of equal epsilon
         self._start: State = self.method.init()
         self._bench = Bench(execution)
-        sums = self.recipe.method.channel.kind == "summed"
-        self.posts = self.recipe.method.channel.kind == "shuffler"  #: whether reports go to a shuffler service
+        sums = self.recipe.method.channel.sums
+        self.posts = self.recipe.method.channel.posts  #: whether reports go to a shuffler service
         self.seconds = settings.limits.seconds  #: that a round may take to compute
         self.pinned = sums and self.federation in settings.peers  #: whether the keys of all others are listed
         self.destination = Destination(self.federation, self.pinned)  #: of its releases, as the ledger counts them
@@ -229,7 +227,7 @@ class Membership:
 
         It is randomised like every other, by the mechanism or by the noise of private training.
         """
-        mechanism = self._upload.mechanisms[int(self._upload.class_of[self.client])]
+        mechanism = self.method.first_upload.mechanisms[int(self.method.first_upload.class_of[self.client])]
         if not isinstance(self.method, SiloDp) and not mechanism.randomizes:
             return None
         return self.method.report(plan, self._cohort(state, None, None), draw, self._bench).bodies[0]

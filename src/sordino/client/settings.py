@@ -14,7 +14,7 @@ from annotated_types import Ge, Le
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
 from sordino.errors import InvalidInput
-from sordino.parts.tables import Count, NonNegative, Positive, RecipeTable, Says, Share, Texts, refusal
+from sordino.parts.tables import Count, NonNegative, Positive, Says, Share, Texts, TomlTable, refusal
 from sordino.parts.toml import inline
 from sordino.parts.toml import key as toml_key
 from sordino.privacy.guarantee import SERVER, Budget, summed
@@ -22,7 +22,6 @@ from sordino.privacy.ledger import Consents
 from sordino.privacy.terms import adjacency_named
 from sordino.recipe import Data
 from sordino.recipe.problems import translated
-from sordino.shuffler.keys import write_secret
 from sordino.shuffler.remote import Remote
 from sordino.storage.files import write_whole
 
@@ -50,7 +49,7 @@ class OwnData(Data):
     rows: str | None = Field(default=None, description='which rows of the source, such as "0-598"; all if left out')
 
 
-class OwnBudget(RecipeTable):
+class OwnBudget(TomlTable):
     """What the ledger enforces, against the server and whoever sees less than it."""
 
     limit: Positive = Field(description="the largest epsilon that may ever be spent")
@@ -59,7 +58,7 @@ class OwnBudget(RecipeTable):
     basis: Literal["proven", "claimed"] = Field(default="proven", description="which epsilon is counted")
 
 
-class OwnSummedBudget(RecipeTable):
+class OwnSummedBudget(TomlTable):
     """A second limit, against whoever sees only sums; charged where the keys of all others are listed under peers."""
 
     limit: Positive = Field(description="the largest epsilon that may ever be spent in secure sums")
@@ -68,7 +67,7 @@ class OwnSummedBudget(RecipeTable):
     adjacency: str = Field(default="client", description="what is hidden")
 
 
-class OwnConsents(RecipeTable):
+class OwnConsents(TomlTable):
     """What the owner agrees to."""
 
     federations: Texts = Field(
@@ -82,7 +81,7 @@ class OwnConsents(RecipeTable):
     )
 
 
-class OwnLimits(RecipeTable):
+class OwnLimits(TomlTable):
     """What one federation may take of this machine; a recipe that asks for more is declined with the limit's name."""
 
     parameters: Count = Field(default=10_000_000, description="numbers that a model may have")
@@ -97,7 +96,7 @@ class OwnLimits(RecipeTable):
     accounting: Count = Field(default=10_000, description="releases of a schedule that may have to be accounted for")
 
 
-class OwnShuffler(RecipeTable):
+class OwnShuffler(TomlTable):
     """The shuffler that sealed reports of one federation may be sent to."""
 
     url: str = Field(description="its address, as the federation's recipe names it")
@@ -118,7 +117,7 @@ class OwnShuffler(RecipeTable):
             ) from None
 
 
-class Settings(RecipeTable):
+class Settings(TomlTable):
     """All of `client.toml`."""
 
     data: OwnData = Field(description="the records")
@@ -211,7 +210,7 @@ class Settings(RecipeTable):
         """The file, with a line on what each part is for."""
         blocks = ["# The owner's settings. The ledger writes down every change of budget and consents.\n"]
         for name, field in type(self).model_fields.items():
-            if isinstance(part := getattr(self, name), RecipeTable):
+            if isinstance(part := getattr(self, name), TomlTable):
                 blocks.append(f"# {field.description}\n" + _block(f"[{name}]", part, brief=name == "data"))
         blocks += [_shuffler_block(federation, own) for federation, own in self.shuffler.items()]
         keys = {f"[peers.{toml_key(federation)}]": own for federation, own in self.peers.items()}
@@ -222,7 +221,7 @@ class Settings(RecipeTable):
         return "\n".join(blocks)
 
 
-def _block(head: str, table: RecipeTable, *, brief: bool = False) -> str:
+def _block(head: str, table: TomlTable, *, brief: bool = False) -> str:
     """The lines of a table; `brief` leaves out defaults and what keys are for."""
     lines = [head]
     for key, field in type(table).model_fields.items():
@@ -254,7 +253,7 @@ def allow_shuffler(
     Remote(url, token)  # refuses an address that is none
     name = f"shuffler-{federation}.token"
     own = OwnShuffler(url=url, token=name, trusted=trusted, latency=latency)
-    write_secret(folder / name, token.encode() + b"\n")
+    write_whole(folder / name, token.encode() + b"\n", 0o600)
     before = path.read_text(encoding="utf-8").rstrip("\n")
     write_whole(path, f"{before}\n\n{_shuffler_block(federation, own)}".encode())
     return folder / name

@@ -72,7 +72,7 @@ def simulate(
 
 def _check(recipe: Recipe) -> None:
     check_real(recipe)
-    if recipe.method.channel.kind == "shuffler":
+    if recipe.method.channel.posts:
         raise InvalidInput(
             "virtual nodes are registered with no shuffler: run the recipe with sordino run, over real nodes, or with "
             "method.channel.kind = summed"

@@ -26,9 +26,8 @@ from sordino.learning import models
 from sordino.learning.examples import Dataset
 from sordino.learning.models import MaskedDropout, Network
 from sordino.learning.private_sgd import PrivateTraining
-from sordino.mechanisms import MECHANISMS, Box, Mechanism, NoPrivacy
+from sordino.mechanisms import Box, Mechanism, NoPrivacy, mechanism_named
 from sordino.methods.aggregation import NoisySamples
-from sordino.methods.fedavg import FedAvg
 from sordino.methods.lian_webfed import COUNTED, Counts
 from sordino.methods.silo_dp import RECORDS
 from sordino.methods.upload import Upload
@@ -73,7 +72,7 @@ def _obstacles(recipe: Recipe) -> Iterator[tuple[str, str]]:
     channel, mechanism = method.channel, getattr(method, "mechanism", NoPrivacy.Spec())
     if not channel.in_pages:
         yield f'method.channel.kind = "{channel.kind}"', "pages send their reports straight to the server (direct)"
-    known = [own.name for own in MECHANISMS if own.in_pages]
+    known = [name for name in registry.SHIPPED["mechanism"] if mechanism_named(name).in_pages]
     if mechanism.name not in known:
         yield f'method.mechanism.name = "{mechanism.name}"', f"pages know {', '.join(known)}"
     elif getattr(mechanism, "norm", "box") != "box":
@@ -231,7 +230,6 @@ def compile_task(parts: Federation, federation: str, author: Author) -> PageTask
 
 class _Compiler:
     def __init__(self, federation: Federation, name: str, author: Author) -> None:
-        assert isinstance(federation.method, FedAvg)
         self._federation, self._recipe, self._name, self._author = federation, federation.recipe, name, author
         self._method, self._upload = federation.method, federation.upload
         start = self._method.init()
@@ -246,7 +244,7 @@ class _Compiler:
 
     def task(self) -> PageTask:
         recipe, layout, dataset = self._recipe, self._federation.layout, self._federation.dataset
-        model, budget, plan = self._federation.built.graded or self._federation.model, self._budget, self._plans[0]
+        model, budget, plan = self._federation.method.graded or self._federation.model, self._budget, self._plans[0]
         if layout.size > LARGEST_MODEL:
             raise InvalidInput(
                 f'model.name = "{recipe.model.name}" has {layout.size:,} parameters here; pages take up to '
