@@ -42,7 +42,7 @@ from sordino.randomness import Keystream
 from sordino.recipe import Recipe
 from sordino.report.statement import sentences, to_text
 from sordino.runs.federation import Federation
-from sordino.wire.codec import JsonObject
+from sordino.wire.codec import JsonObject, canonical
 from sordino.wire.signing import Author
 
 PROTOCOL = 2
@@ -214,7 +214,7 @@ class PageTask:
     @cached_property
     def body(self) -> bytes:
         """The bytes that are served."""
-        return json.dumps(self.content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+        return canonical(self.content)
 
     @cached_property
     def digest(self) -> str:
