@@ -301,13 +301,11 @@ def _what_happened(ended: Mapping[str, Sequence[RunProgress]]) -> Said:
 
 def _quick_rows(todo: Sequence[Experiment], records: Records) -> list[Row]:
     from papers.pages import Row
-    from papers.records import essence
 
     found = []
-    for experiment in todo:
-        asked = essence(experiment.settings(quick=True, seed=1))
-        own = (record for record in records.of(experiment.recorded_as, quick=True) if record.fingerprint == asked)
-        found.append(Row(experiment, tuple(own)))
+    for one in todo:
+        own = records.of(one.recorded_as, quick=True, settings=one.settings(quick=True, seed=1))
+        found.append(Row(one, tuple(own)))
     return found
 
 

@@ -105,7 +105,8 @@ class Runner:
     def reproduce(self, seed_run: SeedRun) -> RunProgress:
         """Run an experiment unless it is recorded, and say how it ended; an interrupted run is resumed."""
         recipe, end = seed_run.settings(), RunProgress(seed_run, "done")
-        if self.records.has(seed_run.experiment.recorded_as, seed_run.seed, seed_run.quick, essence(recipe)):
+        before = self.records.of(seed_run.experiment.recorded_as, quick=seed_run.quick, settings=recipe)
+        if any(record.seed == seed_run.seed for record in before):
             end = RunProgress(seed_run, "recorded before")
         elif (why := self.missing.why(recipe)) is not None:
             end = RunProgress(seed_run, "skipped", why)

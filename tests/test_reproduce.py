@@ -113,7 +113,9 @@ def test_records_survive_and_the_latest_counts(tmp_path):
     records.add(record("a", 2, 0.7))
     records.add(record("a", 1, 0.6))
     assert [r.accuracy for r in records.of("a", quick=False)] == [0.6, 0.7]
-    assert records.has("a", 1, False, "f") and not records.has("a", 1, False, "another recipe")
+    settings = Recipe.load("quickstart")
+    records.add(record("b", 1, 0.5, fingerprint=essence(settings)))
+    assert [len(records.of(name, quick=False, settings=settings)) for name in ("a", "b")] == [0, 1]
     assert not records.of("a", quick=True)
 
 
