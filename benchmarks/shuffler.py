@@ -36,7 +36,7 @@ from rich.console import Console
 from benchmarks import secagg
 from benchmarks.simulation import Rows, insert, show
 from sordino.channels.secagg import Session
-from sordino.channels.secure_sum import Rule
+from sordino.channels.secure_sum import Summed
 from sordino.shuffler import Terms, keys, open_batch, seal
 from sordino.shuffler.envelopes import Body, _bodies, batch_head, envelope_bytes
 from sordino.shuffler.remote import Remote
@@ -166,7 +166,7 @@ def measure(clients: int, values: int, sealed: int, workers: int) -> tuple[list[
 
 def summed(clients: int, values: int) -> dict[str, float]:
     """What secure sums of as many bits of as many clients cost: seconds of one core, and bytes of one client."""
-    session = Session("benchmark", 1, 0, "", values, 0, 1, clients, Rule().threshold(clients), "0" * 16)
+    session = Session("benchmark", 1, 0, "", values, 0, 1, clients, Summed.Spec().least(clients), "0" * 16)
     cost = secagg.measure(session, 0)
     return {
         "client_seconds": sum(cost.client_seconds.values()),

@@ -114,7 +114,7 @@ def test_check_says_all_that_is_wrong(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        (["model.name=logistics"], "model: unknown model 'logistics': did you mean 'logistic'?"),
+        (["model.name=logistics"], "model: unknown model 'logistics'; did you mean 'logistic'?"),
         (["model.name=mlp", "model.options.widths=[3]"], "model: unknown option of mlp 'widths'"),
         (["model.name=lenet"], "model: "),
         (

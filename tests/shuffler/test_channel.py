@@ -349,7 +349,7 @@ def joined(folder: Path, remote: Announcing, latency: float | None = None):
     allow_shuffler(folder, NAME, URL, "token", latency=latency)
     client = people.Client.open(folder)
     plan = people.plans(given)(1)
-    client._postings[NAME] = _posting(client, given, remote)
+    client._senders[NAME] = _posting(client, given, remote)
     client.join(people.invitation(given).encode())
     return client, plan, given
 
@@ -394,7 +394,7 @@ def test_a_report_is_not_spread_over_more_than_the_recipe_or_the_owner_allows(tm
     with client:
         limits = client.settings.limits.model_copy(update={"delay": 30.0})
         client.settings = client.settings.model_copy(update={"limits": limits})
-        client._postings[NAME] = _posting(client, given, remote)
+        client._senders[NAME] = _posting(client, given, remote)
         remote.changes = {"latency": latency, "terms": terms_for(plan, seconds=7 * 86_400.0)}
         assert client.reply("post", signed(plan, "post", given=given)).reason == reason.value
         assert remote.came == [] and client.standing.releases == 0
@@ -424,7 +424,7 @@ def test_a_report_that_may_have_left_in_part_is_not_called_declined(tmp_path, mo
         with monkeypatch.context() as broken:
             broken.setattr(remote, "send", lambda round, body: (_ for _ in ()).throw(OSError("the line is cut")))
             reply = client.reply("post", asked_to_post(plan, given))
-        assert reply.answer == b"" and reply.reason == Reason.UNAVAILABLE.value
+        assert reply.payload == b"" and reply.reason == Reason.UNAVAILABLE.value
         spent = client.standing.spent
         assert spent > 0, "it is in the ledger"
         with monkeypatch.context() as broken:

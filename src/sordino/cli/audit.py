@@ -130,13 +130,16 @@ def _audit_programs(
 
 def _mechanisms(name: str | None) -> Sequence[type[Mechanism]]:
     """The mechanism of this name, anybody's own, or all; none where a program is named."""
-    from sordino.audits.catalogue import AUDITED, NAMES, PROGRAMS
+    from sordino.audits.catalogue import PROGRAMS, audited
     from sordino.mechanisms import mechanism_named
 
-    if name is None or name in PROGRAMS:
-        return () if name else AUDITED
-    if ":" not in name and name not in NAMES:
-        raise InvalidInput(f"no mechanism {name!r} to audit; there are {', '.join(NAMES)}; or give a run's folder")
+    if name is None:
+        return tuple(audited().values())
+    if name in PROGRAMS:
+        return ()
+    if ":" not in name and name not in audited():
+        known = ", ".join([*audited(), *PROGRAMS])
+        raise InvalidInput(f"no mechanism {name!r} to audit; there are {known}; or give a run's folder")
     own = mechanism_named(name)
     if not any(own.audit_cases(1.0)) and not any(own.specimens(1.0)):
         raise InvalidInput(f"{name} says nothing to audit: give it audit_cases, or specimens and their law")
@@ -199,11 +202,11 @@ def _audit_faults(seed: int, as_json: bool) -> None:
 
 def _is_run(what: str) -> bool:
     """Whether a run's folder is meant: one that is there, or a path where a mechanism's name would do."""
-    from sordino.audits.catalogue import NAMES
+    from sordino.audits.catalogue import PROGRAMS, audited
 
     if (Path(what) / "recipe.toml").is_file():
         return True
-    if what in NAMES or ":" in what:
+    if what in audited() or what in PROGRAMS or ":" in what:
         return False
     if (Path("runs") / what / "recipe.toml").is_file():
         raise InvalidInput(f"no mechanism and no folder {what!r} here; there is a run runs/{what}: give that")

@@ -14,7 +14,7 @@ from sordino.errors import InvalidInput
 from sordino.report.words import decimal
 
 if TYPE_CHECKING:
-    from sordino.client.client import Client, Offer
+    from sordino.client import Client, Offer
     from sordino.privacy.accountant import Account
 
 app = typer.Typer(

@@ -16,7 +16,8 @@ from sordino.cli.printing import json_figure, print_json, stoppable
 from sordino.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from sordino.client.client import Client, Offer
+    from sordino.client.client import Client
+    from sordino.client.offer import Offer
     from sordino.web.native_participant import Participation
 
 
@@ -61,12 +62,12 @@ def join(
     import torch
 
     from sordino.client.client import Client
-    from sordino.web.native_participant import Link, Participant, located
+    from sordino.web.native_participant import Link, Participant, locate
     from sordino.wire.tls_address import trusting
 
     torch.set_num_threads(1)  # records are trained on one by one: more threads only wait for each other
     trust = trusting(trusted)
-    link, task = located(Link.parse(url, federation, token), trust)
+    link, task = locate(Link.parse(url, federation, token), trust)
     own = data_table(data, rows, label, classes)
     wishes = _Wishes(own, budget, delta, adjacency, claimed, tuple(unproven or ()))
     if (folder / "client.toml").exists():

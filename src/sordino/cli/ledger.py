@@ -76,7 +76,7 @@ def verify(
     receipt = None if head is None else _head(head)
     try:
         with Ledger.open(path) as ledger:
-            verified = ledger.verify(expected_head=receipt)
+            last = ledger.verify(expected_head=receipt)
     except SordinoError as error:
         if as_json:
             print_json({"path": str(path), "sound": False, "reason": str(error)})
@@ -84,9 +84,9 @@ def verify(
             typer.echo(str(error), err=True)
         raise typer.Exit(1) from None
     if as_json:
-        print_json({"path": str(path), "sound": True, "entries": verified.entries, "head": verified.head})
+        print_json({"path": str(path), "sound": True, "entries": last.sequence, "head": last.hash})
         return
-    typer.echo(f"{path}: {verified.entries} entries, the chain is whole. Head: {verified.head}")
+    typer.echo(f"{path}: {last.sequence} entries, the chain is whole. Head: {last.hash}")
     if head is None:
         typer.echo("A chain alone cannot notice cut-off last entries or an older copy: keep the head for --head.")
     else:
@@ -151,9 +151,9 @@ def consent(
         raise InvalidInput("say what you agree to: --unproven WHAT (as often as needed), --claimed, or both")
     with _opened_or_created(path) as ledger:
         for what in unproven or []:
-            (ledger.withdraw_unproven if withdraw else ledger.allow_unproven)(dataset, what)
+            ledger.set_consent(dataset, what, granted=not withdraw)
         if claimed:
-            (ledger.withdraw_claimed if withdraw else ledger.allow_claimed)(dataset)
+            ledger.set_consent(dataset, None, granted=not withdraw)
         _print_standing(dataset, ledger.standing(dataset), as_json)
 
 

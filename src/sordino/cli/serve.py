@@ -18,7 +18,7 @@ from sordino.errors import InvalidInput
 if TYPE_CHECKING:
     from sordino.recipe import Recipe
     from sordino.web.app import Site
-    from sordino.web.hosted_federation import HostedFederation
+    from sordino.web.hosted_federation import GatewayShare, HostedFederation
     from sordino.wire.tls_address import TlsAddress
 
 
@@ -87,7 +87,7 @@ def serve(
     check_folder(folder, "--folder")
     from sordino.web.app import Site
     from sordino.web.gateway import GatewayFederation
-    from sordino.web.hosted_federation import HostedFederation
+    from sordino.web.hosted_federation import HostedFederation, HostingRules
     from sordino.web.limits import Limits
     from sordino.web.server import serve as serve_site
     from sordino.wire.tls_address import TlsAddress
@@ -100,21 +100,15 @@ def serve(
     place = TlsAddress(host, port, tls_cert, tls_key)
     limits = Limits(connections=connections, places=per_address)
     limits = limits if absence is None else replace(limits, absence=absence)
-    make: Callable[..., HostedFederation] = partial(HostedFederation, gather=gather)
+    rules = HostingRules(operator, invite, limits, patience, gather, typer.echo)
+    make: Callable[[Recipe, Path], HostedFederation] = partial(HostedFederation, rules=rules)
     if gateway is not None:
-        share = _share(federation, coordinator, slots)
-        make = partial(GatewayFederation, federation=federation, coordinator=coordinator, slots=share)
+        make = partial(GatewayFederation, share=_share(federation, coordinator, slots), rules=rules)
     elif federation or coordinator or slots:
         raise InvalidInput(
             "--federation, --coordinator and --slots are a gateway's: give --gateway SOCKET, or leave them out"
         )
-    hosted = {
-        name: make(
-            recipe, folder / name, operator=operator, by_invitation=invite, limits=limits, patience=patience,
-            say=typer.echo,
-        )
-        for name, recipe in _loaded(recipes, overrides or []).items()
-    }  # fmt: skip
+    hosted = {name: make(recipe, folder / name) for name, recipe in _loaded(recipes, overrides or []).items()}
     site = Site(hosted, limits, origins, live_for_all=live_for_all)
     with _relayed(gateway, hosted):
         serve_site(site, place, lambda listening: _announce(site, place, listening))
@@ -147,8 +141,11 @@ def _loaded(names: list[str], overrides: list[str]) -> dict[str, Recipe]:
     return found
 
 
-def _share(federation: str, coordinator: str, slots: str) -> range:
-    """The places of a federation that a gateway gives out; its options are given all together."""
+def _share(federation: str, coordinator: str, slots: str) -> GatewayShare:
+    """The share of a federation that a gateway gives out; its options are given all together."""
+    from sordino.web.hosted_federation import GatewayShare
+    from sordino.wire.signing import Author
+
     first, dash, last = slots.partition("-")
     places = dash and first.isdigit() and last.isdigit() and int(first) <= int(last)
     if not (federation and coordinator and places):
@@ -156,7 +153,7 @@ def _share(federation: str, coordinator: str, slots: str) -> range:
             "a gateway needs --federation NAME, the name in the coordinator's invitations, --coordinator KEY, the key "
             "that signs its plans (sordino keys prints it there), and --slots FIRST-LAST, such as 0-99"
         )
-    return range(int(first), int(last) + 1)
+    return GatewayShare(federation, range(int(first), int(last) + 1), Author.of(coordinator))
 
 
 @contextmanager

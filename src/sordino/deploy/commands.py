@@ -67,7 +67,7 @@ def _client(deployment: Deployment, member: str) -> tuple[Step, ...]:
         f"--auth-supernode-private-key node.key --port {deployment.port_of(member)} "
         f"--node-config \"sordino-socket='$PWD/{SOCKET}'\""
     )
-    allow = ()
+    allow: tuple[Step, ...] = ()
     if deployment.shuffler:
         where = f"{deployment.federation} {quote(deployment.shuffler)}"
         command = f"sordino client shuffler {CLIENT} {where} --token {TOKEN}"

@@ -75,7 +75,7 @@ def make(
     names = member_names(recipe.number_of_clients, members)
     name = federation or recipe.name
     wired = wire(recipe)
-    if recipe.method.channel.kind != "shuffler":
+    if not recipe.method.channel.posts:
         channels.build(recipe, wired.method)  # refuses, for one, a secure sum of too few clients
     data = wired.dataset
     signing = SigningKey.new()

@@ -36,7 +36,7 @@ from sordino.channels.spec import ReleasesOf
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.interface import Fleet, Reply
 from sordino.learning.cohort import ClientData
-from sordino.learning.evaluation import Exam, Scores, in_pieces, score
+from sordino.learning.evaluation import Exam, ExamPiece, Scores, in_pieces, score
 from sordino.learning.examples import Examples, Normalisation
 from sordino.learning.models import Loss
 from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, ModelView
@@ -231,7 +231,8 @@ class Grading:
         buffers = {name: value for name, value in plan.arrays.items() if name != "parameters"} or None
         parameters = plan.arrays["parameters"]
         exam, device = work.exams[self.exam], work.bench.device
-        return self.number, score(work.model, parameters, buffers, work.loss, exam, self.piece, device, self.inputs)
+        piece = ExamPiece(exam, self.piece, self.inputs)
+        return self.number, score(work.model, parameters, buffers, work.loss, piece, device)
 
 
 Job = Task | Preparation | Look | Grading

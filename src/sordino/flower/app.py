@@ -82,7 +82,7 @@ def write_app(
         **({"coordinator-key": _whole(coordinator_key)} if coordinator_key else {}),
         **({"gateways": gateways} if gateways else {}),
     }
-    if recipe.method.channel.kind == "shuffler":
+    if recipe.method.channel.posts:
         if not (shuffler_token and shuffler_key):
             raise InvalidInput("reports of this recipe go through a shuffler: give shuffler_token and shuffler_key")
         settings |= {"shuffler-token": _whole(shuffler_token), "shuffler-key": _whole(shuffler_key)}

@@ -22,10 +22,12 @@ from sordino.channels.interface import Channel
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet
 from sordino.learning.evaluation import Scores
+from sordino.learning.metrics import Accuracy
 from sordino.methods.interface import ClientState, ModelView, State
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import terms
 from sordino.report.records import Result, RoundRecord
+from sordino.report.words import listed
 from sordino.runs.checkpoint import Checkpoint
 from sordino.runs.coordinator import Attendance, Coordinator, NobodyLeft, RoundOutcome, Rules
 from sordino.runs.federation import Federation
@@ -110,9 +112,8 @@ class Run:
         shapes = [{n: a.shape for n, a in (("", s.parameters), *s.arrays.items())} for s in (state, self._state)]
         if shapes[0] != shapes[1]:
             raise InvalidInput(
-                f"the checkpoint holds {state.parameters.size:,} parameters and the model "
-                f"{self._state.parameters.size:,}: the model has changed since. Put the old one back, or start the run "
-                "anew in another folder"
+                f"the checkpoint holds {_listed(shapes[0])}, and the state here {_listed(shapes[1])}: the model or the "
+                "method has changed since. Put the old one back, or start the run anew in another folder"
             )
 
     def go(self, expected: Sequence[str], absent: Mapping[int, str] | None = None) -> Outcome:
@@ -197,6 +198,13 @@ class Run:
             # They may have reported before, or others may come: the round is lost, and the next one shows who is left.
             why = _DECLINED_AGAIN if sent > 1 else "all who were asked declined"
             after, outcome = self._state.unchanged(), RoundOutcome(plan.round, end.attendance, why, plan)
+        attendance = outcome.attendance
+        if attendance.refused and not attendance.reported and not self._side.may_return:
+            raise InvalidInput(
+                f"every report of round {plan.round} is refused, though simulated clients lie about nothing: the "
+                f"mechanism or the method makes reports that it does not take itself. The first: "
+                f"{next(iter(attendance.refused.values()))}"
+            )
         self._progress.note_round(outcome.attendance, outcome.why_lost, self._recipe.rounds.quorum)
         figures = self._grade(after)
         record = self._side.describe(_record(outcome, sent - 1), outcome)
@@ -235,12 +243,16 @@ class Run:
         self._scores = self._side.score(state, "test")
         if not self._scores.examples:
             return {}
+        metric = self._recipe.evaluation.metric
         found: dict[str, Any] = {"accuracy": self._scores.accuracy, "loss": _finite(self._scores.loss)}
+        if metric is not None:
+            found["score"] = metric.value(self._scores)
+        deciding = self._scores if rounds.stop_on == "test" else None
         if "validation" in self._federation.exams:
-            found["validation_accuracy"] = self._side.score(state, "validation").accuracy
-        self._progress.note_accuracy(
-            found["accuracy"] if rounds.stop_on == "test" else found.get("validation_accuracy", 0.0)
-        )
+            validation = self._side.score(state, "validation")
+            found["validation_accuracy"] = validation.accuracy
+            deciding = deciding or validation
+        self._progress.note_accuracy(0.0 if deciding is None else (metric or Accuracy()).value(deciding))
         return found
 
     # --- the outcome
@@ -298,6 +310,10 @@ def _record(outcome: RoundOutcome, restarts: int) -> RoundRecord:
         bytes_up=attendance.bytes_up,
         bytes_down=attendance.bytes_down,
     )
+
+
+def _listed(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    return listed([f"{name or 'parameters'} {list(shape)}" for name, shape in shapes.items()])
 
 
 def _finite(value: float) -> float | None:

@@ -19,10 +19,12 @@ from sordino.privacy import history
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.statement import Statement
 from sordino.recipe import EVERYTHING, Recipe
+from sordino.recipe.grammar import Rounds
 from sordino.recipe.sources import read_data
 from sordino.report.folder import RunFolder
 from sordino.report.records import ClientBudget, Result, RoundRecord
 from sordino.report.statement import to_json
+from sordino.report.words import listed
 from sordino.runs.federation import Federation
 
 
@@ -76,7 +78,8 @@ def load_model(run: str | Path) -> nn.Module:
     """The trained model in a finished run's folder, for evaluation.
 
     It takes records as it was trained on them: normalised, and with LDPFL the bits of their features. The data set must
-    be where the recipe looks for it: its shape and classes say how large the model is.
+    be where the recipe looks for it: its shape and classes say how large the model is. A model or a data source of
+    somebody's own is imported: open only folders of people whose code you would run.
     """
     folder = RunFolder.open(run)
     tensors, _ = folder.model()
@@ -98,8 +101,20 @@ def statement_of(federation: Federation, spent: Sequence[RoundReleases], rounds:
 
 
 def _caveats(recipe: Recipe, finished: int) -> tuple[str, ...]:
-    """What a statement must say of a number of rounds that was not fixed in advance."""
-    rounds = recipe.rounds
+    """What a statement must say of code that is not Sordino's, and of rounds whose number was not fixed in advance."""
+    return (*_own_code(recipe), *_early_stop(recipe.rounds, finished))
+
+
+def _own_code(recipe: Recipe) -> tuple[str, ...]:
+    if not (own := [address for address in recipe.own_code if address != recipe.data.source]):
+        return ()
+    return (
+        f"This run uses {listed(own)}, which is no part of Sordino: what that code says of its own protection is its "
+        "author's word, and nobody here has checked it. An audit can refute it.",
+    )
+
+
+def _early_stop(rounds: Rounds, finished: int) -> tuple[str, ...]:
     if not rounds.may_stop_early:
         return ()
     fixed = f"The figures are those of {finished} {'round' if finished == 1 else 'rounds'} fixed in advance"

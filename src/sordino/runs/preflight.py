@@ -574,16 +574,14 @@ def _summed(recipe: Recipe) -> bool:
 
 def _sizes(federation: Federation, plan: Plan) -> list[tuple[int, int]]:
     """Values and bytes of every kind of report on a plan."""
-    from sordino.channels.secure_sum import Rule
-
     tally = federation.method.tally(plan)
     values = tally.upload.values
     if not _summed(federation.recipe):
         return [(values, MechanismSender(mechanism).report_bytes(values)) for mechanism in tally.upload.mechanisms]
     given: Any = federation.recipe.method
-    rule, asked = Rule(given.channel.threshold, given.channel.digits), given.selection.asked(federation.clients)
+    asked = given.selection.asked(federation.clients)
     sums = [
-        rule.session(plan, tally, group, min(len(members), asked))
+        given.channel.session(plan, tally, group, min(len(members), asked))
         for group, members in tally.classes(range(federation.clients)).items()
     ]
     return [(values, session.values * session.bits // 8) for session in sums]

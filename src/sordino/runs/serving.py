@@ -21,7 +21,7 @@ from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet
 from sordino.fleets.signatures import SignedFleet
 from sordino.learning import models
-from sordino.learning.evaluation import Scores, score
+from sordino.learning.evaluation import ExamPiece, Scores, score
 from sordino.methods.interface import State
 from sordino.privacy.history import RoundReleases
 from sordino.recipe import Recipe
@@ -66,7 +66,7 @@ def serve(
     run is not over, and goes on with `resume`.
     """
     check_real(recipe)
-    if channel is None and recipe.method.channel.kind == "shuffler":
+    if channel is None and recipe.method.channel.posts:
         raise InvalidInput(
             "reports of this recipe go through a shuffler, which the server cannot be itself: give the channel that "
             "goes through it (sordino.shuffler.channel.ServiceChannel)"
@@ -93,7 +93,7 @@ def shuffler_channel(recipe: Recipe, files: Mapping[str, Path], *, remedy: str) 
     """
     given: Any = recipe.method.channel
     token, key = files.get("token"), files.get("key")
-    if given.kind != "shuffler":
+    if not given.posts:
         return None
     if token is None or key is None:
         raise InvalidInput(f"reports of this recipe go through a shuffler: {remedy}")
@@ -212,11 +212,11 @@ class RealClients(ClientSide):
         """The common model on an exam; of models that only clients can see through, nothing."""
         parts, exam_ = self._parts, self._parts.exams[exam]
         loss = models.loss_for(parts.recipe.model.name)
-        model = parts.built.graded or parts.model
+        model = parts.method.graded or parts.model
         found = [Scores.none(len(parts.dataset.classes))]
         for view in self._method.views(state, {}):
             buffers = view.buffers or None
-            found += [score(model, view.parameters, buffers, loss, exam_, piece) for piece in exam_.pieces()]
+            found += [score(model, view.parameters, buffers, loss, ExamPiece(exam_, piece)) for piece in exam_.pieces()]
         return Scores.together(found)
 
 

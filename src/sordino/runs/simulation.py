@@ -85,7 +85,7 @@ def _execution(federation: Federation, device: torch.device, past: Past) -> Exec
     """The choice that the run began with, else a new one."""
     if "execution" in past.memory:
         return Execution(**past.memory["execution"])
-    shape = (federation.built.batch, *federation.record_shape)
+    shape = (federation.method.batch, *federation.record_shape)
     return execution_for(federation.model, shape, federation.effort, device)
 
 
@@ -94,7 +94,7 @@ def work_of(federation: Federation, bench: Bench) -> Work:
     population = Population(federation.dataset.train, federation.parts, federation.dataset.normalisation)
     loss = models.loss_for(federation.recipe.model.name)
     recipe = federation.recipe
-    model = federation.built.graded or federation.model
+    model = federation.method.graded or federation.model
     return Work(federation.method, model, loss, population, federation.exams, recipe.seed, bench)
 
 

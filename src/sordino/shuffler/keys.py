@@ -39,12 +39,12 @@ def make(folder: Path) -> X25519PublicKey:
 
 def private_key(path: Path) -> X25519PrivateKey:
     """The server's private key from its file."""
-    return _read(path, X25519PrivateKey, lambda pem: serialization.load_pem_private_key(pem, None))
+    return _read(path, X25519PrivateKey, lambda pem: serialization.load_pem_private_key(pem, None))  # type: ignore[type-abstract]
 
 
 def public_key(path: Path) -> X25519PublicKey:
     """The server's public key from its file."""
-    return _read(path, X25519PublicKey, serialization.load_pem_public_key)
+    return _read(path, X25519PublicKey, serialization.load_pem_public_key)  # type: ignore[type-abstract]
 
 
 def _read(path: Path, kind: type[Key], load: Callable[[bytes], object]) -> Key:
