@@ -78,10 +78,9 @@ def verify(
         with Ledger.open(path) as ledger:
             last = ledger.verify(expected_head=receipt)
     except SordinoError as error:
-        if as_json:
-            print_json({"path": str(path), "sound": False, "reason": str(error)})
-        else:
-            typer.echo(str(error), err=True)
+        if not as_json:
+            raise
+        print_json({"path": str(path), "sound": False, "reason": str(error)})
         raise typer.Exit(1) from None
     if as_json:
         print_json({"path": str(path), "sound": True, "entries": last.sequence, "head": last.hash})
