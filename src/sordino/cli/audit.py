@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     _Job = tuple[list[Case], list[Subject]]  #: attacks on a mechanism, or none on a program, and what is checked of it
 
-VIOLATED = "PROVEN BOUND VIOLATED"
-
 
 def audit(
     what: Annotated[
@@ -110,6 +108,7 @@ def _audit_programs(
 ) -> None:
     """Attacks on mechanisms and checks of everything, or of what is named."""
     from sordino.audits.catalogue import PROGRAMS, cases
+    from sordino.audits.lower_bound import VIOLATED
     from sordino.audits.mechanisms import subjects
 
     jobs: list[_Job] = [(cases(one, e), subjects(one, e)) for e in strengths for one in _mechanisms(name)]
@@ -163,7 +162,7 @@ def _carry_out(jobs: Sequence[_Job], trials: int, seed: int) -> tuple[list[Audit
 
 
 def _audit_summary(rows: list[AuditRow]) -> str:
-    from sordino.audits.lower_bound import REFUTED
+    from sordino.audits.lower_bound import REFUTED, VIOLATED
 
     violated = sum(row.verdict == VIOLATED for row in rows)
     refuted = sum(row.verdict == REFUTED for row in rows)
