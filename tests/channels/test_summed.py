@@ -44,7 +44,7 @@ def members(given, rule=Rule()) -> Members:  # noqa: B008 (a frozen value)
 
 
 def fleet(given, rule=Rule(), ledger=None, workers=1) -> SimulatedFleet:  # noqa: B008
-    return SimulatedFleet(given, ledger, workers=workers, report_bytes=4 * VALUES, members=members(given, rule))
+    return SimulatedFleet(given, ledger, workers=workers, members=members(given, rule))
 
 
 class Watched(Fleet):
@@ -71,7 +71,7 @@ def hold(given, change=lambda step, answers: answers, rule=Rule(), rules=Rules()
 
 def direct(given, absent=(), rounds=1):
     """The state after rounds over the direct channel, without some clients."""
-    own = SimulatedFleet(given, None, report_bytes=4 * VALUES)
+    own = SimulatedFleet(given, None)
 
     def present(step, answers):
         return [(client, answer) for client, answer in answers if client not in absent]

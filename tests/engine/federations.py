@@ -72,4 +72,4 @@ def work(
 
 
 def fleet(given: Work, ledger=None, workers: int = 1) -> SimulatedFleet:
-    return SimulatedFleet(given, ledger, workers=workers, report_bytes=4 * given.method._upload.values)
+    return SimulatedFleet(given, ledger, workers=workers)

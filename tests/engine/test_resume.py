@@ -43,6 +43,10 @@ CASES: dict[str, dict[str, Any]] = {
         "training.optimizer": {"name": "sgd", "lr": 1e-9},
     },
     "target": {"data.validation": 0.3, "rounds.target_accuracy": 0.15, "rounds.count": 20},
+    "another rule": {
+        "rounds.stop": {"kind": "tests.methods.test_stopping_rules:AfterEvaluations", "evaluations": 3},
+        "rounds.stop_on": "test", "rounds.count": 9,
+    },
     "momentum and decay": {
         "training.optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9, "decay": 0.1},
         "split": {"kind": "sizes", "sizes": [3, 12, 20, 5]},

@@ -16,7 +16,6 @@ from sordino.audits.canary_patterns import Gradients
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.questions import Question
 from sordino.audits.uploads import curve
-from sordino.fleets.simulated import Population
 from sordino.learning.cohort import ClientData
 from sordino.learning.stacked import Execution
 from sordino.mechanisms.cases import Case, Sampler, Scores
@@ -64,7 +63,7 @@ def _rounds(run: FinishedRun, silo: int, made_up: ClientData) -> Sampler:
     """Each trial an upload of the first round."""
     federation, method = run.federation, run.federation.method
     assert isinstance(method, SiloDp)
-    population = Population(federation.dataset.train, federation.parts, federation.dataset.normalisation)
+    population = federation.population
     own = population.data(silo, torch.device("cpu"))
     assert own is not None
     without = ClientData(own.x[:1], own.y[:1])

@@ -19,7 +19,6 @@ from scipy.stats import binom
 from sordino.audits import run_draws
 from sordino.audits.finished_run import FinishedRun, View, figures, once
 from sordino.audits.questions import AuditOptions, Findings, Question, answers, checked
-from sordino.fleets.simulated import Population
 from sordino.mechanisms import Mechanism
 from sordino.mechanisms.cases import Case, Points, Sampler, Scores
 from sordino.mechanisms.likelihood import ones
@@ -168,7 +167,7 @@ def own_vectors(run: FinishedRun, state: State, clients: Sequence[int], seed: in
     heard = _Overheard(method.upload(plan))
     listening = copy.copy(method)
     listening.upload = lambda plan: heard  # type: ignore[method-assign]
-    population = Population(federation.dataset.train, federation.parts, federation.dataset.normalisation)
+    population = federation.population
     bench = Bench()
     cohort = Cohort(
         tuple(clients),

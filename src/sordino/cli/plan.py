@@ -137,7 +137,7 @@ def _rounds_with(family: Family, question: Question, parameter: float, rounds: i
 
     if rounds is not None:
         raise InvalidInput("give --rounds or --parameter, not both: one is sought from the other")
-    release = family.release(parameter, question)
+    release = question.release(family.sender(parameter))
     budget = question.budget
     return {
         "mechanism": family.name,

@@ -207,7 +207,7 @@ def _network(
 
 def _served(recipe: Recipe, folder: Path, resume: bool, network: _Network) -> Outcome:
     from sordino.fleets.sockets import SocketFleet
-    from sordino.runs.serving import serve, shuffler_channel
+    from sordino.runs.serving import CoordinatorSetup, serve, shuffler_channel
 
     count, named = recipe.number_of_clients, len(network.sockets)
     if named != count:
@@ -219,11 +219,10 @@ def _served(recipe: Recipe, folder: Path, resume: bool, network: _Network) -> Ou
     if network.shuffler and kind != "shuffler":
         raise InvalidInput(f"this recipe's reports go through no shuffler (method.channel.kind = {kind!r})")
     fleet = SocketFleet(dict(enumerate(network.sockets)), patience=network.patience)
+    channel = shuffler_channel(recipe, network.shuffler, remedy=SHUFFLER_FILES)
+    setup = CoordinatorSetup(network.federation, channel, notes=network.notes())
     with Display(recipe) as display:
-        return serve(
-            recipe, fleet, folder, federation=network.federation, resume=resume, observer=display,
-            channel=shuffler_channel(recipe, network.shuffler, remedy=SHUFFLER_FILES), notes=network.notes(),
-        )  # fmt: skip
+        return serve(recipe, fleet, folder, setup, resume=resume, observer=display)
 
 
 @contextmanager

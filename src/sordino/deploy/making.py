@@ -20,7 +20,7 @@ from sordino.deploy.certificates import Pair, checked_host
 from sordino.deploy.deployment import AUTHORITY, FILE, KEY, SEALED_TO, SERVER, TOKEN, Deployment, sha256
 from sordino.deploy.needs import Needs, needs
 from sordino.errors import InvalidInput
-from sordino.flower.app import write_app
+from sordino.flower.app import RunConfig, write_app
 from sordino.learning.datasets import KNOWN
 from sordino.privacy.guarantee import Adjacency
 from sordino.privacy.terms import plain
@@ -169,11 +169,11 @@ def _write_server(place: Path, deployment: Deployment, recipe: Recipe, issuer: P
     private(place / "server.key", own.key)
     write_whole(place / "server.crt", own.certificate)
     write_whole(place / "ca.crt", issuer.certificate)
-    write_app(
-        place / "app", recipe, runs=place / "runs", federation=deployment.federation, members=deployment.members,
-        shuffler_token=place / TOKEN, shuffler_key=place / SEALED_TO,
-        coordinator_key=place / KEY,
+    config = RunConfig(
+        deployment.federation, place / "runs", deployment.members,
+        coordinator_key=place / KEY, shuffler_token=place / TOKEN, shuffler_key=place / SEALED_TO,
     )  # fmt: skip
+    write_app(place / "app", recipe, config)
     write_whole(place / FILE, replace(deployment, machine=SERVER).to_toml().encode())
 
 

@@ -26,7 +26,8 @@ from flwr.clientapp import ClientApp  # noqa: E402
 from flwr.serverapp import Grid, ServerApp  # noqa: E402
 
 from sordino.client.invitation import check_real  # noqa: E402
-from sordino.flower.server_app import RunConfig, coordinate, said_aloud  # noqa: E402
+from sordino.flower.app import RunConfig  # noqa: E402
+from sordino.flower.server_app import coordinate, said_aloud  # noqa: E402
 from sordino.wire.requests import Request, Response  # noqa: E402
 
 if TYPE_CHECKING:

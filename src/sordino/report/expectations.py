@@ -12,7 +12,8 @@ from sordino.privacy.statement import NO_MEANINGFUL_PROTECTION
 from sordino.report.words import capital, count, counted, figure, span
 
 if TYPE_CHECKING:
-    from sordino.runs.preflight import BatchNorm, NormFit, Outlook, Preflight, RangeFit, ReportLoss
+    from sordino.runs.preflight import BatchNorm, NormFit, Outlook, Preflight, ReportLoss
+    from sordino.runs.senders import RangeFit
 
 #: (noise / update / sqrt(d T) from which on, what to expect)
 LEVELS = (

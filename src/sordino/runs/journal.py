@@ -30,8 +30,8 @@ from sordino.privacy.history import Spent, members, ranges
 from sordino.report.folder import RunFolder
 from sordino.report.records import Round, from_json, to_line
 from sordino.runs.checkpoint import Checkpoint
-from sordino.runs.coordinator import Attendance
-from sordino.runs.store import Past, RoundEntry, Store
+from sordino.runs.coordinator import Attendance, RoundOutcome
+from sordino.runs.store import Past, Store
 from sordino.storage.files import NotWritten, make_folder, whole_lines, write_whole
 from sordino.storage.sqlite import Database
 from sordino.wire.messages import Plan
@@ -122,22 +122,22 @@ class JournalStore(Store):
 
     # --- rounds
 
-    def end(self, entry: RoundEntry) -> None:
+    def end(self, outcome: RoundOutcome, spent: Spent, record: Round | None, checkpoint: Checkpoint) -> None:
         """Make a round part of the run, once: its state first, then everything else at once; metrics.jsonl follows."""
-        attendance, content = entry.attendance, entry.checkpoint.encode()
-        path = self._place / f"state-{entry.round:06d}.safetensors"
+        attendance, round, content = outcome.attendance, outcome.plan.round, checkpoint.encode()
+        path = self._place / f"state-{round:06d}.safetensors"
         write_whole(path, content)
         row = (
-            entry.round, _now(), entry.why_lost, ranges(attendance.chosen), ranges(attendance.reported),
-            ranges(attendance.declined), _json(attendance.refused), _json(attendance.strays), entry.spent.to_line(),
-            None if entry.record is None else to_line(entry.record), path.name, hashlib.sha256(content).hexdigest(),
+            round, _now(), outcome.why_lost, ranges(attendance.chosen), ranges(attendance.reported),
+            ranges(attendance.declined), _json(attendance.refused), _json(attendance.strays), spent.to_line(),
+            None if record is None else to_line(record), path.name, hashlib.sha256(content).hexdigest(),
         )  # fmt: skip
         with self._db.transaction():
             self._db.execute(f"INSERT INTO rounds VALUES ({', '.join('?' * len(row))})", row)
             self._db.execute_each("INSERT OR REPLACE INTO receipts VALUES (?, ?)", attendance.receipts.items())
         self._forget({path.name})
-        if entry.record is not None:
-            self._run.append_round(entry.record)
+        if record is not None:
+            self._run.append_round(record)
 
     def _forget(self, kept: set[str]) -> None:
         """Remove the files of rounds that are over; one that stays behind does no harm."""

@@ -32,7 +32,7 @@ from sordino.runs.federation import Federation
 from sordino.runs.observer import Observer
 from sordino.runs.outcome import Outcome, client_budgets, statement_of
 from sordino.runs.stopping import LOST_ROUNDS, Progress, Stopping, TooFewClients
-from sordino.runs.store import Past, RoundEntry, Store
+from sordino.runs.store import Past, Store
 from sordino.wire.messages import Plan
 
 _DECLINED_AGAIN = "its plan went out again after a restart, and all clients declined: what came before does not count"
@@ -99,7 +99,7 @@ class Run:
             self._stopping.note_answers(spent)
         if past.checkpoint is not None:
             self._check_fit(past.checkpoint.state)
-            self._progress = Progress(**past.memory["memory"])
+            self._progress = Progress.read(past.memory["memory"])
             if self._side.may_return:
                 self._progress.lost = 0  # a restart is another try
             self._state = past.checkpoint.state
@@ -120,7 +120,7 @@ class Run:
 
         Ctrl-C leaves everything stored up to the last whole round.
         """
-        stopped = self._stopped or self._stopping.reason(self._progress, self._state.round)
+        stopped = self._stopped or self._stopping.reason(self._progress, self._state.round, self._records)
         if stopped is None:
             self._observer.started(self._federation, expected, self._state.round + 1)
             if absent:
@@ -158,7 +158,7 @@ class Run:
                 f"{progress.lost} rounds in a row did not count, the last of them because {progress.why_lost}. Nothing "
                 "that was recorded is lost: go on with --resume when enough clients are back"
             )
-        return self._stopping.reason(progress, self._state.round)
+        return self._stopping.reason(progress, self._state.round, self._records)
 
     # --- the preparation and the rounds
 
@@ -173,7 +173,7 @@ class Run:
             attendance = coordinator.prepare(plan)
         except NobodyLeft as end:
             if sent > 1:  # they may have been prepared before
-                self._end(RoundOutcome(0, end.attendance, _DECLINED_AGAIN, plan), self._state, sent, None)
+                self._end(RoundOutcome(plan, end.attendance, _DECLINED_AGAIN), self._state, sent, None)
             raise
         quorum = self._recipe.rounds.quorum
         if self._side.may_return and len(attendance.reported) < quorum:
@@ -182,7 +182,7 @@ class Run:
                 "Nothing is lost: go on with --resume when more of them are back"
             )
         self._progress.note_traffic(attendance, self._seconds())
-        self._end(RoundOutcome(0, attendance, "", plan), self._state, sent, None)
+        self._end(RoundOutcome(plan, attendance), self._state, sent, None)
         self._observer.prepared(attendance)
 
     def _round(self, coordinator: Coordinator) -> None:
@@ -196,7 +196,7 @@ class Run:
                 raise
             # They may have reported before, or others may come: the round is lost, and the next one shows who is left.
             why = _DECLINED_AGAIN if sent > 1 else "all who were asked declined"
-            after, outcome = self._state.unchanged(), RoundOutcome(plan.round, end.attendance, why, plan)
+            after, outcome = self._state.unchanged(), RoundOutcome(plan, end.attendance, why)
         self._progress.note_round(outcome.attendance, outcome.why_lost, self._recipe.rounds.quorum)
         figures = self._grade(after)
         record = self._side.describe(_record(outcome, sent - 1), outcome)
@@ -208,9 +208,7 @@ class Run:
     def _end(self, outcome: RoundOutcome, state: State, sent: int, record: Round | None) -> None:
         """Make a round part of the run."""
         spent = self._side.spent(outcome.plan, outcome.attendance, sent)
-        self._store.end(
-            RoundEntry(outcome.number, outcome.attendance, outcome.why_lost, spent, record, self._checkpoint(state))
-        )
+        self._store.end(outcome, spent, record, self._checkpoint(state))
         self._state = state
         self._spent.append(spent)
         self._stopping.note_answers(spent)
@@ -229,8 +227,7 @@ class Run:
 
     def _grade(self, state: State) -> dict[str, Any]:
         """Figures on the test set (for reporting) and the validation set (for stopping), where they are due."""
-        rounds = self._recipe.rounds
-        if state.round % self._recipe.evaluation.every and state.round < rounds.count:
+        if state.round % self._recipe.evaluation.every and state.round < self._recipe.rounds.count:
             return {}
         self._scores = self._side.score(state, "test")
         if not self._scores.examples:
@@ -238,9 +235,6 @@ class Run:
         found: dict[str, Any] = {"accuracy": self._scores.accuracy, "loss": _finite(self._scores.loss)}
         if "validation" in self._federation.exams:
             found["validation_accuracy"] = self._side.score(state, "validation").accuracy
-        self._progress.note_accuracy(
-            found["accuracy"] if rounds.stop_on == "test" else found.get("validation_accuracy", 0.0)
-        )
         return found
 
     # --- the outcome
@@ -286,7 +280,7 @@ def _record(outcome: RoundOutcome, restarts: int) -> Round:
     """A round as every coordinator sees it."""
     attendance = outcome.attendance
     return Round(
-        outcome.number,
+        outcome.plan.round,
         asked=attendance.asked,
         reported=len(attendance.reported),
         declined=len(attendance.declined),

@@ -20,6 +20,7 @@ from sordino.privacy.history import Spent
 from sordino.privacy.statement import Statement
 from sordino.recipe import EVERYTHING, Recipe
 from sordino.recipe.sources import read_data
+from sordino.report.caveats import early_stopping
 from sordino.report.folder import RunFolder
 from sordino.report.records import ClientBudget, Result, Round
 from sordino.report.statement import to_json
@@ -94,24 +95,7 @@ def statement_of(federation: Federation, spent: Sequence[Spent], rounds: int, *,
     """The privacy statement of a run of so many rounds, without any audit; `simulated` where noise follows a seed."""
     title = f"Privacy statement of {federation.recipe.name}"
     found = history.statement(spent, federation.clients, delta=federation.delta, title=title)
-    return replace(found, caveats=_caveats(federation.recipe, rounds), simulated=simulated)
-
-
-def _caveats(recipe: Recipe, finished: int) -> tuple[str, ...]:
-    """What a statement must say of a number of rounds that was not fixed in advance."""
-    rounds = recipe.rounds
-    if not rounds.may_stop_early:
-        return ()
-    fixed = f"The figures are those of {finished} {'round' if finished == 1 else 'rounds'} fixed in advance"
-    if rounds.stop_on == "validation":
-        return (
-            "When to stop was decided by examples that clients set aside, which is a release of its own, without noise "
-            f"and in none of these figures: of what it tells, nothing is proven. {fixed}.",
-        )
-    if finished >= rounds.count:
-        return ()
-    every = f"proven, whatever ends the run, is what all {rounds.count} rounds come to, which the pre-flight has"
-    return (f"When to stop was decided by what the model scored. {fixed}; {every}.",)
+    return replace(found, caveats=early_stopping(federation.recipe.rounds, rounds), simulated=simulated)
 
 
 def client_budgets(

@@ -13,8 +13,7 @@ import torch
 from sordino import channels
 from sordino.channels.interface import Channel
 from sordino.errors import InvalidInput
-from sordino.fleets.simulated import Population, SimulatedFleet, Work
-from sordino.learning import models
+from sordino.fleets.simulated import SimulatedFleet
 from sordino.learning.evaluation import Scores
 from sordino.learning.stacked import Execution
 from sordino.methods.interface import Bench, LocalView, State
@@ -65,11 +64,10 @@ def run(
             past = store.load() if resume else Past()
             execution = _execution(federation, place, past)
             fleet = SimulatedFleet(
-                work_of(federation, Bench(execution, place)), ledger, workers=count,
-                report_bytes=4 * federation.upload.values, members=members,
+                federation.work(Bench(execution, place)), ledger, workers=count, members=members,
                 releases=federation.releases, prepared=store.belongings(),
             )  # fmt: skip
-            federation = federation.holding(fleet.examples, fleet.exams)  # one copy of the records is enough
+            federation = federation.holding(fleet.work)  # one copy of the records is enough
             try:
                 own = Run(federation, SimulatedClients(federation, fleet, channel, ledger, execution), channel, store,
                           observer)  # fmt: skip
@@ -87,15 +85,6 @@ def _execution(federation: Federation, device: torch.device, past: Past) -> Exec
         return Execution(**past.memory["execution"])
     shape = (federation.built.batch, *federation.record_shape)
     return execution_for(federation.model, shape, federation.effort, device)
-
-
-def work_of(federation: Federation, bench: Bench) -> Work:
-    """What simulated clients compute, and on which records."""
-    population = Population(federation.dataset.train, federation.parts, federation.dataset.normalisation)
-    loss = models.loss_for(federation.recipe.model.name)
-    recipe = federation.recipe
-    model = federation.built.graded or federation.model
-    return Work(federation.method, model, loss, population, federation.exams, recipe.seed, bench)
 
 
 class SimulatedClients(ClientSide):
@@ -177,4 +166,4 @@ def _rehearse(federation: Federation, fleet: SimulatedFleet) -> LocalView | None
     return fleet.rehearse(federation.method.plan(federation.method.init(), federation.recipe.name), some)
 
 
-__all__ = ["SimulatedClients", "run", "work_of"]
+__all__ = ["SimulatedClients", "run"]

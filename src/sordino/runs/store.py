@@ -20,25 +20,13 @@ from sordino.recipe import EVERYTHING, Recipe
 from sordino.report.folder import RunFolder, alone
 from sordino.report.records import Round
 from sordino.runs.checkpoint import Belongings, Checkpoint
-from sordino.runs.coordinator import Attendance
+from sordino.runs.coordinator import Attendance, RoundOutcome
 from sordino.runs.outcome import Outcome, write_outcome
 from sordino.storage.files import append_line, keep_lines, make_folder, whole_lines, write_whole
 from sordino.wire.messages import Plan
 
 CHECKPOINT_SECONDS = 2.0  #: rounds shorter than this share a checkpoint: a crash costs that much work, no more
 REAL = "real clients"  #: the device in environment.json that tells a run with these from a simulation
-
-
-@dataclass(frozen=True)
-class RoundEntry:
-    """A round that is over, ready to be stored; the preparation is round 0 and has no record."""
-
-    round: int
-    attendance: Attendance
-    why_lost: str
-    spent: Spent
-    record: Round | None
-    checkpoint: Checkpoint
 
 
 @dataclass(frozen=True)
@@ -76,8 +64,11 @@ class Store:
         """Count that a round's plan goes out now; how often it has, with this time."""
         return 1
 
-    def end(self, entry: RoundEntry) -> None:
-        """Make a round part of the run."""
+    def end(self, outcome: RoundOutcome, spent: Spent, record: Round | None, checkpoint: Checkpoint) -> None:
+        """Make a round part of the run: what became of it, and what the run goes on from. A preparation has no record.
+
+        `spent` is what left clients in it.
+        """
 
     def flush(self) -> None:
         """Write what waits to be written."""
@@ -133,14 +124,14 @@ class FileStore(Store):
             keep_lines(self._releases, len(kept))
         return kept
 
-    def end(self, entry: RoundEntry) -> None:
+    def end(self, outcome: RoundOutcome, spent: Spent, record: Round | None, checkpoint: Checkpoint) -> None:
         """Write the lines of a round, and its checkpoint if the last one is old."""
         make_folder(self._place)
-        append_line(self._releases, entry.spent.to_line().encode())
-        if entry.record is not None:
-            self._run.append_round(entry.record)
-        self._last = entry.checkpoint
-        if entry.record is not None and time.monotonic() - self._written >= CHECKPOINT_SECONDS:
+        append_line(self._releases, spent.to_line().encode())
+        if record is not None:
+            self._run.append_round(record)
+        self._last = checkpoint
+        if record is not None and time.monotonic() - self._written >= CHECKPOINT_SECONDS:
             self.flush()
 
     def flush(self) -> None:
@@ -195,4 +186,4 @@ def free_if_refused(folder: RunFolder | None, *, resume: bool) -> Iterator[None]
         raise
 
 
-__all__ = ["REAL", "FileStore", "Past", "RoundEntry", "Store", "free_if_refused", "run_folder"]
+__all__ = ["REAL", "FileStore", "Past", "Store", "free_if_refused", "run_folder"]
