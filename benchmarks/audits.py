@@ -18,8 +18,8 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from benchmarks.simulation import insert
-from sordino.audits.lower_bound import REFUTED, Row
-from sordino.audits.questions import AuditOptions
+from sordino.audits.findings import AuditOptions
+from sordino.audits.lower_bound import REFUTED, AuditRow
 from sordino.audits.run_audit import Audit, audit
 from sordino.recipe import Recipe
 from sordino.report.words import figure
@@ -84,7 +84,7 @@ def carried_out(job: Job, asked: AuditOptions) -> Audit:
         return found
 
 
-def cells(name: str, row: Row) -> list[str]:
+def cells(name: str, row: AuditRow) -> list[str]:
     at = f" at delta {figure(row.delta)}" if row.delta else ""
     claimed = "" if row.claimed is None else figure(row.claimed)
     if row.verdict == REFUTED:

@@ -29,7 +29,7 @@ from torch.nn import functional
 
 from sordino.learning.cohort import ClientData, LocalTraining, train_cohort
 from sordino.learning.optimizers import SGD
-from sordino.learning.stacked import Execution, choose_width
+from sordino.learning.stacked_model import Execution, choose_width
 from sordino.randomness import Keystream
 
 CLIENTS, RECORDS, BATCH, LR = 100, 60, 10, 0.05

@@ -37,7 +37,7 @@ from sordino.mechanisms import (
     RandomizedSign,
     TwoPoint,
 )
-from sordino.methods.setting import setting_of
+from sordino.methods.blueprint import blueprint_of
 from sordino.methods.upload import PLAIN_LIMIT, Upload
 from sordino.methods.wu_personalized import Selection
 from sordino.recipe import Recipe
@@ -108,7 +108,7 @@ def influences(recipe: Recipe) -> tuple[list[Influence], int]:
     shape, classes = SHAPES.get(recipe.data.source, SHAPES["mnist"])  # a function of MNIST otherwise
     n = recipe.number_of_clients
     each = 60_000 // n
-    method = recipe.method.build(setting_of(recipe, shape, classes, (each,) * n)[0]).method
+    method = recipe.method.build(blueprint_of(recipe, shape, classes, (each,) * n)[0]).method
     given: Any = recipe.method
     tally = method.tally(method.plan(method.init(), "f"))
     asked = given.selection.asked(n)

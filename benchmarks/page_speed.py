@@ -35,7 +35,7 @@ import torch
 from sordino.learning import models
 from sordino.recipe import Recipe
 from sordino.runs.federation import wire
-from sordino.web.task import compile_task, layers_of
+from sordino.web.page_task import compile_task, layers_of
 from sordino.wire.signing import SigningKey
 
 ROOT = Path(__file__).parent.parent

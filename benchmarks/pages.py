@@ -186,7 +186,7 @@ def choices(name: str, seeds: int) -> dict[str, Any]:
     from sordino.recipe import Recipe
     from sordino.runs.federation import wire
     from sordino.runs.simulation import run
-    from sordino.web.task import SHARES, compile_task
+    from sordino.web.page_task import SHARES, compile_task
     from sordino.wire.signing import SigningKey
 
     recipe = Recipe.load(name)

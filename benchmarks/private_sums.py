@@ -31,7 +31,7 @@ from sordino.learning import models
 from sordino.learning.linear_head import LinearHead
 from sordino.learning.optimizers import SGD
 from sordino.learning.private_sgd import PrivateTraining, Records, integer_sums
-from sordino.learning.stacked import LOOP, Batch, Execution, StackedModel
+from sordino.learning.stacked_model import LOOP, Batch, Execution, StackedModel
 from sordino.mechanisms.noise import discrete_gaussian
 from sordino.randomness import Keystream
 

@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.memory import own_peak
-from sordino.channels.secagg import STEPS, Client, Server, Session
+from sordino.channels.secagg import STEPS, Session, SumClient, SumServer
 
 KINDS = {"bits": (0, 1), "ten decimals": (-(10**10) * 2**14, 10**10 * 2**14)}  #: name -> range of one client's values
 
@@ -50,8 +50,8 @@ def measure(session: Session, dropouts: int) -> Cost:
     """One round; the last `dropouts` clients send their shares and are not heard of again."""
     rng = np.random.default_rng(1)
     cost = Cost()
-    server = Server(session, range(session.clients))
-    own, making = timed(lambda: {c: Client(session, c) for c in range(session.clients)})
+    server = SumServer(session, range(session.clients))
+    own, making = timed(lambda: {c: SumClient(session, c) for c in range(session.clients)})
     total = np.zeros(session.values, np.int64)
     for step in STEPS:
         requests, cost.server_seconds[step] = timed(lambda step=step: server.requests(step))

@@ -36,12 +36,12 @@ from rich.console import Console
 from benchmarks import secagg
 from benchmarks.simulation import Rows, insert, show
 from sordino.channels.secagg import Session
-from sordino.channels.summed import Rule
+from sordino.channels.secure_sum import Rule
 from sordino.shuffler import Terms, keys, open_batch, seal
 from sordino.shuffler.envelopes import Body, _bodies, batch_head, envelope_bytes
-from sordino.shuffler.opening import opened
+from sordino.shuffler.parallel import open_in_parallel
 from sordino.shuffler.remote import Remote
-from sordino.shuffler.store import Store
+from sordino.shuffler.store import EnvelopeStore
 from sordino.wire.messages import Plan
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -133,7 +133,7 @@ def measure(clients: int, values: int, sealed: int, workers: int) -> tuple[list[
     with tempfile.TemporaryDirectory() as made:
         folder, server = Path(made) / "shuffler", Path(made) / "server"
         public = keys.make(server)
-        with Store(folder) as store:
+        with EnvelopeStore(folder) as store:
             tokens = list(store.register([f"client {k}" for k in range(clients)]).values())
         reports = [np.packbits(row, bitorder="little").tobytes() for row in bits]
         real, seal_seconds = timed(lambda: [seal(report, terms, 0, public) for report in reports], time.process_time)
@@ -152,7 +152,7 @@ def measure(clients: int, values: int, sealed: int, workers: int) -> tuple[list[
             ours = batch_head(terms, 0, sealed) + np.stack(each, axis=1).tobytes()
         key = keys.private_key(server / keys.PRIVATE)
         alone, open_seconds = timed(lambda: open_batch(ours, terms, key), time.process_time)
-        shared, all_seconds = timed(lambda: opened(ours, terms, key, workers), of_children)
+        shared, all_seconds = timed(lambda: open_in_parallel(ours, terms, key, workers), of_children)
     assert alone.counts().tolist() == shared.counts().tolist() == bits.sum(axis=0).tolist()
     total, real_total = clients * values, sealed * values
     steps = [

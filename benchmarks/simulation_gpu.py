@@ -26,7 +26,7 @@ from benchmarks.rivals.job import PARAMETERS, SHAPE, tensors
 from sordino.learning import models
 from sordino.learning.cohort import ClientData, CohortTrainer, LocalTraining, train_cohort
 from sordino.learning.optimizers import SGD
-from sordino.learning.stacked import LOOP, Execution
+from sordino.learning.stacked_model import LOOP, Execution
 from sordino.randomness import Keystream
 
 CLIENTS, GOAL = 100, 500_000

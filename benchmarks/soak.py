@@ -37,7 +37,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sordino.client.core import Client
+from sordino.client.client import Client
 from sordino.client.settings import Settings
 from sordino.privacy.history import ranges
 from sordino.privacy.ledger import Ledger, Released
@@ -45,7 +45,7 @@ from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
 from sordino.runs.federation import Federation, wire
 from sordino.shuffler import keys
-from sordino.shuffler.store import Store
+from sordino.shuffler.store import EnvelopeStore
 from sordino.wire.messages import Plan
 from sordino.wire.signing import SigningKey, key_file
 
@@ -153,7 +153,7 @@ class Nursery:
 def _nurse() -> None:
     """The parent's life: a line of arguments in, the number of a child out."""
     import sordino.cli
-    import sordino.client.service
+    import sordino.client.socket_service
     import sordino.fleets.sockets
     import sordino.runs.serving
     import sordino.shuffler.channel
@@ -254,7 +254,7 @@ class Troupe:
         self.recipe = self.recipe.with_(
             {"method.channel.url": url, "method.channel.key": public.public_bytes_raw().hex()}
         )
-        with Store(self.place / "shuffler") as store:
+        with EnvelopeStore(self.place / "shuffler") as store:
             tokens = store.register(self.people)
         for name, token in tokens.items():
             (self.place / f"{name}.token").write_text(token)

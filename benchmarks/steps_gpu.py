@@ -23,7 +23,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from sordino.learning import models
 from sordino.learning.augmentation import Affine
-from sordino.learning.cohort import Augmentation, ClientData, CohortTrainer, LocalTraining
+from sordino.learning.cohort import ClientData, CohortTrainer, LocalTraining
 from sordino.learning.optimizers import SGD, Adam, RMSprop
 from sordino.methods.randomised_records import Unpacked
 from sordino.randomness import Keystream
@@ -67,12 +67,12 @@ JOBS = {
     "ldpfl-mnist": Job(
         2, 27_000, (1, 28, 28),
         LocalTraining(RMSprop(0.001, rho=0.9), steps=150, batch_size=64,
-                      augmentation=Augmentation(Affine(10.0, 0.1, 0.1), 5)),
+                      augmentation=Affine(10.0, 0.1, 0.1)),
     ),
     "ldpfl-cifar": Job(
         2, 22_500, (3, 32, 32),
         LocalTraining(RMSprop(0.001, rho=0.9), steps=100, batch_size=64,
-                      augmentation=Augmentation(Affine(15.0, 0.1, 0.0, True), 5)),
+                      augmentation=Affine(15.0, 0.1, 0.0, True)),
     ),
     "ldpfl-dense on 10,240 bits": Job(
         2, 27_000, (), LocalTraining(Adam(0.001), steps=400, batch_size=32), bits=10_240

@@ -19,11 +19,11 @@ from sordino.report.words import counted, duration
 from sordino.runs.observer import Observer
 
 if TYPE_CHECKING:
-    from papers.carry_out import Tidings, Turn
     from papers.experiments import Experiment
     from papers.pages import Row
     from papers.records import Records
-    from sordino.report.records import Round
+    from papers.runner import RunProgress, SeedRun
+    from sordino.report.records import RoundRecord
     from sordino.runs.coordinator import Attendance
     from sordino.runs.federation import Federation
 
@@ -157,7 +157,7 @@ class Said(NamedTuple):
 def _merge(
     todo: Mapping[str, Sequence[Experiment]], records: Mapping[str, Records], places: Sequence[Path], quick: bool
 ) -> Said:
-    from papers.merging import found_at, merge
+    from papers.merge import found_at, merge
 
     lines, fit = [], 0
     for place in places:
@@ -194,11 +194,11 @@ def _run(
     workers: int | None,
     device: str,
 ) -> Said:
-    from papers.carry_out import Absent, turns
-    from papers.carry_out import reproduce as carry_out
+    from papers.runner import MissingData, seed_runs
+    from papers.runner import reproduce as carry_out
 
-    asked = {name: turns(own, quick=quick, seeds=seeds) for name, own in todo.items()}
-    absent = Absent()
+    asked = {name: seed_runs(own, quick=quick, seeds=seeds) for name, own in todo.items()}
+    absent = MissingData()
     with Display(sum(map(len, asked.values()))) as display:
         try:
             ended = {
@@ -251,10 +251,10 @@ class Display(Observer):
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def told(self, tidings: Tidings) -> None:
+    def told(self, progress: RunProgress) -> None:
         """Show what happens to one of them; a reason to skip is given once."""
-        name, now = _named(tidings.turn), time.monotonic()
-        if tidings.what == "running":
+        name, now = _named(progress.seed_run), time.monotonic()
+        if progress.what == "running":
             self._running, self._accuracy = name, ""
             self._began, self._said, self._seconds = now, now, []
             self._progress.update(self._task, now=name)
@@ -263,21 +263,21 @@ class Display(Observer):
         self._progress.advance(self._task)
         self.over += 1
         how_far = f" ({self.over} of {self.total})"
-        if tidings.what == "skipped":
-            again = tidings.why in self._reasons
-            self._reasons.add(tidings.why)
-            why = "for the same data" if again else tidings.why
+        if progress.what == "skipped":
+            again = progress.why in self._reasons
+            self._reasons.add(progress.why)
+            why = "for the same data" if again else progress.why
             self._line(f"{name}: skipped, {why}{how_far}", always=not again)
-        elif tidings.what == "done":
+        elif progress.what == "done":
             self._line(f"{name}: done in {duration(now - self._began)}{self._accuracy}{how_far}", always=False)
         else:
-            self._line(f"{name}: {tidings.what}{how_far}", always=False)
+            self._line(f"{name}: {progress.what}{how_far}", always=False)
 
     def started(self, federation: Federation, preflight: Sequence[str], first: int) -> None:
         """Remember how far the run is to go."""
         self._rounds = federation.recipe.rounds.count
 
-    def round(self, record: Round, attendance: Attendance) -> None:
+    def round(self, record: RoundRecord, attendance: Attendance) -> None:
         """Show how far the run is, and how long its other rounds take if they are like those before them."""
         if record.accuracy is not None:
             self._accuracy = f", accuracy {record.accuracy:.2%}"
@@ -296,22 +296,22 @@ class Display(Observer):
             self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def _named(turn: Turn) -> str:
-    return f"{turn.experiment.id}, seed {turn.seed}"
+def _named(seed_run: SeedRun) -> str:
+    return f"{seed_run.experiment.id}, seed {seed_run.seed}"
 
 
-def _what_happened(ended: Mapping[str, Sequence[Tidings]]) -> Said:
+def _what_happened(ended: Mapping[str, Sequence[RunProgress]]) -> Said:
     """How many runs of each paper were made, recorded before or skipped, and what the skipped ones want."""
     lines = []
     for name, own in ended.items():
-        counts = Counter(tidings.what for tidings in own)
+        counts = Counter(progress.what for progress in own)
         lines.append(
             f"{name}: {counts['done']} run now, {counts['recorded before']} recorded before, "
             f"{counts['skipped']} skipped"
         )
-    skipped = [(name, tidings) for name, own in ended.items() for tidings in own if tidings.what == "skipped"]
-    for why in dict.fromkeys(tidings.why for _, tidings in skipped):
-        papers = Counter(name for name, tidings in skipped if tidings.why == why)
+    skipped = [(name, progress) for name, own in ended.items() for progress in own if progress.what == "skipped"]
+    for why in dict.fromkeys(progress.why for _, progress in skipped):
+        papers = Counter(name for name, progress in skipped if progress.why == why)
         lines.append(f"Skipped ({', '.join(f'{count} of {name}' for name, count in papers.items())}): {why}")
     nothing = len(skipped) == sum(map(len, ended.values()))  # of what was asked for could be had
     return Said(lines, 1 if nothing else 0)

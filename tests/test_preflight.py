@@ -447,14 +447,14 @@ def test_behind_a_secure_sum_a_report_is_weighed_as_it_is_masked(monkeypatch):
     assert sentences(found)[-1] == (
         "A report, masked for the secure sum (keys and shares come beside it), has 650 bytes for 650 values."
     )
-    honest, lengths = secagg.Server.receive, set()
+    honest, lengths = secagg.SumServer.receive, set()
 
     def weighed(self, step, client, message):
         if step == "masked":
             lengths.add(len(secagg._SUM.unpack(message).rest))
         return honest(self, step, client, message)
 
-    monkeypatch.setattr(secagg.Server, "receive", weighed)
+    monkeypatch.setattr(secagg.SumServer, "receive", weighed)
     run(given, workers=1)
     assert lengths == {650 + 8 * secagg._TAG}  # each client vouches to the eight others for what it was told
 

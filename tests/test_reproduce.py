@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from papers import experiments as listing
 from papers import wu_personalized
-from papers.carry_out import Tidings, Turn, turns
 from papers.command import Display
 from papers.experiments import PAPERS, Experiment, Gain, chosen, experiments
 from papers.pages import Row, gain_rows, privacy_cells, rows, table, write_overview, write_paper
 from papers.plots import plot
 from papers.records import Epsilons, Record, Records, essence
+from papers.runner import RunProgress, SeedRun, seed_runs
 from sordino.cli import app
 from sordino.errors import InvalidInput
 from sordino.learning import datasets
@@ -352,16 +352,16 @@ def test_quick_runs_never_get_into_the_pages(paper, tmp_path):
 
 def test_seeds_take_turns_and_quick_runs_have_one():
     once, thrice = Experiment("once", "", "r"), Experiment("thrice", "", "r", seeds=3)
-    found = [(turn.experiment.id, turn.seed) for turn in turns([thrice, once], quick=False, seeds=None)]
+    found = [(seed_run.experiment.id, seed_run.seed) for seed_run in seed_runs([thrice, once], quick=False, seeds=None)]
     assert found == [("thrice", 1), ("once", 1), ("thrice", 2), ("thrice", 3)]
-    assert [turn.seed for turn in turns([thrice, once], quick=True, seeds=None)] == [1, 1]
-    assert [turn.seed for turn in turns([once], quick=True, seeds=2)] == [1, 2]
-    assert turns([], quick=True, seeds=None) == ()
+    assert [seed_run.seed for seed_run in seed_runs([thrice, once], quick=True, seeds=None)] == [1, 1]
+    assert [seed_run.seed for seed_run in seed_runs([once], quick=True, seeds=2)] == [1, 2]
+    assert seed_runs([], quick=True, seeds=None) == ()
 
 
 def test_no_seeds_are_refused_and_not_taken_for_all_of_them(paper, tmp_path):
     with pytest.raises(InvalidInput, match="1 or more, got 0"):
-        turns([Experiment("once", "", "r")], quick=False, seeds=0)
+        seed_runs([Experiment("once", "", "r")], quick=False, seeds=0)
     assert quick_run(tmp_path, "--seeds", "0").exit_code == 2
     assert not any(tmp_path.iterdir())
 
@@ -392,7 +392,7 @@ def test_a_full_run_of_some_shows_these_alone(paper, tmp_path):
 def test_how_long_the_other_rounds_take_is_said(monkeypatch, capsys):
     monkeypatch.setattr("papers.command.Display.PLAIN_SECONDS", 0.0)
     display = Display(1)
-    display.told(Tidings(Turn(Experiment("a", "", "r"), 1, False), "running"))
+    display.told(RunProgress(SeedRun(Experiment("a", "", "r"), 1, False), "running"))
     display.started(SimpleNamespace(recipe=SimpleNamespace(rounds=SimpleNamespace(count=10))), (), 7)  # resumed
     for number, seconds in ((7, 50.0), (8, 70.0)):
         display.round(SimpleNamespace(round=number, accuracy=None, seconds=seconds), Attendance())
@@ -411,7 +411,7 @@ def test_ctrl_c_says_how_far_it_is_and_the_same_command_goes_on(paper, tmp_path,
 
 def test_a_run_leaves_no_data_and_no_models_behind(paper):
     """Without the collector of cycles, which comes late to objects that are few and huge."""
-    (recipe, *_) = [turn.settings() for turn in turns(experiments("ldp-fl"), quick=True, seeds=None)]
+    (recipe, *_) = [seed_run.settings() for seed_run in seed_runs(experiments("ldp-fl"), quick=True, seeds=None)]
     large = (Examples, ClientKernels, Federation)
 
     def alive():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from sordino.channels import secagg, summed
+from sordino.channels import secagg, secure_sum
 from sordino.client.invitation import Invitation
 from sordino.errors import SordinoError
 from sordino.shuffler.envelopes import Body, open_batch, seal
@@ -87,7 +87,7 @@ def test_invitations_and_receipts_are_read():
 def test_a_secure_sum_is_read_by_a_server_that_draws_nothing():
     """Fed with the recorded answers, the server sends the recorded requests, and finds the sum."""
     assert secagg.Session.decode(GOLDEN["sum-session"]) == wire.session()
-    server = secagg.Server(wire.session(), (*wire.ADDED, 9))
+    server = secagg.SumServer(wire.session(), (*wire.ADDED, 9))
     for step in secagg.STEPS:
         for client, request in server.requests(step).items():
             if (answer := GOLDEN.get(f"sum-{step}-from-{client}")) is not None:
@@ -98,8 +98,8 @@ def test_a_secure_sum_is_read_by_a_server_that_draws_nothing():
 
 
 def test_the_plan_comes_with_the_invitation_to_a_sum():
-    assert summed.plan_in(GOLDEN["sum-invitation"]).encode() == GOLDEN["plan"]
-    request, _ = summed._without_plan(GOLDEN["sum-invitation"])
+    assert secure_sum.plan_in(GOLDEN["sum-invitation"]).encode() == GOLDEN["plan"]
+    request, _ = secure_sum._without_plan(GOLDEN["sum-invitation"])
     assert secagg.invitation(request) == wire.session()
 
 
@@ -139,7 +139,7 @@ READERS = {
 
 
 def _server_at_keys():
-    server = secagg.Server(wire.session(), (*wire.ADDED, 9))
+    server = secagg.SumServer(wire.session(), (*wire.ADDED, 9))
     server.requests("keys")
     return server
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from sordino.channels import secagg, summed
+from sordino.channels import secagg, secure_sum
 from sordino.channels.direct import Direct
 from sordino.client.invitation import Invitation
 from sordino.errors import InvalidInput, SordinoError
@@ -24,7 +24,7 @@ from sordino.fleets.interface import Fleet, Reply
 from sordino.mechanisms import Box, TwoPoint
 from sordino.runs.coordinator import Coordinator
 from sordino.shuffler.envelopes import Body, open_batch
-from sordino.shuffler.remote import Announcement, Rejected, Remote, Unreachable
+from sordino.shuffler.remote import Announcement, Rejected, Remote, ShufflerUnreachable
 from sordino.shuffler.terms import Terms
 from sordino.wire.codec import VERSION
 from sordino.wire.messages import Answer, Plan, answer_to
@@ -52,7 +52,7 @@ PARSERS: dict[str, Callable[[bytes], Any]] = {
     "receipt": lambda raw: Seal(wire.KEY).head(wire.FEDERATION, raw),
     "sum-session": secagg.Session.decode,
     "sum-keys-to-0": secagg.invitation,
-    "sum-invitation": summed.plan_in,
+    "sum-invitation": secure_sum.plan_in,
     "terms": Terms.from_json,
     "announcement": Announcement.from_json,
     "envelopes-body-0": lambda raw: Body.decode(raw).check(wire.terms()),
@@ -223,7 +223,7 @@ def test_whatever_a_shuffler_answers_its_parties_say_so_in_words(rude, status, a
     rude.answer = status, answer
     remote = Remote(f"http://127.0.0.1:{rude.server_port}", "token", timeout=5)
     for ask in (lambda: remote.announced(1), lambda: remote.send(1, b"x")):
-        with pytest.raises((InvalidInput, Rejected, Unreachable)) as refused:
+        with pytest.raises((InvalidInput, Rejected, ShufflerUnreachable)) as refused:
             ask()
         assert str(refused.value)
 
@@ -231,9 +231,9 @@ def test_whatever_a_shuffler_answers_its_parties_say_so_in_words(rude, status, a
 # --- a secure sum -----------------------------------------------------------------------------------------------------
 
 
-def server_at(step: str) -> secagg.Server:
+def server_at(step: str) -> secagg.SumServer:
     """A server that has heard everybody up to a step, and nobody in it."""
-    server = secagg.Server(wire.session(), (*wire.ADDED, 9))
+    server = secagg.SumServer(wire.session(), (*wire.ADDED, 9))
     for at in secagg.STEPS:
         asked = server.requests(at)
         if at == step:
@@ -244,9 +244,9 @@ def server_at(step: str) -> secagg.Server:
     return server
 
 
-def client_at(step: str, number: int = 2) -> secagg.Client:
+def client_at(step: str, number: int = 2) -> secagg.SumClient:
     with wire.drawn_from(f"client {number}"):
-        client = secagg.Client(wire.session(), number)
+        client = secagg.SumClient(wire.session(), number)
     for at in secagg.STEPS[: secagg.STEPS.index(step)]:
         with wire.drawn_from(f"client {number} {at}"):
             client.answer(at, GOLDEN[f"sum-{at}-to-{number}"], vector(number) if at == "masked" else None)

@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
+from sordino.methods.blueprint import Blueprint, Built
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import State
-from sordino.methods.setting import Built, Setting
 from sordino.methods.upload import Tally
 from sordino.parts.tables import Positive, Share, tag
 from sordino.wire.messages import Plan
@@ -33,8 +33,8 @@ class FedAdam(FedAvg):
         beta2: Share = Field(default=0.99, description="decay of the mean squared update")
         tau: Positive = Field(default=1e-3, description="added to the root")
 
-        def build(self, setting: Setting) -> Built:
-            return self.built(setting, FedAdam)
+        def build(self, blueprint: Blueprint) -> Built:
+            return self.built(blueprint, FedAdam)
 
     def init(self) -> State:
         state = super().init()

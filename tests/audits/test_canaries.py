@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from sordino.audits.canaries import Adversary, Ear, Flock, PlantedPopulation
+from sordino.audits.canaries import CanaryAttacker, Ear, Flock, PlantedPopulation
 from sordino.audits.canary_patterns import Gradients, made_up, patterns
 from sordino.audits.finished_run import FinishedRun
 from sordino.errors import InvalidInput
@@ -139,7 +139,7 @@ def test_the_server_reads_the_sums_behind_an_upload(finished):
     """One step of plain descent: upload = -lr / expected batch * (sum of clipped gradients + noise)."""
     flock = Flock.of(finished, range(10), 20, seed=1)
     training = finished.federation.method.training
-    adversary = Adversary(finished, flock, Gradients(finished.federation.model, training), None)
+    adversary = CanaryAttacker(finished, flock, Gradients(finished.federation.model, training), None)
     sums = torch.linspace(-2, 2, 650)
     upload = -training.optimizer.lr / training.expected_batch * training.clip * sums
     assert torch.allclose(adversary._sums(upload, 1), sums, atol=1e-5)
@@ -148,7 +148,7 @@ def test_the_server_reads_the_sums_behind_an_upload(finished):
 def test_scores_tell_coins_as_well_as_the_noise_allows(finished):
     """Of single Gaussian releases with mu = 1/sigma, in and out differ by mu deviations."""
     from sordino.audits.canaries import play
-    from sordino.audits.questions import AuditOptions
+    from sordino.audits.findings import AuditOptions
 
     flock = Flock.of(finished, range(40), 2000, seed=1)
     scores = play(finished, flock, [None], AuditOptions()).by_uploads[None]
@@ -162,4 +162,4 @@ def test_more_canaries_than_memory_holds_are_refused(finished, monkeypatch):
     flock = Flock.of(finished, range(10), 40, seed=1)
     training = finished.federation.method.training
     with pytest.raises(InvalidInput, match="--canaries"):
-        Adversary(finished, flock, Gradients(finished.federation.model, training), None)
+        CanaryAttacker(finished, flock, Gradients(finished.federation.model, training), None)

@@ -9,7 +9,7 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms import BitRandomizer, BitString, Box, Laplace, TwoPoint, mechanism_named
 from sordino.mechanisms.cases import Case, columns
 from sordino.privacy.guarantee import SERVER, Adjacency
-from sordino.privacy.statement import Audited
+from sordino.privacy.statement import AuditBound
 
 
 def cases(name, epsilon=1.0):
@@ -124,7 +124,7 @@ def test_the_same_seed_gives_the_same_row_and_another_seed_another():
 
 def test_a_row_becomes_evidence_in_a_statement():
     evidence = ROWS["two-point"][0].evidence()
-    assert isinstance(evidence, Audited)
+    assert isinstance(evidence, AuditBound)
     assert evidence.trials == 80_000
 
 

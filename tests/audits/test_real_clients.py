@@ -7,7 +7,7 @@ import pytest
 
 from sordino.audits.inspection import inspect_one, level
 from sordino.audits.mechanisms import fresh_keys
-from sordino.client import core
+from sordino.client.client import fresh
 from sordino.randomness import Keystream
 
 
@@ -33,7 +33,7 @@ def check(source):
 
 def test_the_keys_of_real_clients_pass():
     """Keys are the operating system's: this fails once in a million times by chance."""
-    found = check(core.fresh)
+    found = check(fresh)
     assert found.passed, found.failures
 
 
@@ -44,5 +44,5 @@ def test_a_key_that_follows_from_the_client_is_caught():
 
 @pytest.mark.parametrize("round", [0, 1])
 def test_two_draws_of_one_client_differ(round):
-    first, second = (core.fresh(round)([0]).words(np.zeros(1, np.intp), 1, 0, 0, 8) for _ in range(2))
+    first, second = (fresh(round)([0]).words(np.zeros(1, np.intp), 1, 0, 0, 8) for _ in range(2))
     assert not np.array_equal(first, second)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sordino.audits.inspection import Subject, inspect_one, level
-from sordino.audits.statistics import CHECKS, FAMILY, SUBJECTS, Draws, look
+from sordino.audits.statistics import CHECKS, FAMILY, SUBJECTS, Sample, look
 from sordino.mechanisms.laws import Law, normal
 
 LEVEL = level(0)
@@ -28,7 +28,7 @@ class Standard(Law):
 
 
 def looks(z, each=LEVEL):
-    return {one.check: one for one in look(Draws(z, Standard()), 1, each)}
+    return {one.check: one for one in look(Sample(z, Standard()), 1, each)}
 
 
 def noise(n=2000, d=40, seed=0):
@@ -106,14 +106,14 @@ def test_what_cannot_be_seen_is_not_claimed_to_be_looked_at():
 
 
 def test_a_subject_without_support_has_not_passed():
-    honest = Subject("normal numbers", (2000, 40), lambda seed: Draws(noise(seed=seed), Standard()))
+    honest = Subject("normal numbers", (2000, 40), lambda seed: Sample(noise(seed=seed), Standard()))
     found = inspect_one(honest, 1, LEVEL)
     assert found.passed
     assert found.sees.startswith("one coordinate of 40 at")
     holed = noise()
     holed[3, 7] = np.inf
     bad = inspect_one(
-        Subject("holed", (2000, 40), lambda _: Draws(np.nan_to_num(holed, posinf=9.0), Holed())), 1, LEVEL
+        Subject("holed", (2000, 40), lambda _: Sample(np.nan_to_num(holed, posinf=9.0), Holed())), 1, LEVEL
     )
     assert not bad.passed
     assert bad.failures[0].startswith("holed: support, 1 outputs, the first in coordinate 7")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sordino.audits import lower_bound as audit
-from sordino.audits.uploads import Crowd, Sender, curve, single_values, whole
+from sordino.audits.uploads import AuditedClient, Crowd, curve, single_values, whole
 from sordino.errors import InvalidInput
 from sordino.mechanisms import (
     Box,
@@ -32,8 +32,7 @@ from sordino.mechanisms.output import BitOutput, IntegerOutput
 from sordino.methods.upload import Upload
 from sordino.privacy import accountant
 from sordino.privacy.amplification import count_pair
-from sordino.privacy.guarantee import SERVER, Adjacency
-from sordino.privacy.guarantee import Gaussian as GaussianLoss
+from sordino.privacy.guarantee import SERVER, Adjacency, GaussianLoss
 from sordino.randomness import Keystream
 
 VALUES = 4
@@ -63,7 +62,7 @@ MECHANISMS = mechanisms(VALUES)
 
 def sender(mechanism, *, values=VALUES, samples=False, stream=0):
     upload = Upload(lambda _: mechanism, None, values, clients=3, what="update", samples=samples)
-    return Sender(upload, 1, stream)
+    return AuditedClient(upload, 1, stream)
 
 
 def case(mechanism, sampler, adjacency=Adjacency.CLIENT, values=VALUES):

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 from sordino.audits import run_draws
+from sordino.audits.findings import AuditOptions
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.inspection import inspect_one, level
 from sordino.audits.lower_bound import CONSISTENT, REFUTED, VIOLATED
-from sordino.audits.questions import AuditOptions
 from sordino.audits.run_audit import FILE, Audit, audit
 from sordino.errors import InvalidInput
 from sordino.learning import draws, linear_head, private_sgd
 from sordino.mechanisms import Gaussian, TwoPoint
 from sordino.mechanisms.output import BitOutput
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure, Release
-from sordino.privacy.statement import Audited, Statement
+from sordino.privacy.statement import AuditBound, Statement
 from sordino.report.statement import to_text
 from sordino.runs.federation import Federation
 from sordino.runs.simulation import run
@@ -374,7 +374,7 @@ def test_evidence_about_one_of_many_clients_is_shown_as_that_clients():
     releases = {f"client {k}": [Release("r", "data", "report", (own,))] for k, own in enumerate(guarantee)}
     stated = Statement.of(releases, delta=0.0)
     last = stated.rows[-1]
-    evidence = replace(last, audited=Audited(5.5, 0.95, 1000, "an attack"))
+    evidence = replace(last, audited=AuditBound(5.5, 0.95, 1000, "an attack"))
     text = to_text(replace(stated, rows=(*stated.rows[:-1], evidence)))
     assert f">= 5.5 ({last.clients[0]})" in text
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from sordino import Recipe
-from sordino.client.core import Client
+from sordino.client.client import Client
 from sordino.client.invitation import Invitation
 from sordino.client.settings import Settings
 from sordino.learning import datasets

@@ -15,8 +15,17 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from sordino.channels import secagg, shamir
-from sordino.channels.secagg import STEPS, Client, Ed25519Identity, Refused, Server, Session, SumLost, invitation
-from sordino.channels.summed import Rule
+from sordino.channels.secagg import (
+    STEPS,
+    Ed25519Identity,
+    Session,
+    SumClient,
+    SumLost,
+    SumRefused,
+    SumServer,
+    invitation,
+)
+from sordino.channels.secure_sum import Rule
 from sordino.errors import InvalidInput
 from sordino.wire.codec import LENGTH_BYTES
 
@@ -44,9 +53,9 @@ class Round:
     def __init__(self, agreed: Session, given: dict[int, np.ndarray] | None = None, identities=None):
         self.session = agreed
         self.vectors = vectors(agreed) if given is None else given
-        self.server = Server(agreed, self.vectors)
+        self.server = SumServer(agreed, self.vectors)
         self.clients = {
-            c: Client(agreed, c, identity=identities[c] if identities is not None else None) for c in self.vectors
+            c: SumClient(agreed, c, identity=identities[c] if identities is not None else None) for c in self.vectors
         }
         self.requests: dict[int, bytes] = {}
 
@@ -189,7 +198,7 @@ def test_a_client_refuses_a_list_below_the_threshold(step):
     requests = held.server.requests(step)
     object.__setattr__(held.server.session, "threshold", 5)
     client = min(requests)
-    with pytest.raises(Refused, match="threshold of 5"):
+    with pytest.raises(SumRefused, match="threshold of 5"):
         held.clients[client].answer(step, requests[client], held.vectors[client])
 
 
@@ -302,7 +311,7 @@ def test_a_client_unmasks_once_and_refuses_every_further_request():
     held = Round(session())
     held.to("the end")
     for client, step in itertools.product(held.vectors, ("confirm", "unmask")):
-        with pytest.raises(Refused, match="answered twice"):
+        with pytest.raises(SumRefused, match="answered twice"):
             held.clients[client].answer(step, held.requests[client])
 
 
@@ -311,7 +320,7 @@ HEAD = secagg._SUM.size + LENGTH_BYTES  #: where a message goes on that lists no
 
 def told(held: Round, step: str, client: int, sent: dict[int, list[bytes]], receivers) -> bytes:
     """The request that the server would make of these messages."""
-    return secagg._message(step, held.session, client, sent, Server._forwarded(sent, receivers)[client])
+    return secagg._message(step, held.session, client, sent, SumServer._forwarded(sent, receivers)[client])
 
 
 def parts(message: bytes, length: int, end: int = 0) -> list[bytes]:
@@ -335,7 +344,7 @@ def test_a_server_that_tells_clients_of_different_survivors_gets_no_shares():
         confirmed[c] = answer if c not in lied_to else [b"?" * 16, *answer]  # in the place of the victim
     for c in held.vectors:
         heard = {k: v for k, v in confirmed.items() if k != victim} if c in lied_to else confirmed
-        with pytest.raises(Refused, match="the server's lists differ"):
+        with pytest.raises(SumRefused, match="the server's lists differ"):
             held.clients[c].answer("unmask", told(held, "unmask", c, heard, held.vectors))
 
 
@@ -351,9 +360,9 @@ def test_a_server_that_tells_clients_of_different_sharers_gets_no_confirmation()
     sent = {c: parts(held.clients[c].answer("masked", requests[c], held.vectors[c]), 16, size) for c in held.vectors}
     sent[client] = [b"?" * 16, b"?" * 16, *sent[client]]  # in the places of those left out
     for c in others:
-        with pytest.raises(Refused, match=rf"client {client} was told other names.*the server's lists differ"):
+        with pytest.raises(SumRefused, match=rf"client {client} was told other names.*the server's lists differ"):
             held.clients[c].answer("confirm", told(held, "confirm", c, sent, held.vectors))
-    with pytest.raises(Refused, match="shared no secrets"):
+    with pytest.raises(SumRefused, match="shared no secrets"):
         held.clients[client].answer("confirm", told(held, "confirm", client, sent, held.vectors))
 
 
@@ -374,7 +383,7 @@ def test_a_tampered_request_is_refused_by_the_client(step):
             spoilt[rng.integers(len(spoilt))] ^= 1 << rng.integers(8)
             return {**requests, client: bytes(spoilt)}
 
-        with pytest.raises((Refused, SumLost)):
+        with pytest.raises((SumRefused, SumLost)):
             for at in STEPS[STEPS.index(step) :]:
                 held.step(at, change=change if at == step else lambda requests: requests)
             held.server.total()
@@ -389,10 +398,10 @@ def test_a_message_of_another_length_is_refused_on_both_sides(step, spoil):
     held.to(step)
     requests = held.server.requests(step)
     answer = held.clients[client].answer(step, requests[client], held.vectors[client])
-    with pytest.raises(Refused):
+    with pytest.raises(SumRefused):
         held.server.receive(step, client, spoil(answer))
     other = list(held.vectors)[1]
-    with pytest.raises(Refused):
+    with pytest.raises(SumRefused):
         held.clients[other].answer(step, spoil(requests[other]), held.vectors[other])
 
 
@@ -405,7 +414,7 @@ def test_a_duplicate_answer_does_not_count_twice(step):
     answer = held.clients[client].answer(step, requests[client], held.vectors[client])
     held.server.receive(step, client, answer)
     before = held.server._sum.copy()
-    with pytest.raises(Refused, match=f"client {client} answered the step '{step}' twice"):
+    with pytest.raises(SumRefused, match=f"client {client} answered the step '{step}' twice"):
         held.server.receive(step, client, answer)
     assert np.array_equal(before, held.server._sum)
 
@@ -417,17 +426,17 @@ def test_messages_of_another_round_federation_sum_or_client_are_refused(step):
         held.to(step), elsewhere.to(step)
         client = next(iter(held.vectors))
         requests, foreign = held.server.requests(step), elsewhere.server.requests(step)
-        with pytest.raises(Refused, match="another sum"):
+        with pytest.raises(SumRefused, match="another sum"):
             held.clients[client].answer(step, foreign[client], held.vectors[client])
         answer = elsewhere.clients[client].answer(step, foreign[client], held.vectors[client])
-        with pytest.raises(Refused, match="another sum"):
+        with pytest.raises(SumRefused, match="another sum"):
             held.server.receive(step, client, answer)
         second, third = list(held.vectors)[1:3]
         if step not in secagg.COMMON:
-            with pytest.raises(Refused, match=f"client {third} came in the place of client {second}"):
+            with pytest.raises(SumRefused, match=f"client {third} came in the place of client {second}"):
                 held.clients[second].answer(step, requests[third], held.vectors[second])
         honest = held.clients[third].answer(step, requests[third], held.vectors[third])
-        with pytest.raises(Refused, match=f"client {third} came in the place of client {second}"):
+        with pytest.raises(SumRefused, match=f"client {third} came in the place of client {second}"):
             held.server.receive(step, second, honest)
 
 
@@ -439,7 +448,7 @@ def test_a_seal_from_another_session_is_refused_even_under_a_new_head():
     old = last.server.requests("masked")[client]
     listed, rest = secagg._read(old, "masked", last.session, client)
     replayed = secagg._message("masked", held.session, client, listed, rest)
-    with pytest.raises(Refused, match="forged"):
+    with pytest.raises(SumRefused, match="forged"):
         held.clients[client].answer("masked", replayed, held.vectors[client])
 
 
@@ -448,14 +457,14 @@ def test_steps_come_in_turn_on_both_sides():
     client = next(iter(held.vectors))
     with pytest.raises(InvalidInput, match="in this order"):
         held.server.requests("masked")
-    with pytest.raises(Refused, match="out of turn"):
+    with pytest.raises(SumRefused, match="out of turn"):
         held.server.receive("keys", client, b"")
     held.step("keys")
-    with pytest.raises(Refused, match="out of turn"):
+    with pytest.raises(SumRefused, match="out of turn"):
         held.server.receive("shares", client, b"")
-    with pytest.raises(Refused, match="at the step 'shares'"):
+    with pytest.raises(SumRefused, match="at the step 'shares'"):
         held.clients[client].answer("unmask", b"")
-    with pytest.raises(Refused, match="is over"):
+    with pytest.raises(SumRefused, match="is over"):
         held.clients[client].answer("shares", b"")
     with pytest.raises(InvalidInput, match="after its last step"):
         held.server.total()
@@ -464,7 +473,7 @@ def test_steps_come_in_turn_on_both_sides():
 def test_strangers_are_not_heard():
     held = Round(session())
     held.server.requests("keys")
-    with pytest.raises(Refused, match="client 1 was not asked"):
+    with pytest.raises(SumRefused, match="client 1 was not asked"):
         held.server.receive("keys", 1, b"")
 
 
@@ -474,7 +483,7 @@ def test_a_client_that_takes_anothers_keys_is_refused():
     requests = held.server.requests("keys")
     held.server.receive("keys", one, held.clients[one].answer("keys", requests[one]))
     copied = replace(held.clients[one]._entry, client=two).encode()
-    with pytest.raises(Refused, match="not its own"):
+    with pytest.raises(SumRefused, match="not its own"):
         held.server.receive("keys", two, secagg._message("keys", held.session, two, (), copied))
 
 
@@ -488,12 +497,12 @@ def pledged(agreed: Session, pledges: dict[int, set[int]]) -> Round:
     """A sum for which clients have sent their keys, some of them bound by a sum that they say was revealed."""
     found = Round(agreed)
     for client, pledge in pledges.items():
-        found.clients[client] = Client(agreed, client, pledge=pledge)
+        found.clients[client] = SumClient(agreed, client, pledge=pledge)
     found.requests = found.server.requests("keys")
     for client, request in found.requests.items():
         try:
             found.server.receive("keys", client, found.clients[client].answer("keys", request))
-        except Refused:
+        except SumRefused:
             assert client in pledges
     return found
 
@@ -516,7 +525,7 @@ def test_a_lie_about_everybody_does_not_bind_those_who_stay():
     found = pledged(SEVEN, {2: set(vectors(SEVEN))})
     found.step("shares", {44}).step("masked", {44})
     confirming = found.server.requests("confirm")
-    with pytest.raises(Refused, match="revealed before"):
+    with pytest.raises(SumRefused, match="revealed before"):
         found.clients[2].answer("confirm", confirming.pop(2))
     for client, request in confirming.items():
         found.server.receive("confirm", client, found.clients[client].answer("confirm", request))
@@ -559,7 +568,7 @@ def test_a_key_that_agrees_with_everybody_is_refused():
     requests = held.server.requests("shares")
     client, weak = list(held.vectors)[:2]
     spoilt = requests[client].replace(held.clients[weak]._entry.seal, bytes(32))
-    with pytest.raises(Refused, match="same secret"):
+    with pytest.raises(SumRefused, match="same secret"):
         held.clients[client].answer("shares", spoilt)
 
 
@@ -606,9 +615,9 @@ def identities(names) -> dict[int, Ed25519Identity]:
     return {name: Ed25519Identity(key, known) for name, key in private.items()}
 
 
-def between(held: Round, client: int) -> dict[int, Client]:
+def between(held: Round, client: int) -> dict[int, SumClient]:
     """The server answers for everybody else: it knows all keys but one client's own."""
-    return {c: Client(held.session, c) for c in held.vectors if c != client}
+    return {c: SumClient(held.session, c) for c in held.vectors if c != client}
 
 
 def roster(held: Round, entries) -> bytes:
@@ -634,7 +643,7 @@ def test_with_identities_it_is_refused():
     client = next(iter(held.vectors))
     false = [own._entry for own in between(held, client).values()]
     body = roster(held, [*false, held.clients[client]._entry])
-    with pytest.raises(Refused, match="not signed by it"):
+    with pytest.raises(SumRefused, match="not signed by it"):
         held.clients[client].answer("shares", body)
 
 
@@ -646,7 +655,7 @@ def test_signed_keys_serve_one_session_only():
     client = next(iter(names))
     old = [last.clients[c]._entry for c in names if c != client]
     body = roster(held, [*old, held.clients[client]._entry])
-    with pytest.raises(Refused, match="not signed by it"):
+    with pytest.raises(SumRefused, match="not signed by it"):
         held.clients[client].answer("shares", body)
 
 
@@ -663,11 +672,11 @@ def test_a_roster_that_is_wrong_about_the_client_itself_is_refused(lie):
     client, other, third = list(held.vectors)[:3]
     entries = {c: own._entry for c, own in held.clients.items()}
     if lie == "own keys":
-        entries[client] = Client(held.session, client)._entry
+        entries[client] = SumClient(held.session, client)._entry
     else:
         entries[other] = replace(entries[third], client=other)
     body = roster(held, entries.values())
-    with pytest.raises(Refused, match="not to be trusted"):
+    with pytest.raises(SumRefused, match="not to be trusted"):
         held.clients[client].answer("shares", body)
 
 
@@ -676,14 +685,14 @@ def test_a_roster_that_is_wrong_about_the_client_itself_is_refused(lie):
 
 def test_a_session_survives_the_journey_and_has_a_digest_of_its_own():
     agreed = session()
-    assert invitation(Server(agreed, vectors(agreed)).requests("keys")[2]) == agreed
+    assert invitation(SumServer(agreed, vectors(agreed)).requests("keys")[2]) == agreed
     others = [session(**{name: value}) for name, value in (("round", 4), ("low", -51), ("subject", "b"), ("group", 1))]
     assert len({s.digest for s in [agreed, *others]}) == 5
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"round": 1}', b"\xff", b"null"])
 def test_what_is_no_session_is_refused(text):
-    with pytest.raises(Refused, match="not a session"):
+    with pytest.raises(SumRefused, match="not a session"):
         Session.decode(text)
 
 
@@ -712,11 +721,11 @@ def test_how_many_may_collude(clients, threshold, colluders, honest):
 
 def test_a_server_names_as_many_clients_as_the_session():
     with pytest.raises(InvalidInput, match="is of 9 clients"):
-        Server(session(), range(8))
+        SumServer(session(), range(8))
     with pytest.raises(InvalidInput, match="is of 9 clients"):
-        Server(session(), [0] * 9)
+        SumServer(session(), [0] * 9)
     with pytest.raises(InvalidInput, match="numbers from 0"):
-        Server(session(), [-1, *range(8)])
+        SumServer(session(), [-1, *range(8)])
 
 
 # --- secret sharing ---------------------------------------------------------------------------------------------------
@@ -811,7 +820,7 @@ def test_the_pages_bytes_are_those_that_travel_now():
     for kind, (low, high) in KINDS.items():
         one = Session("benchmark", 1, 0, "", 1, low, high, 100, 67)
         cost, more = recorded_costs()[f"{kind}, {one.bits} bits, 0 dropouts"], len("1000000") - len("1")
-        assert len(Server(one, range(100)).requests("keys")[0]) + more == cost["bytes_down"]["keys"]
+        assert len(SumServer(one, range(100)).requests("keys")[0]) + more == cost["bytes_down"]["keys"]
         for name in ("bytes_up", "bytes_down"):
             cost[name]["all"] = sum(cost[name].values())
         for step, sent in cost["bytes_up"].items():

@@ -18,10 +18,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sordino.client.core import Client
-from sordino.client.service import Service
+from sordino.client.client import Client
+from sordino.client.socket_service import Service
 from sordino.learning import datasets
-from sordino.learning.stacked import LOOP, Execution
+from sordino.learning.stacked_model import LOOP, Execution
 from sordino.wire.requests import Request, Response
 from tests.client.people import read_once, seeded
 

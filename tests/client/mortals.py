@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sordino.client.core import Client
+from sordino.client.client import Client
 from sordino.privacy.history import ranges
 from sordino.privacy.ledger import Ledger, Released
 from sordino.runs.federation import Federation

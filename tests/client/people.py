@@ -8,13 +8,13 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sordino import channels
-from sordino.client.core import Client
+from sordino.client.client import Client
 from sordino.client.invitation import CommonTerms, Invitation
 from sordino.client.settings import Settings
 from sordino.fleets.interface import Fleet, Reply
 from sordino.fleets.signatures import SignedFleet
 from sordino.learning import datasets
-from sordino.learning.stacked import LOOP, Execution
+from sordino.learning.stacked_model import LOOP, Execution
 from sordino.methods.interface import State
 from sordino.privacy.history import ranges
 from sordino.randomness import Keystream

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sordino.client.core import Client, fresh
+from sordino.client.client import Client, fresh
 from sordino.client.refusal import Reason, Refused
 from sordino.errors import LedgerUnavailable
 from sordino.learning import datasets
 from sordino.learning.examples import Dataset, Examples, Normalisation
-from sordino.learning.stacked import Execution
+from sordino.learning.stacked_model import Execution
 from sordino.mechanisms import PrivUnitG
 from sordino.mechanisms.privunit import best_cap
 from sordino.recipe import Recipe

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sordino.client import core
-from sordino.client.core import Client, fresh
+from sordino.client import client as client_module
+from sordino.client.client import Client, fresh
+from sordino.client.folder import Preparations
 from sordino.client.invitation import Invitation
-from sordino.client.keeping import Prepared
-from sordino.client.records import Records
+from sordino.client.own_records import OwnRecords
 from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import OwnData, Settings
-from sordino.client.summing import SumFolder
+from sordino.client.sum_progress import SumFolder
 from sordino.errors import InvalidInput
 from sordino.learning import datasets
 from sordino.privacy.guarantee import Derived
@@ -48,7 +48,7 @@ def test_every_name_in_the_folder_is_durable_and_so_are_those_above_it(tmp_path,
         assert lost(tmp_path) == set()
         sums = SumFolder(tmp_path / "deep" / "a" / "federations" / NAME / "sum")
         sums.begin(plans()(1))
-        Prepared(client.folder / "prepared").tell_as("what", [])
+        Preparations(client.folder / "prepared").tell_as("what", [])
         assert lost(tmp_path) == set()
 
 
@@ -138,7 +138,7 @@ def test_own_records_need_no_test_part_whatever_they_lie_in(tmp_path):
         (tmp_path / "scans" / "ab"[y[k]]).mkdir(parents=True, exist_ok=True)
         np.save(tmp_path / "scans" / "ab"[y[k]] / f"{k}.npy", x[k])
     found = [
-        Records.read(OwnData(source=source, classes=("a", "b"), channels=1), tmp_path)
+        OwnRecords.read(OwnData(source=source, classes=("a", "b"), channels=1), tmp_path)
         for source in ("plain.npz", "train.NPZ", "both.npz", "./scans")
     ]
     assert [(len(records), records.shape) for records in found] == [(6, (1, 2, 2))] * 4
@@ -149,8 +149,10 @@ def test_own_records_need_no_test_part_whatever_they_lie_in(tmp_path):
 def test_a_place_with_test_examples_is_not_looked_at(tmp_path):
     (tmp_path / "own.csv").write_text("".join(f"{k},{'ab'[k % 2]}\n" for k in range(10)))
     own = {"source": "own.csv", "label": 1, "classes": ("a", "b")}
-    assert len(Records.read(OwnData(**own, test="absent.csv"), tmp_path)) == 10
-    assert 0 < len(Records.read(OwnData(**own, test=0.5), tmp_path)) < 10, "a share that the owner holds out stays out"
+    assert len(OwnRecords.read(OwnData(**own, test="absent.csv"), tmp_path)) == 10
+    assert 0 < len(OwnRecords.read(OwnData(**own, test=0.5), tmp_path)) < 10, (
+        "a share that the owner holds out stays out"
+    )
 
 
 def test_a_hold_out_and_one_row_less_leave_one_record_less_to_train_on(tmp_path):
@@ -159,7 +161,7 @@ def test_a_hold_out_and_one_row_less_leave_one_record_less_to_train_on(tmp_path)
     def trained_on(table, **changes):
         (tmp_path / "own.csv").write_text("".join(table))
         own = OwnData(source="own.csv", label=1, classes=("a", "b"), **changes)
-        return set(Records.read(own, tmp_path).examples.x[:, 0].tolist())
+        return set(OwnRecords.read(own, tmp_path).examples.x[:, 0].tolist())
 
     for left in (0, 50, 199):
         apart = trained_on(lines, test=0.2) ^ trained_on(lines[:left] + lines[left + 1 :], test=0.2)
@@ -171,18 +173,18 @@ def test_a_hold_out_and_one_row_less_leave_one_record_less_to_train_on(tmp_path)
 def test_rows_beyond_the_limit_of_training_examples_are_refused_in_words(tmp_path):
     (tmp_path / "own.csv").write_text("".join(f"{k},{'ab'[k % 2]}\n" for k in range(100)))
     own = {"source": "own.csv", "label": 1, "classes": ("a", "b"), "train_limit": 10}
-    assert len(Records.read(OwnData(**own, rows="0-9"), tmp_path)) == 10
+    assert len(OwnRecords.read(OwnData(**own, rows="0-9"), tmp_path)) == 10
     for test in (None, 0.2):
         with pytest.raises(InvalidInput, match=r"data\.train_limit"):
-            Records.read(OwnData(**own, rows="0-60", test=test), tmp_path)
+            OwnRecords.read(OwnData(**own, rows="0-60", test=test), tmp_path)
 
 
 def test_a_tables_label_may_be_its_first_column(tmp_path):
     (tmp_path / "own.csv").write_text("\n".join(f"{'ab'[k % 2]},{k / 10},{k % 3}" for k in range(12)) + "\n")
     own = OwnData(source="own.csv", label=0, classes=("a", "b"))
-    assert Records.read(own, tmp_path).shape == (2,)
+    assert OwnRecords.read(own, tmp_path).shape == (2,)
     with pytest.raises(InvalidInput, match=r"data\.classes.*data\.label"):
-        Records.read(OwnData(source="own.csv"), tmp_path)
+        OwnRecords.read(OwnData(source="own.csv"), tmp_path)
 
 
 def test_a_list_of_keys_says_nothing_where_no_sums_are_made(tmp_path):
@@ -446,7 +448,7 @@ def test_an_acceptance_that_a_crash_cuts_off_is_given_again_and_counts_once(tmp_
         with pytest.raises(Refused):
             client.join(with_receipt(receipt))
         with monkeypatch.context() as crash:
-            crash.setattr(core, "append_line", lambda *_: 1 / 0)  # all is counted, and nothing is accepted yet
+            crash.setattr(client_module, "append_line", lambda *_: 1 / 0)  # all is counted, and nothing is accepted yet
             with pytest.raises(ZeroDivisionError):
                 client.accept_older_ledger()
     with Client.open(folder) as client:
@@ -590,7 +592,7 @@ def test_a_damaged_identity_is_said_to_be_damaged(tmp_path):
 
 
 def test_a_log_begins_anew_before_it_fills_a_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr("sordino.client.core.LOG_BYTES", 300)
+    monkeypatch.setattr("sordino.client.client.LOG_BYTES", 300)
     with people.client(tmp_path / "a") as client:
         for k in range(20):
             client.log(f"line {k} {'x' * 100}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sordino.client.core import Client
+from sordino.client.client import Client
 from tests.client.people import COST, NAME, invitation, plans, signed
 
 with warnings.catch_warnings():  # typer imports names that click has deprecated

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sordino.client.core import Client
+from sordino.client.client import Client
 from sordino.client.refusal import Reason
-from sordino.client.service import Service, Unreachable
+from sordino.client.socket_service import Service, SocketUnavailable
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Reply
 from sordino.fleets.sockets import SocketFleet
@@ -147,7 +147,7 @@ def test_frames_that_are_too_long_or_no_requests_end_the_connection_and_nothing_
 
 def test_a_second_service_at_the_same_socket_is_refused_and_a_dead_ones_place_is_taken(served, place):
     client, path = served
-    with pytest.raises(Unreachable, match="another process listens"):
+    with pytest.raises(SocketUnavailable, match="another process listens"):
         Service(client, path)
     with pytest.raises(InvalidInput, match="no socket"):
         Service(client, client.folder / "client.toml")

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, assume, example, given
 from hypothesis import settings as tried
 from hypothesis import strategies as st
 
-from sordino.client.core import Client
+from sordino.client.client import Client
 from sordino.client.invitation import Invitation
 from sordino.client.refusal import Reason, Refused
 from sordino.errors import InvalidInput

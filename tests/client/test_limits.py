@@ -18,17 +18,17 @@ import numpy as np
 import pytest
 from torch import Tensor, nn
 
-from sordino.channels.secagg import Server
-from sordino.channels.summed import Members, Rule
-from sordino.channels.summed import _with_plan as encoded_with_plan
+from sordino.channels.secagg import SumServer
+from sordino.channels.secure_sum import Members, Rule
+from sordino.channels.secure_sum import _with_plan as encoded_with_plan
+from sordino.client.client import Client
 from sordino.client.clock import Clock, Overran
-from sordino.client.core import Client
 from sordino.client.invitation import DEEPEST_KEY, LONGEST_RECIPE
-from sordino.client.limits import Guard
 from sordino.client.membership import Membership
 from sordino.client.refusal import Reason, Refused
-from sordino.client.service import CONNECTIONS, Connections, Service
 from sordino.client.settings import OwnLimits, Settings
+from sordino.client.socket_service import CONNECTIONS, Connections, Service
+from sordino.client.work_limits import Guard
 from sordino.errors import InvalidInput
 from sordino.mechanisms import FixedPoint
 from sordino.methods import randomised_records
@@ -494,7 +494,7 @@ def test_another_federation_is_answered_while_a_sum_takes_a_step(
     with people.joined(tmp_path / "a", given) as client:
         client.join(invitation(name="other").encode())
         plan, method = plans(given)(1), wire(given).method
-        server = Server(Rule().session(plan, method.tally(plan), 0, 4, "first"), range(4))
+        server = SumServer(Rule().session(plan, method.tally(plan), 0, 4, "first"), range(4))
 
         def reply(step: str, message: bytes) -> Any:
             return client.reply(step, KEY.envelope(step, plan, people.terms(given).digest, [0], message))

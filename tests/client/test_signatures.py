@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from sordino.cli import app
-from sordino.client.core import Client
+from sordino.client.client import Client
 from sordino.client.invitation import Invitation
 from sordino.client.refusal import Reason, Refused
-from sordino.client.service import Service
+from sordino.client.socket_service import Service
 from sordino.errors import InvalidInput
 from sordino.wire import requests
 from sordino.wire.messages import Plan

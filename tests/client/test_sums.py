@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sordino.channels import secagg
 from sordino.channels.secagg import STEPS
-from sordino.client.core import Client
+from sordino.client.client import Client
 from sordino.client.refusal import Reason, Refused
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Reply
@@ -162,7 +162,7 @@ class InTheMiddle(people.DirectFleet):
     def _forged(answer: bytes) -> bytes:
         body = people.body(answer)
         keys = bytes(secagg._SUM.unpack(body).rest)
-        entry = secagg._Entry.decode(1, keys)
+        entry = secagg._PublicKeys.decode(1, keys)
         own = [X25519PrivateKey.generate().public_key().public_bytes_raw() for _ in range(2)]
         forged = replace(entry, mask=own[0], seal=own[1])
         return answer[: -len(keys)] + forged.encode()
@@ -374,7 +374,7 @@ def test_a_server_that_keeps_the_earlier_sum_to_itself_gets_no_other(tmp_path, m
     fleet, start = Dropping(people.members(tmp_path, federation)), federation.method.init()
     _, held = people.coordinator(federation, fleet).round(start)
     assert held.attendance.reported == [0, 1, 2, 3, 4]
-    monkeypatch.setattr(secagg.Server, "_keep_to_pledge", lambda self: self._pledges.clear())
+    monkeypatch.setattr(secagg.SumServer, "_keep_to_pledge", lambda self: self._pledges.clear())
     fleet.gone, fleet.since = (3,), "masked"
     _, again = people.coordinator(federation, fleet).round(start)
     assert not again.counted and "0 of 5 clients answered the step 'confirm'" in again.why_lost

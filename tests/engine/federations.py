@@ -15,10 +15,10 @@ from sordino.learning.models import cross_entropy
 from sordino.learning.optimizers import SGD
 from sordino.mechanisms import NoPrivacy
 from sordino.methods.aggregation import Mean
+from sordino.methods.blueprint import Blueprint, Statistics
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import Bench
 from sordino.methods.selection import SelectAll
-from sordino.methods.setting import Setting, Statistics
 from sordino.methods.upload import Upload
 
 FEATURES, CLASSES = 5, 3
@@ -63,9 +63,9 @@ def work(
         server_lr=1.0,
     )
     recipe = SimpleNamespace(seed=seed, method=asked)
-    setting = Setting(recipe, model, layout, Statistics(), tuple(held), (features,), CLASSES)  # type: ignore[arg-type]
+    blueprint = Blueprint(recipe, model, layout, Statistics(), tuple(held), (features,), CLASSES)  # type: ignore[arg-type]
     plainly = training or LocalTraining(SGD(0.1), epochs=2, batch_size=4)
-    method = FedAvg(setting, plainly, upload, sends=sends)  # type: ignore[arg-type]
+    method = FedAvg(blueprint, plainly, upload, sends=sends)  # type: ignore[arg-type]
     exam = Exam(examples(300, 9, features), Normalisation(), CLASSES)
     bench = Bench(device=torch.device("cpu"))
     return Work(method, model, cross_entropy, Population(data, parts, Normalisation()), {"test": exam}, seed, bench)

@@ -13,7 +13,7 @@ from sordino.fleets.simulated import SimulatedFleet, Task
 from sordino.methods.chamikara_ldpfl import Ldpfl
 from sordino.methods.interface import Bench
 from sordino.privacy.guarantee import Budget
-from sordino.privacy.history import Spent
+from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import Consents, MemoryLedger
 from sordino.report.folder import RunFolder
 from sordino.runs.checkpoint import Belongings
@@ -183,7 +183,7 @@ def test_damaged_belongings_are_refused(tmp_path: Path):
 def test_history_keeps_what_came_before_the_first_round(tmp_path: Path):
     store = FileStore(RunFolder(tmp_path))
     (tmp_path / "checkpoint").mkdir()
-    lines = [Spent(number, (), ()).to_line() + "\n" for number in range(3)]
+    lines = [RoundReleases(number, (), ()).to_line() + "\n" for number in range(3)]
     (tmp_path / "checkpoint/releases.jsonl").write_text("".join(lines))
     assert [spent.round for spent in store.read_releases(1)] == [0, 1]
     assert [spent.round for spent in store.read_releases(0)] == [0]

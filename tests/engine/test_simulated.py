@@ -12,7 +12,7 @@ import sordino
 from sordino.channels.direct import Direct
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.simulated import WorkerLost
-from sordino.learning.stacked import Execution
+from sordino.learning.stacked_model import Execution
 from sordino.mechanisms import Box, TwoPoint
 from sordino.methods.interface import Bench
 from sordino.runs.coordinator import Coordinator, Rules
@@ -129,7 +129,7 @@ def test_a_step_that_simulated_clients_do_not_know_is_refused():
 
 def test_charging_again_after_a_restart_gives_the_same_standing():
     from sordino.privacy.guarantee import Budget
-    from sordino.privacy.history import Spent
+    from sordino.privacy.history import RoundReleases
     from sordino.privacy.ledger import MemoryLedger
 
     given = work_by_name()
@@ -139,7 +139,7 @@ def test_charging_again_after_a_restart_gives_the_same_standing():
     for _ in range(2):
         plan = given.method.plan(state, "test")
         list(first.exchange("report", dict.fromkeys(range(8), plan.encode()), None))
-        second.replay(Spent.from_line(first.spent_in(plan.round).to_line()))
+        second.replay(RoundReleases.from_line(first.spent_in(plan.round).to_line()))
         state = state.unchanged()
     assert [ledgers[0].standing(k).spent for k in range(8)] == [ledgers[1].standing(k).spent for k in range(8)]
     assert ledgers[1].standing(0).spent > 18

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sordino.deploy import commands
-from sordino.deploy.checks import Finding, check
+from sordino.deploy.checks import CheckResult, check
 from sordino.deploy.deployment import SERVER, Deployment
 
 with warnings.catch_warnings():  # typer imports names that click has deprecated
@@ -77,7 +77,7 @@ class Machines:
         (found,) = [s.command for s in commands.steps(self.deployment, machine) if which in s.command]
         return found.replace("client join", "client join --yes")
 
-    def findings(self, timeout: float = 5.0) -> list[Finding]:
+    def findings(self, timeout: float = 5.0) -> list[CheckResult]:
         return check(self.deployment, self.folder, timeout)
 
     def wait_until_fine(self, seconds: float = 240.0) -> None:

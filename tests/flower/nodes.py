@@ -14,8 +14,8 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from sordino.client.core import Client
-from sordino.client.service import Service
+from sordino.client.client import Client
+from sordino.client.socket_service import Service
 from sordino.flower.client_app import app as relay
 from sordino.wire.requests import Request, Response
 

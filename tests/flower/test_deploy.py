@@ -24,13 +24,13 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from sordino.client.core import Client
+from sordino.client.client import Client
 from sordino.client.invitation import Invitation
 from sordino.deploy import certificates, checks, commands, keys
-from sordino.deploy.certificates import Pair
-from sordino.deploy.checks import Finding
+from sordino.deploy.certificates import CertificateFacts, CertificatePair
+from sordino.deploy.checks import CheckResult
 from sordino.deploy.deployment import Deployment
-from sordino.deploy.making import Place, make, member_names, renew
+from sordino.deploy.setup import SetupOptions, make, member_names, renew
 from sordino.errors import InvalidInput
 from sordino.recipe import Recipe
 from sordino.wire.signing import SigningKey
@@ -57,11 +57,11 @@ def sordino(*arguments: object) -> Result:
 
 
 @pytest.fixture(scope="module")
-def issuer() -> Pair:
+def issuer() -> CertificatePair:
     return certificates.authority()
 
 
-def handshake(folder: Path, own: Pair, authority: bytes, host: str) -> None:
+def handshake(folder: Path, own: CertificatePair, authority: bytes, host: str) -> None:
     """A whole TLS handshake in memory, as Python's own client and server do it."""
     for name, data in (("own.crt", own.certificate), ("own.key", own.key), ("ca.crt", authority)):
         (folder / name).write_bytes(data)
@@ -104,7 +104,7 @@ def test_it_is_refused_when_it_has_expired_or_another_authority_signed_it(issuer
 
 def test_a_certificate_says_how_long_it_is_valid_and_for_whom(issuer):
     own = certificates.server(["A.org"], issuer, 90, now=NOW)
-    found = certificates.seen(own.certificate)
+    found = CertificateFacts.read(own.certificate)
     assert abs(found.ends - NOW - timedelta(days=90)) < timedelta(seconds=2)
     assert abs(NOW - found.begins - timedelta(hours=1)) < timedelta(seconds=2)
     assert found.names == ("a.org", "localhost", "127.0.0.1", "::1")
@@ -116,9 +116,9 @@ def test_a_certificate_says_how_long_it_is_valid_and_for_whom(issuer):
 
 
 def test_no_certificate_outlives_its_authority(issuer):
-    ends = certificates.seen(issuer.certificate).ends
+    ends = CertificateFacts.read(issuer.certificate).ends
     late = certificates.server(["a.org"], issuer, 500, now=ends - timedelta(days=100))
-    assert certificates.seen(late.certificate).ends == ends
+    assert CertificateFacts.read(late.certificate).ends == ends
     with pytest.raises(InvalidInput, match=r"authority.*expired"):
         certificates.server(["a.org"], issuer, now=ends + timedelta(hours=2))
 
@@ -152,9 +152,9 @@ def test_certificates_last_neither_no_time_nor_for_ever(issuer, days):
 
 def test_a_key_that_does_not_belong_to_the_authority_signs_nothing(issuer):
     with pytest.raises(InvalidInput, match="does not belong"):
-        certificates.server(["a.org"], Pair(issuer.certificate, certificates.authority().key))
+        certificates.server(["a.org"], CertificatePair(issuer.certificate, certificates.authority().key))
     with pytest.raises(InvalidInput, match="cannot be read"):
-        certificates.server(["a.org"], Pair(issuer.certificate, b"nothing"))
+        certificates.server(["a.org"], CertificatePair(issuer.certificate, b"nothing"))
 
 
 # --- node keys --------------------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("original") / "demo"
     with socket.socket() as probe:  # a port where nobody listens
         probe.bind(("127.0.0.1", 0))
-        make(folder, recipe(), Place("127.0.0.1", probe.getsockname()[1]), federation="demo")
+        make(folder, recipe(), SetupOptions("127.0.0.1", probe.getsockname()[1]), federation="demo")
     return folder
 
 
@@ -255,8 +255,8 @@ def test_the_budget_in_the_commands_is_just_enough_for_all_rounds(setup, monkeyp
 
 
 def test_what_leaves_without_a_proof_is_said_and_asked_for(tmp_path):
-    made = make(tmp_path / "demo", recipe(), Place("a.org"), federation="demo")
-    plain = make(tmp_path / "plain", tiny.recipe(), Place("a.org"))
+    made = make(tmp_path / "demo", recipe(), SetupOptions("a.org"), federation="demo")
+    plain = make(tmp_path / "plain", tiny.recipe(), SetupOptions("a.org"))
     assert "--unproven" not in made.deployment.options[0]
     assert "--unproven 'model update'" in plain.deployment.options[0]
     assert "no epsilon" in plain.deployment.asks[0] and "Without any proof" in plain.deployment.asks[0]
@@ -264,7 +264,7 @@ def test_what_leaves_without_a_proof_is_said_and_asked_for(tmp_path):
 
 def test_a_recipe_that_counts_claims_needs_the_owners_word_and_says_so(tmp_path):
     rule = {"clients.budget": {"limit": 2000.0, "basis": "claimed"}}
-    made = make(tmp_path / "demo", people.recipe(rule), Place("a.org"))
+    made = make(tmp_path / "demo", people.recipe(rule), SetupOptions("a.org"))
     assert "--basis claimed --claimed" in made.deployment.options[0]
     assert "(claimed, " in made.deployment.asks[0]
 
@@ -357,7 +357,7 @@ def test_clients_names_are_names_and_each_is_given_once(names):
 
 
 def test_named_clients_get_folders_of_their_names(tmp_path):
-    made = make(tmp_path / "demo", recipe(), Place("a.org"), members=("north", "south", "east"))
+    made = make(tmp_path / "demo", recipe(), SetupOptions("a.org"), members=("north", "south", "east"))
     assert made.deployment.machines == ("server", "north", "south", "east")
     assert "--name south" in (tmp_path / "demo/south/COMMANDS.txt").read_text()
     assert 'members = "north,south,east"' in (tmp_path / "demo/server/app/pyproject.toml").read_text()
@@ -367,7 +367,7 @@ def test_a_renewed_certificate_is_taken_by_clients_who_have_the_same_authority(s
     before = (setup / "server/server.crt").read_bytes()
     asked = datetime.now(UTC)
     ends = renew(setup, 30)
-    own = Pair((setup / "server/server.crt").read_bytes(), (setup / "server/server.key").read_bytes())
+    own = CertificatePair((setup / "server/server.crt").read_bytes(), (setup / "server/server.key").read_bytes())
     assert own.certificate != before and abs(ends - asked - timedelta(days=30)) < timedelta(minutes=5)
     handshake(tmp_path, own, (setup / "client-1/ca.crt").read_bytes(), "127.0.0.1")
     assert stat.S_IMODE((setup / "server/server.key").stat().st_mode) == 0o600
@@ -390,11 +390,11 @@ def test_a_damaged_description_is_refused(setup, text):
 # --- the check: files and clients -------------------------------------------------------------------------------------
 
 
-def found(folder: Path, timeout: float = 5.0) -> list[Finding]:
+def found(folder: Path, timeout: float = 5.0) -> list[CheckResult]:
     return checks.check(Deployment.read(folder), folder, timeout)
 
 
-def wrong(folder: Path, machine: str, what: str) -> Finding:
+def wrong(folder: Path, machine: str, what: str) -> CheckResult:
     """The one complaint of this kind."""
     (finding,) = [f for f in found(folder) if (f.machine, f.what) == (machine, what) and f.state != "ok"]
     return finding
@@ -424,13 +424,13 @@ def test_files_that_are_missing_or_open_to_others_are_named(setup):
 
 
 def test_a_server_certificate_on_disk_that_would_not_do_is_named(setup, issuer):
-    own = Pair((setup / "server/ca.crt").read_bytes(), (setup / "authority/ca.key").read_bytes())
+    own = CertificatePair((setup / "server/ca.crt").read_bytes(), (setup / "authority/ca.key").read_bytes())
     for pair, said in (
         (certificates.server(["127.0.0.1"], own, 3, now=NOW - timedelta(days=5)), "expired"),
         (certificates.server(["127.0.0.1"], own, 3, now=NOW + timedelta(days=5)), "begins on"),
         (certificates.server(["127.0.0.1"], own, 3), "ends on"),
         (certificates.server(["127.0.0.1"], issuer), "not signed by"),
-        (Pair(b"nothing", b""), "no certificate"),
+        (CertificatePair(b"nothing", b""), "no certificate"),
     ):
         (setup / "server/server.crt").write_bytes(pair.certificate)
         assert said in wrong(setup, "server", "certificate").says
@@ -523,7 +523,7 @@ class Answering(http.server.BaseHTTPRequestHandler):
 
 
 @contextmanager
-def server(setup: Path, own: Pair | None = None, **said: Any) -> Iterator[None]:
+def server(setup: Path, own: CertificatePair | None = None, **said: Any) -> Iterator[None]:
     """A server at the set-up's port, with the set-up's certificate or another; without TLS where it is empty."""
     about = {"title": said.get("title", "SuperLink API"), "version": said.get("version", "1.41.0")}
     says = {"about": about, "ahead": said.get("ahead", 0.0), "status": said.get("status", 200)}
@@ -591,18 +591,18 @@ def test_a_server_is_fine_and_its_nodes_cannot_be_asked_for_where_it_only_looks_
     ],
 )
 def test_what_is_wrong_with_the_servers_certificate_is_told_apart(setup, issuer, wanted, said):
-    own = Pair((setup / "server/ca.crt").read_bytes(), (setup / "authority/ca.key").read_bytes())
+    own = CertificatePair((setup / "server/ca.crt").read_bytes(), (setup / "authority/ca.key").read_bytes())
     served = {
         "expired": lambda: certificates.server(["127.0.0.1"], own, 3, now=NOW - timedelta(days=9)),
         "other host": lambda: _for_another_host(own),
         "other authority": lambda: certificates.server(["127.0.0.1"], issuer),
-        "no tls": lambda: Pair(b"", b""),
+        "no tls": lambda: CertificatePair(b"", b""),
     }[wanted]()
     with server(setup, served):
         assert said in wrong(setup / "client-1", "client-1", "tls").says
 
 
-def _for_another_host(own: Pair) -> Pair:
+def _for_another_host(own: CertificatePair) -> CertificatePair:
     """One that is not even for the machine itself, as certificates of other authorities are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(certificates, "LOCAL", ())
@@ -610,7 +610,7 @@ def _for_another_host(own: Pair) -> Pair:
 
 
 def test_a_server_that_was_not_started_anew_after_a_renewal_is_noticed(setup):
-    own = Pair((setup / "server/ca.crt").read_bytes(), (setup / "authority/ca.key").read_bytes())
+    own = CertificatePair((setup / "server/ca.crt").read_bytes(), (setup / "authority/ca.key").read_bytes())
     with server(setup, certificates.server(["127.0.0.1"], own)):
         assert "another certificate than server.crt" in wrong(setup, "server", "tls").says
 
@@ -651,7 +651,7 @@ def test_versions_of_flower_that_are_not_wanted_are_named(setup, monkeypatch, ve
 def test_a_recipe_with_a_shuffler_tells_owners_to_allow_it_and_the_server_where_its_files_are(tmp_path):
     channel = {"kind": "shuffler", "at_least": 2, "url": "https://mix.example.org:8470", "key": "ab" * 32}
     given = people.method_recipe("ldp-fl").with_({"method.channel": channel})
-    made = make(tmp_path / "demo", given, Place("a.org"), federation="demo")
+    made = make(tmp_path / "demo", given, SetupOptions("a.org"), federation="demo")
     allow = commands.steps(made.deployment, "client-1")[1].command
     assert allow == "sordino client shuffler client demo https://mix.example.org:8470 --token shuffler.token"
     run = commands.steps(made.deployment, "server")[-1].command

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from flwr.app import Message
 
-from sordino.client.core import Client
+from sordino.client.client import Client
 from sordino.client.refusal import Reason
 from sordino.client.settings import allow_shuffler
 from sordino.errors import InvalidInput

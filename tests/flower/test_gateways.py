@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from sordino.client.core import Client
+from sordino.client.client import Client
 from sordino.recipe import Recipe
 from sordino.wire.signing import SigningKey, key_file
 from tests.flower.machines import free_ports

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sordino.client.core import Client
+from sordino.client.client import Client
 from sordino.privacy.ledger import Ledger, Released
 from sordino.recipe import Recipe
 from tests.client import people

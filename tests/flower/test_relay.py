@@ -22,7 +22,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sordino.client.service import Service, Unreachable
+from sordino.client.socket_service import Service, SocketUnavailable
 from sordino.errors import InvalidInput
 from sordino.flower import QUIET, FlowerMissing, RunConfig, bundles, write_app
 from sordino.flower.app import app_name
@@ -151,7 +151,7 @@ def test_a_socket_can_be_opened_to_the_group_of_the_nodes_account_and_the_folder
         assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o660
         assert stat.S_IMODE((tmp_path / "c").stat().st_mode) == 0o700
         service._listening.close()
-        with pytest.raises(Unreachable, match="no-such-group"):
+        with pytest.raises(SocketUnavailable, match="no-such-group"):
             Service(client, tmp_path / "t", group="no-such-group")
         assert not (tmp_path / "t").exists()
 

@@ -38,7 +38,7 @@ from sordino.privacy.guarantee import (
     Adjacency,
     Budget,
     Claim,
-    Gaussian,
+    GaussianLoss,
     Guarantee,
     Infinite,
     Loss,
@@ -46,12 +46,13 @@ from sordino.privacy.guarantee import (
     Pure,
     RandomizedBit,
     Release,
+    kind,
 )  # fmt: skip
 from sordino.privacy.terms import plain
 from sordino.randomness import Keystream, Purpose
 from sordino.recipe import Recipe
 from sordino.runs.federation import wire
-from sordino.web.task import compile_task, layers_of, mechanism_of
+from sordino.web.page_task import compile_task, layers_of, mechanism_of
 from sordino.wire.messages import Plan, answer_to
 from sordino.wire.requests import Request, Response, What
 from sordino.wire.signing import Author, SigningKey
@@ -349,7 +350,7 @@ def whole_sums() -> dict[str, Any]:
 
 
 def packed(loss: Loss) -> dict[str, Any]:
-    return {"type": type(loss).__name__, **vars(loss)}
+    return {"type": kind(loss), **vars(loss)}
 
 
 def renyi() -> list[dict[str, Any]]:
@@ -380,7 +381,7 @@ def accounts() -> list[dict[str, Any]]:
         (Budget(1.0, 0.0, "proven", client), [(client, Pure(0.1))], None),
         (Budget(8.0, 1e-5, "proven", client), [(client, Pure(0.01, 30))], None),
         (Budget(8.0, 1e-5, "proven", exchanged), [(client, bits)], None),
-        (Budget(2.0, 1e-5, "proven", client), [(client, Gaussian(0.05, 1e-9, 1e-12))], None),
+        (Budget(2.0, 1e-5, "proven", client), [(client, GaussianLoss(0.05, 1e-9, 1e-12))], None),
         (Budget(50.0, 1e-5, "proven", client), [*both], None),
         (Budget(30.0, 1e-5, "claimed", client), [(client, nothing)], claim),
         (Budget(30.0, 1e-5, "claimed", client), [(client, nothing)], whole),

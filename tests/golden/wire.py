@@ -22,7 +22,8 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from sordino.channels import secagg, shamir, summed
+from sordino.channels import secagg, shamir
+from sordino.channels.secure_sum import _with_plan
 from sordino.client.invitation import CommonTerms, Invitation
 from sordino.mechanisms import Box, NoPrivacy, TwoPoint
 from sordino.methods.upload import Upload
@@ -148,11 +149,11 @@ def session() -> secagg.Session:
 
 def secure_sum() -> dict[str, bytes]:
     """All messages of a sum of four clients, of whom client 9 is gone after it has shared its secrets."""
-    clients: dict[int, secagg.Client] = {}
+    clients: dict[int, secagg.SumClient] = {}
     for number in (*ADDED, 9):
         with drawn_from(f"client {number}"):
-            clients[number] = secagg.Client(session(), number)
-    server = secagg.Server(session(), clients)
+            clients[number] = secagg.SumClient(session(), number)
+    server = secagg.SumServer(session(), clients)
     found: dict[str, bytes] = {}
     for step in secagg.STEPS:
         for number, request in server.requests(step).items():
@@ -168,8 +169,8 @@ def secure_sum() -> dict[str, bytes]:
 
 
 def summed_invitation() -> bytes:
-    request = secagg.Server(session(), (*ADDED, 9)).requests("keys")[0]
-    return summed._with_plan(request, plan().encode())
+    request = secagg.SumServer(session(), (*ADDED, 9)).requests("keys")[0]
+    return _with_plan(request, plan().encode())
 
 
 # --- the shuffler -----------------------------------------------------------------------------------------------------

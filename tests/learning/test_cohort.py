@@ -17,19 +17,19 @@ from torch.nn import functional
 
 from sordino.errors import InvalidInput
 from sordino.learning import draws, private_sgd
+from sordino.learning.augmentation import Affine
 from sordino.learning.cohort import (
-    Augmentation,
     ClientData,
     CohortResult,
     LocalTraining,
     train_cohort,
     train_one,
 )
-from sordino.learning.draws import Draw
+from sordino.learning.draws import Stream
 from sordino.learning.layers import ClientKernels
 from sordino.learning.optimizers import SGD, Adam, Optimizer, RMSprop, WeightDecay
 from sordino.learning.private_sgd import PrivateTraining, Records, gradient_of, integer_noise, integer_rows, noise_alone
-from sordino.learning.stacked import LOOP, Batch, Execution, StackedModel, choose_width
+from sordino.learning.stacked_model import LOOP, Batch, Execution, StackedModel, choose_width
 from sordino.privacy.guarantee import SERVER, Adjacency, PoissonGaussian
 from sordino.randomness import Keystream, Purpose, Words
 
@@ -366,12 +366,12 @@ def test_dropout_masks_come_from_the_clients_own_stream() -> None:
         assert torch.equal(train(model, clients, training, execution=Execution(width)).parameters, together.parameters)
     assert relative(together.parameters, alone(model, clients, training)) < 1e-6
 
-    words = draws.draw(stream([1]), np.array([0]), Draw.DROPOUT, 1, 5 * 8)
+    words = draws.draw(stream([1]), np.array([0]), Stream.DROPOUT, 1, 5 * 8)
     own = copy.deepcopy(model)
     order = torch.from_numpy(draws.orders(stream([1]), np.array([0]), 0, 12)[0])
     for t, chosen in enumerate(order.split(5)):
         count = len(chosen) * 8
-        words = draws.draw(stream([1]), np.array([0]), Draw.DROPOUT, t, count, 5 * 8).reshape(-1, 8)
+        words = draws.draw(stream([1]), np.array([0]), Stream.DROPOUT, t, count, 5 * 8).reshape(-1, 8)
         loss = functional.cross_entropy(own(clients[1].x[chosen], own.masks(words)), clients[1].y[chosen])
         for p, g in zip(own.parameters(), torch.autograd.grad(loss, list(own.parameters())), strict=True):
             p.data -= 0.1 * g
@@ -391,12 +391,15 @@ def test_a_fresh_key_gives_no_word_twice(kind: str) -> None:
 def test_augmentation_draws_from_the_clients_own_stream() -> None:
     used: list[Tensor] = []
 
-    def shift(x: Tensor, uniforms: Tensor) -> Tensor:
-        used.append(uniforms)
-        return x + uniforms[:, :1]
+    class Shift(Affine):
+        draws = 2
+
+        def __call__(self, x: Tensor, uniforms: Tensor) -> Tensor:
+            used.append(uniforms)
+            return x + uniforms[:, :1]
 
     model, clients = mlp(), data((20,), [7, 12, 7])
-    training = LocalTraining(SGD(0.1), epochs=2, batch_size=5, augmentation=Augmentation(shift, 2))
+    training = LocalTraining(SGD(0.1), epochs=2, batch_size=5, augmentation=Shift())
     together = train(model, clients, training).parameters
     assert torch.equal(train(model, clients, training, execution=Execution(2)).parameters, together)
     assert relative(together, alone(model, clients, training)) < 1e-6
@@ -709,7 +712,7 @@ def test_dropout_masks_of_private_training_are_the_same_in_parts(
 
     class Counted(Keystream):
         def words(self, rows: NDArray[np.intp], purpose: int, tensor: int, first: int, count: int) -> Words:
-            drawn.append(count * (tensor == Draw.DROPOUT))
+            drawn.append(count * (tensor == Stream.DROPOUT))
             return super().words(rows, purpose, tensor, first, count)
 
     monkeypatch.setattr(private_sgd, "MASK_WORDS", at_a_time)
@@ -721,17 +724,17 @@ def test_dropout_masks_of_private_training_are_the_same_in_parts(
 def test_a_stream_that_is_longer_than_one_goes_on_in_another() -> None:
     """How many records there are must not decide whether they can be sampled: 2^34 words end in the second turn."""
     end, row = 2**34, np.array([0])
-    before = stream([0]).words(row, Purpose.ORDER, Draw.SAMPLE, end - 8, 8)
-    after = stream([0]).words(row, Purpose.LONGER + (Draw.SAMPLE << 10), 1, 0, 12)
-    straddling = draws.draw(stream([0]), row, Draw.SAMPLE, 1, 20, end - 8)
+    before = stream([0]).words(row, Purpose.ORDER, Stream.SAMPLE, end - 8, 8)
+    after = stream([0]).words(row, Purpose.LONGER + (Stream.SAMPLE << 10), 1, 0, 12)
+    straddling = draws.draw(stream([0]), row, Stream.SAMPLE, 1, 20, end - 8)
     assert np.array_equal(straddling, np.concatenate([before, after], axis=1))
-    beyond = draws.draw(stream([0]), row, Draw.SAMPLE, 3, 8, end // 3 + 2)
-    assert np.array_equal(beyond, stream([0]).words(row, Purpose.LONGER + (Draw.SAMPLE << 10), 1, 8, 8))
+    beyond = draws.draw(stream([0]), row, Stream.SAMPLE, 3, 8, end // 3 + 2)
+    assert np.array_equal(beyond, stream([0]).words(row, Purpose.LONGER + (Stream.SAMPLE << 10), 1, 8, 8))
 
 
 def test_no_two_draws_share_a_stream_however_long_they_are() -> None:
     streams = (0, 1, 2, 2**16 - 1, 2**16, 2**26 - 1)
-    used = [draws._address(kind, stream) for kind in Draw for stream in streams]
+    used = [draws._address(kind, stream) for kind in Stream for stream in streams]
     assert len(set(used)) == len(used)
     assert all(0 <= purpose < 2**16 and 0 <= tensor < 2**16 for purpose, tensor in used)
 
@@ -910,7 +913,6 @@ def test_bad_private_training_is_refused(changes: dict[str, object]) -> None:
         lambda: ClientData(torch.zeros(3, 4), torch.zeros(2, dtype=torch.long)),
         lambda: ClientData(torch.zeros(3, 4, dtype=torch.float64), torch.zeros(3, dtype=torch.long)),
         lambda: ClientData(torch.zeros(3, 4), torch.zeros(3, dtype=torch.int32)),
-        lambda: Augmentation(lambda x, _: x, 0),
     ],
 )
 def test_bad_settings_are_refused(make: Callable[[], object]) -> None:

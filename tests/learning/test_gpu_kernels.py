@@ -18,7 +18,7 @@ from torch.nn import functional
 
 import sordino.learning
 from sordino.learning import layers, models
-from sordino.learning.stacked import Batch, Execution, StackedModel
+from sordino.learning.stacked_model import Batch, Execution, StackedModel
 
 pytest.importorskip("triton", reason="Triton is there for Linux on x86-64")
 THERE = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")

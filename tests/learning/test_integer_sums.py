@@ -26,7 +26,7 @@ from sordino.learning.private_sgd import (
     integer_sums,
     least_noise,
 )
-from sordino.learning.stacked import LOOP, StackedModel
+from sordino.learning.stacked_model import LOOP, StackedModel
 from sordino.mechanisms.noise import DiscreteGaussian, Slack, discrete_gaussian
 from sordino.methods.silo_dp import RECORDS
 from sordino.privacy.accountant import compose

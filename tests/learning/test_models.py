@@ -19,7 +19,7 @@ from torch.func import functional_call, grad, vmap
 
 from sordino.errors import InvalidInput
 from sordino.learning import models
-from sordino.learning.models import Layer, MaskedDropout, Network, build, initial_parameters, parameter_layout
+from sordino.learning.models import LayerSlice, MaskedDropout, Network, build, initial_parameters, parameter_layout
 from sordino.randomness import Keystream, Purpose
 
 MNIST, CIFAR, DIGITS = (1, 28, 28), (3, 32, 32), (1, 8, 8)
@@ -316,11 +316,11 @@ def test_one_versus_rest_takes_the_steps_of_scikit_learn() -> None:
 def test_ldp_fed_has_five_layers_side_by_side() -> None:
     layout = parameter_layout(build("ldp-fed", input_shape=MNIST, classes=10))
     assert layout.layers == (
-        Layer("conv1", 0, 416),
-        Layer("bn1", 416, 448),
-        Layer("conv2", 448, 13_280),
-        Layer("bn2", 13_280, 13_344),
-        Layer("fc", 13_344, 29_034),
+        LayerSlice("conv1", 0, 416),
+        LayerSlice("bn1", 416, 448),
+        LayerSlice("conv2", 448, 13_280),
+        LayerSlice("bn2", 13_280, 13_344),
+        LayerSlice("fc", 13_344, 29_034),
     )
     assert [layer.size for layer in layout.layers] == [416, 32, 12_832, 64, 15_690]
     assert layout.names[:2] == ("conv1.weight", "conv1.bias")
@@ -451,7 +451,7 @@ def test_a_layer_with_its_own_rule_starts_by_it() -> None:
     first, second = initial_parameters(module, 0), initial_parameters(module, 0)
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert not torch.equal(first["scale"], initial_parameters(module, 1)["scale"])
-    assert parameter_layout(module).layers == (Layer("(top)", 0, 3), Layer("inner", 3, 198))
+    assert parameter_layout(module).layers == (LayerSlice("(top)", 0, 3), LayerSlice("inner", 3, 198))
     attention = initial_parameters(nn.MultiheadAttention(4, 2), 0)  # it starts the bias of its inner layer at zero
     assert not attention["out_proj.bias"].any() and attention["out_proj.weight"].all()
     with pytest.raises(InvalidInput, match=r"Ruleless.*no rule"):

@@ -359,7 +359,7 @@ def test_ten_thousand_clients_take_about_a_second(split: str) -> None:
 @given(parts=st.lists(st.lists(st.integers(0, 1000), max_size=5), max_size=20))
 def test_a_split_kept_in_two_arrays_is_the_same_split(parts: list[list[int]]) -> None:
     given_parts = [np.array(part, np.int64) for part in parts]
-    kept = partition.Parts(given_parts)
+    kept = partition.Partition(given_parts)
     assert [part.tolist() for part in kept] == parts
     assert kept.sizes == [len(part) for part in parts]
     assert [part.tolist() for part in kept[1:3]] == parts[1:3]

@@ -19,7 +19,7 @@ from sordino.learning.cohort import ClientData, CohortTrainer, LocalTraining, tr
 from sordino.learning.optimizers import SGD, Adam, Optimizer
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.learning.replay import EXACT, MOST, Replayer, rounded
-from sordino.learning.stacked import GPU, LOOP, Execution
+from sordino.learning.stacked_model import GPU, LOOP, Execution
 from sordino.randomness import Keystream
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")

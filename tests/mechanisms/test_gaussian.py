@@ -74,7 +74,7 @@ def test_analytic_calibration_is_per_client() -> None:
 def test_mu_is_sensitivity_over_sigma(sigma: float) -> None:
     box, ball = Gaussian(sigma * 3.0, Box(0.0, 3.0)), Gaussian(sigma * 3.0, L2Ball(3.0))
     loss = box.guarantee(values=9).loss
-    assert isinstance(loss, guarantee.Gaussian)
+    assert isinstance(loss, guarantee.GaussianLoss)
     assert loss.mu == pytest.approx(2 * 3 / sigma, rel=1e-6)
     assert box.guarantee(Adjacency.COORDINATE, values=9).loss.mu == pytest.approx(2 / sigma, rel=1e-6)
     assert ball.guarantee(values=9).loss.mu == pytest.approx(2 / sigma, rel=1e-6)

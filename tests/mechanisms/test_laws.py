@@ -27,7 +27,7 @@ from sordino.mechanisms import (
     TwoPoint,
 )
 from sordino.mechanisms.cases import DEEP
-from sordino.mechanisms.laws import Atoms, EvenWords, Table, TwoSided
+from sordino.mechanisms.laws import Atoms, EvenWords, TableLaw, TwoSided
 from sordino.randomness import Keystream
 
 VALUES = 14
@@ -80,7 +80,7 @@ def test_a_tables_law_has_the_exact_weights_of_the_noise():
     mechanism = Laplace(1.0, L1Ball(1.0))
     grid = mechanism.grid(4)
     exact = mechanism.law(np.zeros(4, np.float32))
-    assert isinstance(exact, Table)
+    assert isinstance(exact, TableLaw)
     for k in (-9000, -33, -1, 0, 1, 32, 10_000):
         assert exact.interval(np.full((1, 4), k))[1][0, 0] == pytest.approx(float(grid.noise.probability(k)), rel=1e-12)
 
@@ -101,7 +101,7 @@ def test_outputs_that_exclude_an_input_are_impossible():
     assert words.possible(np.array([[0, 255]])).all()
     assert not words.possible(np.array([[256, 1.5]])).any()
     weights = np.full(21, 1 / 21)
-    table = Table(np.zeros(1, np.int64), limit=8, first=-10, weights=weights, span=6)  # from 3 it reaches down to -7
+    table = TableLaw(np.zeros(1, np.int64), limit=8, first=-10, weights=weights, span=6)  # from 3 it reaches down to -7
     assert table.possible(np.array([[7], [8]])).ravel().tolist() == [True, False]
 
 

@@ -308,7 +308,7 @@ def table_delta(noise: GaussianNoise, shift: int, epsilon: float) -> float:
 @pytest.mark.parametrize(("sigma", "shift"), SINGLE)
 def test_enumerated_delta_of_a_table_is_at_most_the_accountants_and_close_to_it(sigma: float, shift: int) -> None:
     noise = gaussian_noise(sigma, shift)
-    loss = guarantee.Gaussian(shift / sigma, noise.eta, noise.tau)
+    loss = guarantee.GaussianLoss(shift / sigma, noise.eta, noise.tau)
     for epsilon in (0.0, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0):
         actual, bound = table_delta(noise, shift, epsilon), accountant.delta(loss, epsilon)
         assert actual <= bound * (1 + 1e-9)  # rounding of the sum of doubles
@@ -320,7 +320,7 @@ def test_enumerated_delta_of_a_table_is_at_most_the_accountants_and_close_to_it(
 
 def test_halved_sigma_breaks_the_enumerated_bound() -> None:
     noise = gaussian_noise(32.0, 512)
-    assert table_delta(noise, 512, 1.0) > accountant.delta(guarantee.Gaussian(512 / 64.0, 0, 1e-12), 1.0)
+    assert table_delta(noise, 512, 1.0) > accountant.delta(guarantee.GaussianLoss(512 / 64.0, 0, 1e-12), 1.0)
 
 
 @pytest.mark.parametrize(("sigma", "shift"), [*SINGLE[:2], *THREE[:2]])

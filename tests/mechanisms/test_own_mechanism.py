@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from sordino.audits import catalogue, lower_bound
 from sordino.audits.inspection import inspect_one, level
 from sordino.audits.mechanisms import subjects
-from sordino.audits.uploads import Sender, whole
+from sordino.audits.uploads import AuditedClient, whole
 from sordino.cli import app
 from sordino.errors import InvalidInput
 from sordino.mechanisms import Box, mechanism_named, two_point
@@ -82,10 +82,10 @@ def test_draws_are_checked_against_its_own_law(name, passed):
         assert inspect_one(subject, 3, level(0)).passed is passed
 
 
-def of_an_upload(name: str) -> lower_bound.Row:
+def of_an_upload(name: str) -> lower_bound.AuditRow:
     """The audit of 4 values that a client of a run sends, at epsilon 0.5 each."""
     mechanism = mechanism_named(name)(0.5, Box())  # type: ignore[call-arg]
-    sender = Sender(Upload(lambda _: mechanism, None, 4, clients=3, what="update"), 1, 0)
+    sender = AuditedClient(Upload(lambda _: mechanism, None, 4, clients=3, what="update"), 1, 0)
     proven = epsilon(mechanism.guarantee(values=4).loss, 0.0)
     sampler = whole(sender, *mechanism.worst_pair(4))
     case = Case("coin", "upload", Adjacency.CLIENT, SERVER, None, proven, 0.0, "", "ends", sampler)

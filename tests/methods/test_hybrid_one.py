@@ -12,7 +12,7 @@ from sordino.learning.cohort import ClientData
 from sordino.mechanisms import NoisySums
 from sordino.methods.hybrid_one import HybridOne, WrappedTally
 from sordino.methods.interface import Bench, Cohort
-from sordino.methods.upload import Sum
+from sordino.methods.upload import ReportSum
 from sordino.privacy.accountant import compose
 from sordino.privacy.guarantee import SERVER, Adjacency, PoissonGaussian, summed
 from sordino.randomness import Keystream
@@ -140,7 +140,7 @@ def test_a_sum_that_wraps_around_is_read_around_zero() -> None:
     assert all(found.basis.endswith(f"modulo 2^{mechanism.bits}") for found in release(method).guarantees)
     half = 1 << (mechanism.bits - 1)
     total = np.full(650, 2 * half + 5)
-    tally.add_sum(Sum(0, (0, 1), total, 10))
+    tally.add_sum(ReportSum(0, (0, 1), total, 10))
     assert tally.mean() == pytest.approx(np.full(650, 5 * mechanism.unit / 2), rel=1e-6)
     assert mechanism.wrapped(np.array([half, -half - 1, 3])).tolist() == [-half, half - 1, 3]
 

@@ -13,8 +13,8 @@ from benchmarks.influence_bounds import in_sum, on_mean, on_model, worst_class
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms import Box, Laplace, NoPrivacy, TwoPoint
-from sordino.methods.setting import setting_of
-from sordino.methods.upload import MAX_SAMPLES, PLAIN_LIMIT, Sum, Upload
+from sordino.methods.blueprint import blueprint_of
+from sordino.methods.upload import MAX_SAMPLES, PLAIN_LIMIT, ReportSum, Upload
 from sordino.runs.coordinator import Attendance, _add_sum
 from tests.engine.test_upload import BUILDERS, D, draw, upload, vectors
 from tests.engine.tiny import TWO_POINT, recipe
@@ -83,8 +83,8 @@ METHODS = {
 
 def built(changes):
     found = recipe(changes)
-    setting, _ = setting_of(found, (1, 8, 8), 10, (EACH,) * found.number_of_clients)
-    return found, setting.recipe.method.build(setting).method
+    blueprint, _ = blueprint_of(found, (1, 8, 8), 10, (EACH,) * found.number_of_clients)
+    return found, blueprint.recipe.method.build(blueprint).method
 
 
 def counts_of(tally):
@@ -228,7 +228,7 @@ def test_in_a_secure_sum_one_client_can_put_the_sum_of_its_class_anywhere_in_its
         tally = part.tally()
         others = part.send([1, 3, 4, 5], vectors(4), draw, [1] * 4).bodies
         tally.add([1, 3, 4, 5], others)
-        tally.add_sum(Sum(group, members, np.full(D, total, np.int64), 0))
+        tally.add_sum(ReportSum(group, members, np.full(D, total, np.int64), 0))
         means.append(tally.mean())
     assert np.abs(means[1] - means[0]).max() == pytest.approx(bound.value, rel=1e-6)
     assert bound.share == pytest.approx(1 / 3)
@@ -240,9 +240,9 @@ def test_a_weighed_sum_that_its_samples_cannot_have_is_lost_and_not_added():
     tally, attendance = part.tally(), Attendance()
     honest = np.append(np.full(D, 10), 20)
     false = np.append(np.full(D, 21), 20)
-    _add_sum(tally, Sum(0, (0, 2), false, 0), attendance)
+    _add_sum(tally, ReportSum(0, (0, 2), false, 0), attendance)
     assert tally.reports == 0 and attendance.reported == [] and "20 samples" in attendance.lost[0]
-    _add_sum(tally, Sum(0, (0, 2), honest, 0), attendance)
+    _add_sum(tally, ReportSum(0, (0, 2), honest, 0), attendance)
     assert tally.reports == 2 and attendance.reported == [0, 2]
 
 

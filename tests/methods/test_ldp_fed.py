@@ -15,7 +15,7 @@ from sordino import channels
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import SimulatedFleet
 from sordino.learning import models
-from sordino.learning.models import Layer
+from sordino.learning.models import LayerSlice
 from sordino.mechanisms import Exponential
 from sordino.mechanisms.exponential import posterior_confidence
 from sordino.methods.interface import Bench
@@ -133,7 +133,7 @@ def test_basic_sends_everything_in_every_round() -> None:
 )
 def test_every_schedule_spends_alpha_exactly(sizes: list[int], beyond: int, cycles: int) -> None:
     edges = np.cumsum([0, *sizes]).tolist()
-    layers = [Layer(f"l{j}", a, b) for j, (a, b) in enumerate(itertools.pairwise(edges))]
+    layers = [LayerSlice(f"l{j}", a, b) for j, (a, b) in enumerate(itertools.pairwise(edges))]
     rounds = cycles * (len(sizes) + beyond)
     for scope in (ScopeAll(), ScopeLayers(), ScopeProportional(cycles=cycles)):
         schedule = scope.schedule(layers, rounds)

@@ -17,13 +17,13 @@ from sordino.errors import InvalidInput
 from sordino.learning import models
 from sordino.learning.cohort import ClientData
 from sordino.learning.splits import IidSplit
-from sordino.learning.training_tables import RmsProp
+from sordino.learning.training_tables import RmsPropSpec
 from sordino.mechanisms import BitRandomizer, BitString, FixedPoint
 from sordino.mechanisms.output import BitOutput
 from sordino.mechanisms.privunit import best_cap
 from sordino.mechanisms.record_tables import Optimised, Theorem1, Theorem2, optimised
 from sordino.methods.chamikara_ldpfl import WHAT, Ldpfl
-from sordino.methods.chamikara_ldpfl import OrientedExtractor as Oriented
+from sordino.methods.chamikara_ldpfl import OrientedExtractorSpec as Oriented
 from sordino.methods.extractors import (
     PARAMETERS,
     OrientedExtractor,
@@ -513,7 +513,7 @@ def test_a_network_without_a_place_to_split_is_refused():
 
 
 def test_weight_decay_can_be_for_some_tensors_only():
-    rule = RmsProp(lr=0.001, weight_decay=1e-4, decayed=("conv*.weight",)).build().weight_decay
+    rule = RmsPropSpec(lr=0.001, weight_decay=1e-4, decayed=("conv*.weight",)).build().weight_decay
     rates = rule.per_value({"conv1.weight": 2, "conv1.bias": 1, "fc.weight": 1})
     assert torch.equal(rates, torch.tensor([1e-4, 1e-4, 0.0, 0.0]))
 

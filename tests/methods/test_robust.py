@@ -9,10 +9,10 @@ from benchmarks.influence_bounds import on_mean
 from sordino.errors import InvalidInput
 from sordino.mechanisms import Box, Laplace, NoPrivacy
 from sordino.methods import robust
+from sordino.methods.blueprint import blueprint_of
 from sordino.methods.fedavg import PAST
 from sordino.methods.robust import AgreementTally, RobustTally, agreement, check_room, median, norm_filter, trimmed_mean
-from sordino.methods.setting import setting_of
-from sordino.methods.upload import Sum, Upload
+from sordino.methods.upload import ReportSum, Upload
 from sordino.randomness import Keystream
 from sordino.recipe import Recipe
 from sordino.report.expectations import sentences
@@ -91,8 +91,8 @@ def test_a_norm_that_is_none_is_refused(norm):
 def test_every_plan_announces_the_norm_and_without_one_plans_are_as_before():
     for changes, settings in [({"method.norm": 2.0}, {"norm": "2.0"}), ({}, {})]:
         found = recipe({**SILOS, **changes})
-        setting, _ = setting_of(found, (1, 8, 8), 10, (10,) * found.number_of_clients)
-        method = setting.recipe.method.build(setting).method
+        blueprint, _ = blueprint_of(found, (1, 8, 8), 10, (10,) * found.number_of_clients)
+        method = blueprint.recipe.method.build(blueprint).method
         assert method.plan(method.init(), "f").settings == settings
 
 
@@ -177,8 +177,8 @@ def test_agreement_remembers_what_the_others_sent_and_not_what_the_sender_did():
 
 def test_what_a_server_remembers_is_in_its_state_and_in_no_plan():
     found = recipe({**SILOS, "method.norm": 2.0, "method.aggregation": {"kind": "agreement"}})
-    setting, _ = setting_of(found, (1, 8, 8), 10, (10,) * found.number_of_clients)
-    method = setting.recipe.method.build(setting).method
+    blueprint, _ = blueprint_of(found, (1, 8, 8), 10, (10,) * found.number_of_clients)
+    method = blueprint.recipe.method.build(blueprint).method
     state = method.init()
     assert {name: array.shape for name, array in state.arrays.items()} == {PAST: (found.number_of_clients, 650)}
     plan = method.plan(state, "f")
@@ -226,7 +226,7 @@ def test_a_tally_puts_estimates_of_all_classes_together_by_the_rule():
 def test_a_tally_with_a_rule_takes_no_sums_and_needs_a_report():
     tally = RobustTally(plain(), median)
     with pytest.raises(InvalidInput, match="single reports"):
-        tally.add_sum(Sum(0, (0, 1), np.zeros(2, np.int64), 3))
+        tally.add_sum(ReportSum(0, (0, 1), np.zeros(2, np.int64), 3))
     with pytest.raises(InvalidInput, match="no report"):
         tally.mean()
     with pytest.raises(InvalidInput, match="robust"):
@@ -320,6 +320,6 @@ def test_every_rule_learns_and_an_interrupted_run_comes_to_the_same_model(kind, 
 )  # fmt: skip
 def test_methods_with_single_reports_take_a_rule(changes):
     found = recipe({**changes, "method.aggregation": {"kind": "median"}})
-    setting, _ = setting_of(found, (1, 8, 8), 10, (10,) * found.number_of_clients)
-    method = setting.recipe.method.build(setting).method
+    blueprint, _ = blueprint_of(found, (1, 8, 8), 10, (10,) * found.number_of_clients)
+    method = blueprint.recipe.method.build(blueprint).method
     assert isinstance(method.tally(method.plan(method.init(), "f")), RobustTally)

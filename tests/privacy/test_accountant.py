@@ -41,7 +41,7 @@ from sordino.privacy.guarantee import (
     Claim,
     Derived,
     Destination,
-    Gaussian,
+    GaussianLoss,
     Guarantee,
     Infinite,
     Loss,
@@ -118,8 +118,8 @@ def test_analytic_calibration_is_tight_and_beats_the_classic_formula() -> None:
 def test_randomised_sign_of_004(claimed: float, pure: float, true_delta: float, at_1e5: float) -> None:
     """The classic sigma is invalid for epsilon >= 1: it holds at 5 and is violated at 10 and 15."""
     mu = claimed / math.sqrt(2 * math.log(1.25e5))
-    assert delta(Gaussian(mu), claimed) == pytest.approx(true_delta, rel=5e-3)
-    assert epsilon(Gaussian(mu), 1e-5) == pytest.approx(at_1e5, abs=6e-3)
+    assert delta(GaussianLoss(mu), claimed) == pytest.approx(true_delta, rel=5e-3)
+    assert epsilon(GaussianLoss(mu), 1e-5) == pytest.approx(at_1e5, abs=6e-3)
     assert float(special.log_ndtr(mu / 2) - special.log_ndtr(-mu / 2)) == pytest.approx(pure, abs=6e-5)
 
 
@@ -148,17 +148,17 @@ def test_equal_outputs_have_the_closed_form_of_as_many_bits() -> None:
 
 
 def test_nothing_is_proven_where_nothing_can_be() -> None:
-    assert epsilon(Gaussian(1.0)) == math.inf
+    assert epsilon(GaussianLoss(1.0)) == math.inf
     assert epsilon(PoissonGaussian(0.1, 1.0, 3)) == math.inf
     assert epsilon(Infinite("in clear"), 0.5) == math.inf
     assert delta(Infinite("in clear"), 1e9) == 1.0
-    assert epsilon(Gaussian(1.0, tau=1e-4), 1e-5) == math.inf
+    assert epsilon(GaussianLoss(1.0, tau=1e-4), 1e-5) == math.inf
 
 
 def test_slack_of_integer_samplers_adds_up() -> None:
-    exact = compose([Gaussian(0.3)] * 4).epsilon(1e-5 - 4e-7)
-    assert compose([Gaussian(0.3, eta=0.01, tau=1e-7)] * 4).epsilon(1e-5) == pytest.approx(exact + 0.04, rel=1e-9)
-    assert delta(Gaussian(0.3, eta=0.5, tau=1e-3), 0.2) == pytest.approx(gaussian_delta(0.3, -0.3) + 1e-3)
+    exact = compose([GaussianLoss(0.3)] * 4).epsilon(1e-5 - 4e-7)
+    assert compose([GaussianLoss(0.3, eta=0.01, tau=1e-7)] * 4).epsilon(1e-5) == pytest.approx(exact + 0.04, rel=1e-9)
+    assert delta(GaussianLoss(0.3, eta=0.5, tau=1e-3), 0.2) == pytest.approx(gaussian_delta(0.3, -0.3) + 1e-3)
 
 
 def test_unknown_losses_are_refused() -> None:
@@ -518,11 +518,11 @@ def test_true_client_level_figures_of_004(
     """Scalar, upload and training: Equation 4 lacks the sensitivity 2c per value."""
     for target, expected in figures.items():
         mu = 2 * c / equation_4(target, q, rounds, chance)
-        found = [epsilon(Gaussian(mu * math.sqrt(times)), chance) for times in (1, d, d * rounds)]
+        found = [epsilon(GaussianLoss(mu * math.sqrt(times)), chance) for times in (1, d, d * rounds)]
         for value, wanted in zip(found, expected, strict=True):
             assert wanted is None or value == pytest.approx(wanted, rel=3e-3)
-        assert compose([Gaussian(mu)] * 40).epsilon(chance) == pytest.approx(
-            epsilon(Gaussian(mu * math.sqrt(40)), chance), rel=1e-9
+        assert compose([GaussianLoss(mu)] * 40).epsilon(chance) == pytest.approx(
+            epsilon(GaussianLoss(mu * math.sqrt(40)), chance), rel=1e-9
         )
 
 
@@ -544,8 +544,8 @@ def test_sampled_gaussian_against_the_library_and_renyi(relation: Adjacency) -> 
 
 def test_sampling_everything_is_a_plain_gaussian() -> None:
     whole = PoissonGaussian(1.0, 4.0, 9)
-    assert epsilon(whole, 1e-5, adjacency=ADD_REMOVE) == pytest.approx(epsilon(Gaussian(0.75), 1e-5))
-    assert epsilon(whole, 1e-5) == pytest.approx(epsilon(Gaussian(1.5), 1e-5))
+    assert epsilon(whole, 1e-5, adjacency=ADD_REMOVE) == pytest.approx(epsilon(GaussianLoss(0.75), 1e-5))
+    assert epsilon(whole, 1e-5) == pytest.approx(epsilon(GaussianLoss(1.5), 1e-5))
 
 
 @pytest.mark.parametrize("q", [0.1, 1.0])
@@ -556,14 +556,14 @@ def test_the_slack_of_sampled_noise_counts_as_that_of_a_gaussian(q: float) -> No
     assert loose.epsilon(1e-5) == pytest.approx(plain.epsilon(1e-5 - 6e-6) + 0.03, rel=1e-9)
     assert loose.delta(2.0) == pytest.approx(plain.delta(1.97) + 6e-6, rel=1e-9)
     assert loose.epsilon(6e-6) == math.inf
-    mixed = [slack, Gaussian(0.5, eta=0.02, tau=1e-6), Pure(0.1, 5)]
-    bare = [ideal, Gaussian(0.5), Pure(0.1, 5)]
+    mixed = [slack, GaussianLoss(0.5, eta=0.02, tau=1e-6), Pure(0.1, 5)]
+    bare = [ideal, GaussianLoss(0.5), Pure(0.1, 5)]
     assert compose(mixed).epsilon(1e-5) == pytest.approx(compose(bare).epsilon(1e-5 - 3e-6) + 0.03, rel=1e-9)
 
 
 def test_mixtures_lie_between_their_parts_and_their_sum() -> None:
-    mixed = compose([Pure(0.1)] * 50 + [Gaussian(0.5), PoissonGaussian(0.02, 2.0, 100)], adjacency=ADD_REMOVE)
-    pure, noisy = compose([Pure(0.1)] * 50).epsilon(1e-5), epsilon(Gaussian(0.5), 1e-5)
+    mixed = compose([Pure(0.1)] * 50 + [GaussianLoss(0.5), PoissonGaussian(0.02, 2.0, 100)], adjacency=ADD_REMOVE)
+    pure, noisy = compose([Pure(0.1)] * 50).epsilon(1e-5), epsilon(GaussianLoss(0.5), 1e-5)
     assert max(pure, noisy) < mixed.epsilon(1e-5) < pure + noisy + 1
     assert mixed.epsilon(1e-13) > mixed.epsilon(1e-5)
     assert mixed.delta(mixed.epsilon(1e-5)) == pytest.approx(1e-5, rel=1e-3)
@@ -608,9 +608,9 @@ def test_epsilon_and_delta_are_inverse_for_bits(each: float, count: int, share: 
 @given(st.floats(1e-3, 100.0), st.floats(1e-12, 0.5))
 @settings(max_examples=100, deadline=None)
 def test_epsilon_and_delta_are_inverse_for_gaussians(mu: float, at: float) -> None:
-    found = epsilon(Gaussian(mu), at)
-    assert delta(Gaussian(mu), found) <= at
-    assert found == 0 or delta(Gaussian(mu), found * (1 - 1e-9)) >= at * (1 - 1e-6)
+    found = epsilon(GaussianLoss(mu), at)
+    assert delta(GaussianLoss(mu), found) <= at
+    assert found == 0 or delta(GaussianLoss(mu), found * (1 - 1e-9)) >= at * (1 - 1e-6)
 
 
 # --- Renyi and Gaussian bounds behind the filters -------------------------------------------------------------------
@@ -694,9 +694,9 @@ def test_randomised_bits_are_charged_no_less_than_their_exact_epsilon() -> None:
 def test_gaussian_releases_add_as_squares_under_a_budget_with_delta() -> None:
     budget = Budget(1.0, delta=1e-5)
     each = mu_for(1.0, 0.4e-5) / 10
-    assert account(budget, *[Gaussian(each * (1 - 1e-9))] * 100).permits
-    assert not account(budget, *[Gaussian(each)] * 101).permits
-    assert not account(Budget(1.0), Gaussian(1e-6)).permits
+    assert account(budget, *[GaussianLoss(each * (1 - 1e-9))] * 100).permits
+    assert not account(budget, *[GaussianLoss(each)] * 101).permits
+    assert not account(Budget(1.0), GaussianLoss(1e-6)).permits
 
 
 def test_many_small_pure_releases_use_the_better_of_three_filters() -> None:
@@ -728,8 +728,8 @@ def test_the_slack_of_sampled_noise_is_enforced(q: float) -> None:
     assert spent(eta, eta) > spent(bare, bare) + 0.006
     if q < 1:
         assert spent(eta, eta) == pytest.approx(spent(bare, bare) + 0.02, rel=1e-9)
-    assert spent(PoissonGaussian(q, 20.0, 10, tau=0.5e-6), Gaussian(0.01, tau=0.5e-6)) < 8
-    assert spent(PoissonGaussian(q, 20.0, 10, tau=0.6e-6), Gaussian(0.01, tau=0.5e-6)) == math.inf
+    assert spent(PoissonGaussian(q, 20.0, 10, tau=0.5e-6), GaussianLoss(0.01, tau=0.5e-6)) < 8
+    assert spent(PoissonGaussian(q, 20.0, 10, tau=0.6e-6), GaussianLoss(0.01, tau=0.5e-6)) == math.inf
 
 
 def test_many_steps_on_tiny_samples_are_not_free() -> None:
@@ -745,9 +745,9 @@ def test_many_steps_on_tiny_samples_are_not_free() -> None:
 
 def test_taus_have_their_own_share_of_delta() -> None:
     budget = Budget(1.0, delta=1e-5)
-    assert account(budget, Gaussian(0.01, tau=1e-6)).permits
-    assert account(budget, Gaussian(0.01, tau=1.01e-6)).spent == math.inf
-    assert account(budget, Gaussian(0.1, eta=0.01)).spent > account(budget, Gaussian(0.1)).spent
+    assert account(budget, GaussianLoss(0.01, tau=1e-6)).permits
+    assert account(budget, GaussianLoss(0.01, tau=1.01e-6)).spent == math.inf
+    assert account(budget, GaussianLoss(0.1, eta=0.01)).spent > account(budget, GaussianLoss(0.1)).spent
 
 
 def test_unproven_releases_are_infinite_but_do_not_raise() -> None:
@@ -794,7 +794,7 @@ def test_the_best_of_several_guarantees_counts() -> None:
         "noisy vector",
         (
             Guarantee(SERVER, Adjacency.CLIENT, Pure(50.0), "sum"),
-            Guarantee(SERVER, Adjacency.CLIENT, Gaussian(0.2), "curve"),
+            Guarantee(SERVER, Adjacency.CLIENT, GaussianLoss(0.2), "curve"),
         ),
     )
     assert Account.opening(Budget(60.0)).after(both).spent == 50.0
@@ -821,7 +821,7 @@ def test_claimed_basis_sums_claims_only() -> None:
 
 losses = st.one_of(
     st.builds(Pure, st.floats(0, 3), st.integers(1, 5)),
-    st.builds(Gaussian, st.floats(0, 0.5), st.floats(0, 0.01), st.floats(0, 1e-8)),
+    st.builds(GaussianLoss, st.floats(0, 0.5), st.floats(0, 0.01), st.floats(0, 1e-8)),
     st.builds(RandomizedBit, st.integers(2**29, 2**31), st.integers(1, 5)),
     st.builds(Metric, st.floats(0, 1), st.floats(0, 2), st.integers(1, 5)),
 )
@@ -866,7 +866,7 @@ def test_a_pure_budget_permits_exactly_the_decimal_sums_within_it(limit: float, 
 def test_enforcement_is_never_below_the_statement_of_the_same_fixed_schedule(
     each: list[float], mus: list[float]
 ) -> None:
-    history: list[Loss] = [*map(Pure, each), *map(Gaussian, mus)]
+    history: list[Loss] = [*map(Pure, each), *map(GaussianLoss, mus)]
     assert account(Budget(50.0, delta=1e-5), *history).spent >= compose(history).epsilon(1e-5) * (1 - 1e-3)
 
 
@@ -874,7 +874,7 @@ extreme = st.floats(0, 1.7e308)
 extreme_losses = st.one_of(
     st.builds(Pure, extreme, st.integers(1, 10**12)),
     st.builds(Metric, extreme, extreme, st.integers(1, 10**12)),
-    st.builds(Gaussian, extreme, extreme, st.floats(0, 2)),
+    st.builds(GaussianLoss, extreme, extreme, st.floats(0, 2)),
     st.builds(RandomizedBit, st.integers(1, 2**31), st.integers(1, 10**12)),
     st.builds(PoissonGaussian, st.sampled_from([1e-300, 0.5, 1.0]), st.sampled_from([1e-300, 1e-3, 1e300]),
               st.sampled_from([1, 10**15]), st.just(0.0) | extreme, st.floats(0, 2)),

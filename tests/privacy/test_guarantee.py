@@ -18,7 +18,7 @@ from sordino.privacy.guarantee import (
     Budget,
     Claim,
     Derived,
-    Gaussian,
+    GaussianLoss,
     Guarantee,
     Infinite,
     Metric,
@@ -39,7 +39,7 @@ losses = st.one_of(
     st.builds(Pure, nonnegative, st.integers(1, 10**9)),
     st.builds(Metric, nonnegative, nonnegative, st.integers(1, 10**9)),
     st.builds(RandomizedBit, st.integers(1, 2**31), st.integers(1, 10**9)),
-    st.builds(Gaussian, nonnegative, nonnegative, nonnegative),
+    st.builds(GaussianLoss, nonnegative, nonnegative, nonnegative),
     st.builds(PoissonGaussian, st.floats(1e-9, 1), st.floats(1e-9, 1e9), st.integers(1, 10**6),
               nonnegative, nonnegative),
     st.builds(Infinite, st.text(min_size=1)),
@@ -97,8 +97,8 @@ def test_descriptions_are_frozen_and_hashable() -> None:
 
 @pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf, "1", None])
 def test_figures_must_be_finite_and_nonnegative(bad: Any) -> None:
-    for make in (lambda: Pure(bad), lambda: Metric(bad, 1.0), lambda: Metric(1.0, bad), lambda: Gaussian(bad),
-                 lambda: Gaussian(1.0, bad), lambda: Gaussian(1.0, 0.0, bad), lambda: Claim(bad, 0.0, "x"),
+    for make in (lambda: Pure(bad), lambda: Metric(bad, 1.0), lambda: Metric(1.0, bad), lambda: GaussianLoss(bad),
+                 lambda: GaussianLoss(1.0, bad), lambda: GaussianLoss(1.0, 0.0, bad), lambda: Claim(bad, 0.0, "x"),
                  lambda: PoissonGaussian(0.5, 1.0, 1, bad), lambda: PoissonGaussian(0.5, 1.0, 1, 0.0, bad),
                  lambda: Budget(bad)):  # fmt: skip
         with pytest.raises(InvalidInput):

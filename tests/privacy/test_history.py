@@ -24,7 +24,7 @@ from sordino.privacy.guarantee import (
     RandomizedBit,
     Release,
 )
-from sordino.privacy.history import Group, Spent, groups, members, ranges, statement
+from sordino.privacy.history import Group, RoundReleases, groups, members, ranges, statement
 from sordino.report.statement import sentences, to_text
 
 CLIENT = Adjacency.CLIENT
@@ -36,9 +36,9 @@ def upload(number: int, loss: Loss, claim: float | None = None, what: str = "upd
     return Release(f"run/{number}/{what}", "records", what, (guarantee,), claimed)
 
 
-def rounds_of(taking_part: Iterable[Sequence[int]], epsilon: float = 1.0) -> list[Spent]:
+def rounds_of(taking_part: Iterable[Sequence[int]], epsilon: float = 1.0) -> list[RoundReleases]:
     """One class of clients that all release the same; who took part in each round."""
-    return [Spent(n, ((upload(n, Pure(epsilon)),),), (who,)) for n, who in enumerate(taking_part, 1)]
+    return [RoundReleases(n, ((upload(n, Pure(epsilon)),),), (who,)) for n, who in enumerate(taking_part, 1)]
 
 
 # --- lines ----------------------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ claims = st.none() | st.floats(0, 1e6)
 
 
 @st.composite
-def spent(draw: st.DrawFn) -> Spent:
+def spent(draw: st.DrawFn) -> RoundReleases:
     """A round of up to three classes, some of whose clients declined."""
     number = draw(st.integers(0, 1000))
     everyone = sorted(draw(st.sets(st.integers(0, 10**6), max_size=30)))
@@ -94,7 +94,7 @@ def spent(draw: st.DrawFn) -> Spent:
         derived = Release(f"{c}", "records", "model", (), composition=Derived((made.id,)))
         releases.append((made, derived)[: draw(st.integers(1, 2))])
     reasons = st.sampled_from(["budget spent", "no data", 'say "no" \N{SNOWMAN}\n'])
-    return Spent(
+    return RoundReleases(
         number,
         tuple(releases),
         tuple(tuple(c for c, p in zip(everyone, place, strict=True) if p == k) for k in range(classes)),
@@ -103,22 +103,22 @@ def spent(draw: st.DrawFn) -> Spent:
 
 
 @given(spent())
-def test_a_round_comes_back_from_its_line(given_round: Spent) -> None:
+def test_a_round_comes_back_from_its_line(given_round: RoundReleases) -> None:
     line = given_round.to_line()
     assert "\n" not in line
-    assert Spent.from_line(line) == given_round
-    assert Spent.from_line(line.encode()) == given_round
-    assert Spent.from_line(line).to_line() == line
+    assert RoundReleases.from_line(line) == given_round
+    assert RoundReleases.from_line(line.encode()) == given_round
+    assert RoundReleases.from_line(line).to_line() == line
 
 
 def test_the_order_in_which_clients_answered_does_not_matter() -> None:
-    first, second = (Spent(1, ((upload(1, Pure(1.0)),),), (who,)) for who in ((2, 0, 1), (0, 1, 2)))
+    first, second = (RoundReleases(1, ((upload(1, Pure(1.0)),),), (who,)) for who in ((2, 0, 1), (0, 1, 2)))
     assert first == second
     assert json.loads(first.to_line())["clients"] == ["0-2"]
 
 
 def test_a_line_of_many_clients_is_short() -> None:
-    everyone = Spent(1, ((upload(1, Pure(1.0)),),), (range(100_000),))
+    everyone = RoundReleases(1, ((upload(1, Pure(1.0)),),), (range(100_000),))
     assert len(everyone.to_line()) < 1000
 
 
@@ -139,13 +139,13 @@ def test_a_line_of_many_clients_is_short() -> None:
 )
 def test_damaged_lines_are_refused(line: str) -> None:
     with pytest.raises(InvalidInput):
-        Spent.from_line(line)
+        RoundReleases.from_line(line)
 
 
 @pytest.mark.parametrize("clients", [((0,), (1,)), ((-1,),), ((2**32,),), (("zero",),)], ids=str)
 def test_impossible_rounds_are_refused(clients: tuple[tuple[int, ...], ...]) -> None:
     with pytest.raises(InvalidInput):
-        Spent(1, ((upload(1, Pure(1.0)),),), clients)
+        RoundReleases(1, ((upload(1, Pure(1.0)),),), clients)
 
 
 # --- groups ---------------------------------------------------------------------------------------------------------
@@ -165,8 +165,8 @@ def test_clients_are_grouped_by_how_often_they_took_part() -> None:
 def test_releases_that_say_the_same_are_counted_together_and_others_apart() -> None:
     weak, strong = upload(1, Pure(1.0)), upload(1, Pure(2.0))
     rounds = [
-        Spent(1, ((weak,), (strong,)), ((0, 1), (2, 3))),
-        Spent(2, ((upload(2, Pure(1.0)),), (upload(2, Pure(2.0)),)), ((1, 2), (0, 3))),
+        RoundReleases(1, ((weak,), (strong,)), ((0, 1), (2, 3))),
+        RoundReleases(2, ((upload(2, Pure(1.0)),), (upload(2, Pure(2.0)),)), ((1, 2), (0, 3))),
     ]
     found = {group.clients: [(r.guarantees[0].loss, n) for r, n in group.releases] for group in groups(rounds, 4)}
     assert found == {
@@ -178,13 +178,13 @@ def test_releases_that_say_the_same_are_counted_together_and_others_apart() -> N
 
 def test_claims_and_kinds_of_release_tell_clients_apart() -> None:
     made = [upload(1, Pure(1.0)), upload(1, Pure(1.0), claim=0.5), upload(1, Pure(1.0), what="sample count")]
-    rounds = [Spent(1, tuple((r,) for r in made), ((0,), (1,), (2,)))]
+    rounds = [RoundReleases(1, tuple((r,) for r in made), ((0,), (1,), (2,)))]
     assert [group.clients for group in groups(rounds, 3)] == [(0,), (1,), (2,)]
 
 
 def test_several_releases_of_one_round_are_all_counted() -> None:
     both = (upload(1, Pure(1.0)), upload(1, Infinite("in clear"), what="sample count"))
-    rounds = [Spent(1, (both,), ((0, 1),)), Spent(2, (both,), ((1,),))]
+    rounds = [RoundReleases(1, (both,), ((0, 1),)), RoundReleases(2, (both,), ((1,),))]
     assert [(g.clients, [n for _, n in g.releases]) for g in groups(rounds, 2)] == [((1,), [2, 2]), ((0,), [1, 1])]
 
 
@@ -198,7 +198,7 @@ def test_without_rounds_everybody_is_silent() -> None:
 def test_groups_are_those_of_counting_by_hand(rounds: list[list[int]]) -> None:
     """Per round and client: silent, or one of two classes."""
     made = [
-        Spent(
+        RoundReleases(
             n,
             ((upload(n, Pure(1.0)),), (upload(n, Pure(2.0)),)),
             tuple(tuple(c for c in range(12) if choice[c] == k) for k in (1, 2)),
@@ -219,11 +219,15 @@ def test_groups_are_those_of_counting_by_hand(rounds: list[list[int]]) -> None:
 def test_what_is_derived_costs_nothing_and_must_have_an_origin() -> None:
     features = upload(0, Pure(3.0), what="features")
     trained = Release("run/1/update", "records", "update", (), composition=Derived((features.id,)))
-    rounds = [Spent(0, ((features,),), ((0, 1),)), Spent(1, ((trained,),), ((0,),)), Spent(2, ((trained,),), ((0, 1),))]
+    rounds = [
+        RoundReleases(0, ((features,),), ((0, 1),)),
+        RoundReleases(1, ((trained,),), ((0,),)),
+        RoundReleases(2, ((trained,),), ((0, 1),)),
+    ]
     assert seen(groups(rounds, 2)) == [((0, 1), 1)]
     assert statement(rounds, 2, delta=0.0, title="x").rows[0].proven == 3.0
     with pytest.raises(UnsupportedLoss, match="run/0/features"):
-        groups([*rounds, Spent(3, ((trained,),), ((0, 2),))], 3)
+        groups([*rounds, RoundReleases(3, ((trained,),), ((0, 2),))], 3)
 
 
 def test_a_client_beyond_the_federation_is_refused() -> None:
@@ -274,7 +278,7 @@ def test_a_lone_group_is_named_where_others_were_silent() -> None:
 
 
 @pytest.mark.parametrize("rounds", [[], rounds_of([()])], ids=["no rounds", "nobody reported"])
-def test_a_run_without_reports_says_that_nothing_was_released(rounds: list[Spent]) -> None:
+def test_a_run_without_reports_says_that_nothing_was_released(rounds: list[RoundReleases]) -> None:
     stated = statement(rounds, 5, delta=1e-5, title="x")
     assert stated.rows == ()
     assert "Nothing was released" in to_text(stated)
@@ -290,7 +294,7 @@ def test_json_tells_every_client_its_figure() -> None:
     assert members(packed["silent"]["members"]) == [client for client, times in taken.items() if not times]
 
 
-def windows(clients: int, rounds: int = 50) -> list[Spent]:
+def windows(clients: int, rounds: int = 50) -> list[RoundReleases]:
     """In each round half of the clients, beginning with one chosen by chance."""
     chooser = random.Random(3)
     starts = [chooser.randrange(0, clients // 2) for _ in range(rounds)]
@@ -331,7 +335,7 @@ def test_many_budgets_and_chance_participation_take_seconds() -> None:
     for n in range(20):
         releases = tuple((upload(n, RandomizedBit(t, 650)),) for t in thresholds)
         who = tuple(tuple(c for c in range(k, 10_000, classes) if chooser.random() < 1 / 3) for k in range(classes))
-        rounds.append(Spent(n, releases, who))
+        rounds.append(RoundReleases(n, releases, who))
     began = time.process_time()
     stated = statement(rounds, 10_000, delta=1e-5, title="x")
     text = to_text(stated)

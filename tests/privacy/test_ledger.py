@@ -34,7 +34,7 @@ from sordino.privacy.guarantee import (
     Claim,
     Derived,
     Destination,
-    Gaussian,
+    GaussianLoss,
     Guarantee,
     Infinite,
     Pure,
@@ -149,7 +149,7 @@ def test_without_a_budget_nothing_leaves(ledger: Ledger) -> None:
 def test_gaussian_releases_are_counted_by_the_filter_and_not_by_adding_epsilons(path: Path) -> None:
     with Ledger.create(path) as ledger:
         ledger.set_budget("wards", Budget(limit=1.0, delta=1e-5))
-        guarantee = Guarantee(SERVER, Adjacency.CLIENT, Gaussian(0.05), "by hand")
+        guarantee = Guarantee(SERVER, Adjacency.CLIENT, GaussianLoss(0.05), "by hand")
         for i in range(20):
             ledger.record(key(i), Release(f"r{i}", "wards", "update", (guarantee,)), b"")
         # mu = 0.05 sqrt(20) = 0.2236 in all; epsilons of 20 separate releases would add up to more than 3
@@ -230,7 +230,7 @@ def test_a_guarantee_that_trusts_others_is_no_proof_against_the_server(ledger: L
 
 
 def test_a_gaussian_release_under_a_budget_without_delta_names_the_remedy(ledger: Ledger) -> None:
-    guarantee = Guarantee(SERVER, Adjacency.CLIENT, Gaussian(0.1), "by hand")
+    guarantee = Guarantee(SERVER, Adjacency.CLIENT, GaussianLoss(0.1), "by hand")
     with pytest.raises(ConsentMissing, match="delta > 0 would cover it"):
         ledger.record(key(0), Release("a", "wards", "update", (guarantee,)), b"1")
 
@@ -398,7 +398,7 @@ def test_a_second_budget_is_one_against_sums_and_counts_what_is_proven(ledger: L
 
 def test_what_has_no_figure_in_the_second_budget_needs_consent(two_budgets: Ledger) -> None:
     two_budgets.set_budget("wards", Budget(limit=10.0, delta=1e-5))
-    release = Release("a", "wards", "update", (Guarantee(SERVER, Adjacency.CLIENT, Gaussian(0.1), "by hand"),))
+    release = Release("a", "wards", "update", (Guarantee(SERVER, Adjacency.CLIENT, GaussianLoss(0.1), "by hand"),))
     with pytest.raises(ConsentMissing, match=r"against summed\(7\)"):
         two_budgets.record(key(0), release, b"1", pinned=True)
     two_budgets.allow_unproven("wards", "update")
@@ -842,7 +842,7 @@ def test_entries_hold_everything_about_a_release(path: Path, ledger: Ledger) -> 
         "update",
         (
             Guarantee(SERVER, Adjacency.CLIENT, Pure(0.1), "Theorem 1"),
-            Guarantee(MODEL_READER, Adjacency.LABEL, Gaussian(0.3, 1e-9, 1e-12), "Theorem 2"),
+            Guarantee(MODEL_READER, Adjacency.LABEL, GaussianLoss(0.3, 1e-9, 1e-12), "Theorem 2"),
         ),
         Claim(0.5, 1e-5, "eps = 0.5"),
     )

@@ -19,7 +19,7 @@ from sordino.privacy.guarantee import (
     Claim,
     Derived,
     Destination,
-    Gaussian,
+    GaussianLoss,
     Guarantee,
     Infinite,
     PoissonGaussian,
@@ -103,7 +103,7 @@ def test_a_bit_is_planned_with_its_exact_threshold():
 
 
 def test_a_gaussian_is_planned_at_two_fifths_of_delta():
-    planned = planning.least(Budget(3.0, 1e-5), 16, lambda s: released(Gaussian(1 / s)), between=(1e-3, 1e3))
+    planned = planning.least(Budget(3.0, 1e-5), 16, lambda s: released(GaussianLoss(1 / s)), between=(1e-3, 1e3))
     assert gaussian_epsilon(4 / planned.parameter, 0.4e-5) == pytest.approx(3.0, rel=1e-4)
     assert planned.total == pytest.approx(gaussian_epsilon(4 / planned.parameter, 1e-5))
     assert planned.total < 0.97 * planned.spent
@@ -180,7 +180,7 @@ def test_a_round_may_hold_several_releases():
 
 def test_what_nothing_proves_is_never_admitted():
     assert planning.rounds_allowed(Budget(1e6, 1e-5), released(Infinite("in the clear"))) == 0
-    assert planning.rounds_allowed(Budget(1e6), released(Gaussian(0.1))) == 0
+    assert planning.rounds_allowed(Budget(1e6), released(GaussianLoss(0.1))) == 0
     coordinate = released(Pure(0.1), Adjacency.COORDINATE)
     assert planning.rounds_allowed(Budget(1e6), coordinate) == 0
 
@@ -199,7 +199,7 @@ def test_a_claim_for_the_whole_schedule_is_counted_once():
 @given(rounds=st.integers(1, 30), mu=st.floats(0.01, 2.0), tau=st.floats(0.0, 1e-7))
 def test_the_account_after_equal_rounds_is_the_one_that_counted_them_singly(rounds, mu, tau):
     budget = Budget(5.0, 1e-5)
-    release = released(Gaussian(mu, 1e-9, tau))
+    release = released(GaussianLoss(mu, 1e-9, tau))
     counted = Account.opening(budget)
     for _ in range(rounds):
         counted = counted.after(release)
@@ -234,7 +234,10 @@ def test_a_mechanism_that_cannot_be_that_fine_is_planned_where_it_can():
     ("plan", "remedy"),
     [
         (lambda: planning.largest(Budget(1e-4), 10, lambda e: released(Pure(e)), between=(1e-3, 1.0)), "fewer rounds"),
-        (lambda: planning.least(Budget(5.0), 10, lambda s: released(Gaussian(1 / s)), between=(0.1, 1e3)), "a delta"),
+        (
+            lambda: planning.least(Budget(5.0), 10, lambda s: released(GaussianLoss(1 / s)), between=(0.1, 1e3)),
+            "a delta",
+        ),
         (
             lambda: planning.largest(
                 Budget(5.0, 1e-5), 1, lambda e: released(Pure(e), Adjacency.COORDINATE), between=(0.1, 1e3)

@@ -15,7 +15,7 @@ from sordino.privacy.guarantee import (
     Adjacency,
     Claim,
     Derived,
-    Gaussian,
+    GaussianLoss,
     Guarantee,
     Infinite,
     Loss,
@@ -26,7 +26,7 @@ from sordino.privacy.guarantee import (
     shuffled,
     summed,
 )
-from sordino.privacy.statement import Audited, ProofContradicted, Statement, View, leading
+from sordino.privacy.statement import AuditBound, ProofContradicted, Statement, View, leading
 from sordino.report.privacy_section import privacy_section, statement_page
 from sordino.report.statement import sentences, to_json, to_text, trust, view_sentences
 from sordino.report.words import figure
@@ -82,30 +82,30 @@ def test_one_value_of_one_upload_does_not_add_up_over_rounds() -> None:
 
 def test_audits_refute_claims_and_contradict_proofs() -> None:
     claimed_half = [release(Pure(3.0), claim=0.5)]
-    refuted = Statement.of(claimed_half, audits={(SERVER, CLIENT): Audited(2.3, 0.95, 1000, "likelihood ratio")})
+    refuted = Statement.of(claimed_half, audits={(SERVER, CLIENT): AuditBound(2.3, 0.95, 1000, "likelihood ratio")})
     assert refuted.rows[0].verdict == "claim refuted by experiment"
     assert "claim refuted by experiment" in to_text(refuted)
-    weak = Statement.of(claimed_half, audits={(SERVER, CLIENT): Audited(0.4, 0.95, 1000, "likelihood ratio")})
+    weak = Statement.of(claimed_half, audits={(SERVER, CLIENT): AuditBound(0.4, 0.95, 1000, "likelihood ratio")})
     assert weak.rows[0].verdict == "claim not supported"
     with pytest.raises(ProofContradicted, match=r"3\.1"):
-        Statement.of(claimed_half, audits={(SERVER, CLIENT): Audited(3.1, 0.95, 1000, "likelihood ratio")})
+        Statement.of(claimed_half, audits={(SERVER, CLIENT): AuditBound(3.1, 0.95, 1000, "likelihood ratio")})
 
 
 def test_an_audit_at_a_smaller_delta_than_the_claim_refutes_nothing() -> None:
     claim = Claim(1.0, 1e-3, "eps")
-    one = Release("r", "data", "x", (Guarantee(SERVER, CLIENT, Gaussian(1.0), "curve"),), claim)
-    stated = Statement.of([one], audits={(SERVER, CLIENT): Audited(1.2, 0.95, 10, "attack", delta=1e-9)})
+    one = Release("r", "data", "x", (Guarantee(SERVER, CLIENT, GaussianLoss(1.0), "curve"),), claim)
+    stated = Statement.of([one], audits={(SERVER, CLIENT): AuditBound(1.2, 0.95, 10, "attack", delta=1e-9)})
     assert stated.rows[0].verdict == "claim not supported"
 
 
 def test_a_claim_is_judged_at_its_own_delta() -> None:
-    one = Release("r", "data", "x", (Guarantee(SERVER, CLIENT, Gaussian(0.26), "curve"),), Claim(1.0, 1e-5, "eps"))
+    one = Release("r", "data", "x", (Guarantee(SERVER, CLIENT, GaussianLoss(0.26), "curve"),), Claim(1.0, 1e-5, "eps"))
     assert Statement.of([one], delta=1e-9).rows[0].verdict == "claim proven"
 
 
 def test_an_audit_of_something_unstated_is_refused() -> None:
     with pytest.raises(InvalidInput, match="label"):
-        Statement.of([release(Pure(1.0))], audits={(SERVER, Adjacency.LABEL): Audited(0.1, 0.9, 10, "x")})
+        Statement.of([release(Pure(1.0))], audits={(SERVER, Adjacency.LABEL): AuditBound(0.1, 0.9, 10, "x")})
 
 
 def test_words_for_large_and_infinite_figures() -> None:
@@ -120,7 +120,7 @@ def test_words_for_large_and_infinite_figures() -> None:
 
 
 def test_what_has_no_guarantee_for_a_view_makes_it_infinite() -> None:
-    record = Guarantee(SERVER, Adjacency.RECORD_REPLACE, Gaussian(0.1), "curve")
+    record = Guarantee(SERVER, Adjacency.RECORD_REPLACE, GaussianLoss(0.1), "curve")
     rows = Statement.of([release(Pure(1.0)), Release("g", "data", "gradient", (record,))]).rows
     client, by_record = rows
     assert client.proven == math.inf
@@ -168,7 +168,7 @@ def test_derived_releases_cost_nothing_and_must_name_their_origin() -> None:
 
 
 def test_no_epsilon_without_adjacency_adversary_delta_and_basis() -> None:
-    stated = Statement.of(uploads(1, 10), audits={(SERVER, CLIENT): Audited(1.5, 0.95, 99, "likelihood ratio")})
+    stated = Statement.of(uploads(1, 10), audits={(SERVER, CLIENT): AuditBound(1.5, 0.95, 99, "likelihood ratio")})
     for row in stated.rows:
         said = view_sentences(View((row,)))[0]
         assert re.search(r"epsilon \S+ at delta \S+, by ", said)
@@ -201,7 +201,7 @@ EVERYTHING = {
     "anna": uploads(3, 10),
     "ben": [release(Infinite("labels are sent in clear"), claim=1.0)],
     "cleo": [
-        Release("w", "data", "weights", (Guarantee(SERVER, CLIENT, Gaussian(0.1), "x"),), Claim(3.0, 1e-6, "eps")),
+        Release("w", "data", "weights", (Guarantee(SERVER, CLIENT, GaussianLoss(0.1), "x"),), Claim(3.0, 1e-6, "eps")),
         Release("c", "data", "sample count", (Guarantee(SERVER, CLIENT, Pure(0.5), "a lemma"),)),
     ],
     "dora": [],
@@ -209,7 +209,7 @@ EVERYTHING = {
 
 
 def test_a_statement_comes_back_from_json_as_it_was() -> None:
-    audits = {(SERVER, CLIENT): Audited(0.1, 0.95, 1000, "likelihood ratio")}
+    audits = {(SERVER, CLIENT): AuditBound(0.1, 0.95, 1000, "likelihood ratio")}
     stated = Statement.of(EVERYTHING, audits=audits, title="Run 7")
     stated = replace(stated, caveats=("The number of rounds was not fixed.",), simulated=True)
     again = Statement.from_json(json.loads(json.dumps(to_json(stated))))
@@ -253,7 +253,7 @@ def test_a_whole_clients_figure_leads_before_a_records_and_never_that_of_one_val
 
 
 def test_columns_that_say_nothing_are_left_out() -> None:
-    text = to_text(Statement.of([release(Gaussian(0.1))]))
+    text = to_text(Statement.of([release(GaussianLoss(0.1))]))
     assert "at delta 0" not in text and "verdict" not in text and "claim" not in text
     assert "Proven: a bound by theorem or enumeration" in text
 
@@ -301,7 +301,7 @@ def test_figures_have_three_digits(value: float, shown: str) -> None:
 )
 def test_bad_audits_are_refused(bad: tuple[float, float, int, str]) -> None:
     with pytest.raises(InvalidInput):
-        Audited(*bad)
+        AuditBound(*bad)
 
 
 def test_a_claim_is_shown_only_for_the_adversary_it_is_about() -> None:
@@ -351,7 +351,7 @@ def test_a_claim_that_its_own_part_exceeds_is_not_supported() -> None:
 
 
 def test_an_experiment_on_everything_does_not_refute_a_claim_of_a_part() -> None:
-    audits = {(SERVER, CLIENT): Audited(2.4, 0.95, 1000, "likelihood ratio")}
+    audits = {(SERVER, CLIENT): AuditBound(2.4, 0.95, 1000, "likelihood ratio")}
     assert Statement.of(partly(2.0), delta=0.0, audits=audits).rows[0].verdict == "partly claimed"
 
 
@@ -387,7 +387,8 @@ def test_where_nobody_lost_less_than_others_no_ends_are_told_whatever_was_claime
 def test_a_claim_for_a_whole_schedule_is_made_once() -> None:
     claim = Claim(1.0, 0.002, "eps for all rounds", covers="schedule")
     rounds = [
-        Release(f"r{i}", "data", "w", (Guarantee(SERVER, CLIENT, Gaussian(0.1), "curve"),), claim) for i in range(10)
+        Release(f"r{i}", "data", "w", (Guarantee(SERVER, CLIENT, GaussianLoss(0.1), "curve"),), claim)
+        for i in range(10)
     ]
     row = Statement.of(rounds).rows[0]
     assert row.claimed is not None

@@ -26,7 +26,7 @@ from sordino.privacy.guarantee import (
     shuffled,
     summed,
 )
-from sordino.privacy.statement import Audited, Clients, Statement
+from sordino.privacy.statement import AuditBound, ClientSet, Statement
 from sordino.report.privacy_section import privacy_section, statement_page
 from sordino.report.statement import sentences, to_text, trust
 from sordino.report.words import figure
@@ -154,7 +154,7 @@ def test_claims_that_hold_for_some_only_are_counted() -> None:
 
 
 def test_an_audit_is_told_once() -> None:
-    audits = {(SERVER, CLIENT): Audited(0.4, 0.95, 1000, "likelihood ratio")}
+    audits = {(SERVER, CLIENT): AuditBound(0.4, 0.95, 1000, "likelihood ratio")}
     stated = Statement.of({f"c{k}": [release(Pure(1.0 + k))] for k in range(5)}, audits=audits)
     assert sum("Audited" in sentence for sentence in sentences(stated)) == 1
     assert ">= 0.4" in to_text(stated)
@@ -199,7 +199,7 @@ def test_everybody_has_a_row_for_what_the_server_sees() -> None:
 
 def test_several_groups_need_names() -> None:
     with pytest.raises(InvalidInput, match="names"):
-        Statement.of_groups([(Clients(), [(release(Pure(1.0)), 1)]), (Clients(("anna",), 1), [])])
+        Statement.of_groups([(ClientSet(), [(release(Pure(1.0)), 1)]), (ClientSet(("anna",), 1), [])])
 
 
 def test_order_and_ids_of_releases_do_not_tell_clients_apart() -> None:
@@ -352,7 +352,7 @@ def test_shared_work_gives_the_figures_of_each_client_alone() -> None:
 
 def test_six_hundred_epsilons_take_seconds_at_most() -> None:
     """About half a second of work; a minute where every round's figure is computed anew."""
-    groups = [(Clients((f"c{k}",), 16), [(bits(0.5 + k / 80)[0], 20)]) for k in range(600)]
+    groups = [(ClientSet((f"c{k}",), 16), [(bits(0.5 + k / 80)[0], 20)]) for k in range(600)]
     began = time.process_time()
     stated = Statement.of_groups(groups)
     to_text(stated)

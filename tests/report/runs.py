@@ -12,7 +12,7 @@ import numpy as np
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Infinite, RandomizedBit, Release, shuffled
 from sordino.privacy.statement import Statement
 from sordino.report.folder import RunFolder
-from sordino.report.records import ClientBudget, Result, Round, Simulation
+from sordino.report.records import ClientBudget, Result, RoundRecord, Simulation
 
 CLASSES = tuple(map(str, range(10)))
 TERMS = "proven, against server, adjacency client, delta 0"
@@ -56,9 +56,9 @@ def unprotected() -> Statement:
     return Statement.of([Release("r0", "digits", "update", (guarantee,))])
 
 
-def a_round(number: int, accuracy: float | None = 0.5, clients: int = 20) -> Round:
+def a_round(number: int, accuracy: float | None = 0.5, clients: int = 20) -> RoundRecord:
     """One round in which everyone reports."""
-    return Round(
+    return RoundRecord(
         number,
         accuracy=accuracy,
         loss=None if accuracy is None else 2.3 * (1 - accuracy) + 0.1,
@@ -100,7 +100,7 @@ def label_counts(clients: int, beta: float = 0.5, classes: int = 10, seed: int =
     return tuple(tuple(int(v) for v in generator.multinomial(n, p)) for n, p in zip(sizes, shares, strict=True))
 
 
-def a_result(rounds: Sequence[Round], *, seed: int = 1, clients: int = 20, **changes: object) -> Result:
+def a_result(rounds: Sequence[RoundRecord], *, seed: int = 1, clients: int = 20, **changes: object) -> Result:
     last = rounds[-1].accuracy if rounds else None
     result = Result(
         "two-point-digits",
@@ -131,7 +131,7 @@ def a_result(rounds: Sequence[Round], *, seed: int = 1, clients: int = 20, **cha
     return replace(result, **changes)  # type: ignore[arg-type]
 
 
-def leave(path: Path, rounds: Sequence[Round], result: Result | None, statement: Statement | None) -> RunFolder:
+def leave(path: Path, rounds: Sequence[RoundRecord], result: Result | None, statement: Statement | None) -> RunFolder:
     """A run's folder with all of this in it."""
     folder = RunFolder.create(path, RECIPE.format(name="two-point-digits", seed=1))
     for record in rounds:

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 import sordino
 from sordino.errors import InvalidInput
 from sordino.report.folder import RunFolder, environment, unused_folder
-from sordino.report.records import ClientBudget, Result, Round, Simulation, from_json, plain, to_line, to_page
+from sordino.report.records import ClientBudget, Result, RoundRecord, Simulation, from_json, plain, to_line, to_page
 from sordino.report.statement import to_text
 from sordino.runs.journal import JournalStore
 from sordino.storage import files
-from sordino.storage.files import InUse, NotWritten, held, last_line, whole_lines, write_whole
+from sordino.storage.files import InUse, NotWritten, exclusive_lock, last_line, whole_lines, write_whole
 from tests.power_cut import watched
 from tests.report.runs import a_result, a_round, ordinary, stated, unprotected
 
@@ -124,9 +124,9 @@ def test_a_name_that_leaves_its_folder_is_refused(tmp_path, name):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from sordino.storage.files import held
+from sordino.storage.files import exclusive_lock
 
-with held(Path(sys.argv[1]), "this"):
+with exclusive_lock(Path(sys.argv[1]), "this"):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -138,10 +138,10 @@ def test_a_lock_keeps_other_processes_out_and_ends_with_its_own(tmp_path):
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(lock)], stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None and other.stdout.readline() == "held\n"
         with pytest.raises(InUse, match=rf"another process is running this \(process {other.pid} on .*stop it first"):
-            held(lock, "this").__enter__()
+            exclusive_lock(lock, "this").__enter__()
         other.kill()
     assert lock.exists()  # a killed process removes nothing; what it left locks nothing
-    with held(lock, "this"):
+    with exclusive_lock(lock, "this"):
         pass
     assert not lock.exists()
 
@@ -149,7 +149,7 @@ def test_a_lock_keeps_other_processes_out_and_ends_with_its_own(tmp_path):
 def test_a_lock_that_its_holder_removes_while_others_wait_for_it_is_not_taken_by_two(tmp_path, monkeypatch):
     """The file is opened, then its holder is done and removes it, and a third process makes and locks a new one."""
     lock, opened, flock = tmp_path / "lock", [], files.fcntl.flock
-    third = held(lock, "this")
+    third = exclusive_lock(lock, "this")
 
     def late(descriptor, how):
         if not opened:
@@ -160,9 +160,9 @@ def test_a_lock_that_its_holder_removes_while_others_wait_for_it_is_not_taken_by
 
     monkeypatch.setattr(files.fcntl, "flock", late)
     with pytest.raises(InUse):
-        held(lock, "this").__enter__()
+        exclusive_lock(lock, "this").__enter__()
     third.__exit__(None, None, None)
-    with held(lock, "this"):
+    with exclusive_lock(lock, "this"):
         pass
 
 
@@ -181,10 +181,10 @@ def test_where_locks_are_missing_one_that_is_let_go_meanwhile_is_taken(tmp_path,
     monkeypatch.setattr(files, "fcntl", None)
     with monkeypatch.context() as racing:
         racing.setattr(os, "open", late)
-        holding = held(lock, "this")
+        holding = exclusive_lock(lock, "this")
         holding.__enter__()
     with pytest.raises(InUse):
-        held(lock, "this").__enter__()
+        exclusive_lock(lock, "this").__enter__()
     holding.__exit__(None, None, None)
     assert not lock.exists()
 
@@ -200,18 +200,18 @@ def test_where_there_are_no_locks_the_file_keeps_others_out_until_a_person_remov
     else:
         monkeypatch.setattr(files.fcntl, "flock", _no_such_lock)
     lock = tmp_path / "lock"
-    with held(lock, "this"):
+    with exclusive_lock(lock, "this"):
         refused = rf"running this \(process {os.getpid()} on .*or remove {lock} if that process has ended"
         with pytest.raises(InUse, match=refused):
-            held(lock, "this").__enter__()
+            exclusive_lock(lock, "this").__enter__()
         assert lock.exists()
-    with held(lock, "this"):
+    with exclusive_lock(lock, "this"):
         pass
     assert not lock.exists()
 
 
 def test_a_lock_in_a_folder_that_is_not_there_is_an_error_of_ours(tmp_path):
-    with pytest.raises(NotWritten, match="written to"), held(tmp_path / "absent/lock", "this"):
+    with pytest.raises(NotWritten, match="written to"), exclusive_lock(tmp_path / "absent/lock", "this"):
         pass
 
 
@@ -225,7 +225,7 @@ _simulations = st.none() | st.builds(
     Simulation, train_loss=_measures, failed=_counts, clipped=_shares, update_norm=_measures, noise_norm=_measures
 )
 _rounds = st.builds(
-    Round,
+    RoundRecord,
     round=st.integers(1, 10**6),
     accuracy=_shares,
     loss=_measures,
@@ -245,7 +245,7 @@ _rounds = st.builds(
 def test_every_round_comes_back_from_json_as_it_was(record):
     line = to_line(record)
     assert "\n" not in line
-    assert from_json(Round, strict(line)) == record
+    assert from_json(RoundRecord, strict(line)) == record
 
 
 def test_rounds_are_one_json_object_a_line_with_the_agreed_fields(folder):
@@ -338,7 +338,9 @@ def test_the_last_whole_line_is_found_from_the_back(tmp_path_factory, lines, tor
 
 
 def test_a_diverged_loss_is_null_and_an_infinite_epsilon_is_a_word(folder):
-    wild = Round(1, loss=math.nan, spent_max=math.inf, spent_median=2.5, simulation=Simulation(train_loss=math.inf))
+    wild = RoundRecord(
+        1, loss=math.nan, spent_max=math.inf, spent_median=2.5, simulation=Simulation(train_loss=math.inf)
+    )
     folder.append_round(wild)
     packed = strict((folder.path / "metrics.jsonl").read_text())
     assert packed["loss"] is None
@@ -350,9 +352,9 @@ def test_a_diverged_loss_is_null_and_an_infinite_epsilon_is_a_word(folder):
 
 
 def test_numpy_values_become_plain_ones(folder):
-    record = Round(np.int64(1), accuracy=np.float32(0.5), counted=np.bool_(False), asked=np.uint8(3))
+    record = RoundRecord(np.int64(1), accuracy=np.float32(0.5), counted=np.bool_(False), asked=np.uint8(3))
     folder.append_round(record)
-    assert folder.rounds() == (Round(1, accuracy=0.5, counted=False, asked=3),)
+    assert folder.rounds() == (RoundRecord(1, accuracy=0.5, counted=False, asked=3),)
     assert plain({"a": np.arange(3), "b": (np.float64("nan"), -math.inf)}) == {"a": [0, 1, 2], "b": [None, "-infinite"]}
 
 
@@ -368,7 +370,7 @@ def test_numpy_values_become_plain_ones(folder):
 )  # fmt: skip
 def test_malformed_rounds_are_refused(wrong):
     with pytest.raises(InvalidInput):
-        from_json(Round, wrong)
+        from_json(RoundRecord, wrong)
 
 
 def test_json_of_strange_things_is_refused():

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Pure, Release, shuffled
-from sordino.privacy.statement import Audited, Clients, Row, Statement
+from sordino.privacy.statement import AuditBound, ClientSet, Row, Statement
 from sordino.report.folder import RunFolder
 from sordino.report.page import report_page
 from sordino.report.privacy_section import privacy_section
-from sordino.report.records import ClientBudget, Round, Simulation, to_line
+from sordino.report.records import ClientBudget, RoundRecord, Simulation, to_line
 from sordino.report.statement import sentences
 from tests.report.pages import Page
 from tests.report.runs import TERMS, a_result, a_round, label_counts, leave, ordinary, stated, unprotected
@@ -122,7 +122,7 @@ def test_the_statements_own_sentences_and_figures_are_all_there(tmp_path):
 
 def test_audits_are_shown_as_lower_bounds_and_refute_claims(tmp_path):
     one = Release("r", "d", "w", (Guarantee(SERVER, Adjacency.CLIENT, Pure(3.0), "sum"),), Claim(0.5, 0.0, "eps"))
-    audits = {(SERVER, Adjacency.CLIENT): Audited(2.3, 0.95, 1000, "likelihood ratio")}
+    audits = {(SERVER, Adjacency.CLIENT): AuditBound(2.3, 0.95, 1000, "likelihood ratio")}
     statement = Statement.of([one], delta=0.0, audits=audits)
     page = page_of(leave(tmp_path / "run", [a_round(1)], a_result([a_round(1)]), statement))
     assert figures(page, "audited") == ["≥ 2.3"]
@@ -151,7 +151,7 @@ def test_a_claim_about_another_change_says_so():
 
 def test_onlookers_that_differ_in_their_number_only_share_a_card():
     rows = tuple(
-        Row(shuffled(n), Adjacency.CLIENT, 0.0, e, e, (f"mixed among {n}",), who=Clients((f"c{n}",), 1))
+        Row(shuffled(n), Adjacency.CLIENT, 0.0, e, e, (f"mixed among {n}",), who=ClientSet((f"c{n}",), 1))
         for n, e in ((9, 3.0), (10, 2.0), (100, 1.0))
     )
     section = privacy_section(Statement(rows, 0.0))
@@ -166,7 +166,7 @@ def groups(*own: tuple[str, float, str]) -> Statement:
 
     def row(name: str, epsilon: float, said: str) -> Row:
         basis, unproven = (("none",), (said,)) if math.isinf(epsilon) else ((said,), ())
-        return Row(SERVER, Adjacency.CLIENT, 0.0, epsilon, epsilon, basis, unproven, who=Clients((name,), 1))
+        return Row(SERVER, Adjacency.CLIENT, 0.0, epsilon, epsilon, basis, unproven, who=ClientSet((name,), 1))
 
     return Statement(tuple(row(*each) for each in own), 0.0)
 
@@ -272,7 +272,7 @@ def test_ten_thousand_clients_and_a_thousand_rounds(tmp_path):
 
 def test_everyone_declined(tmp_path):
     rounds = [
-        Round(k, accuracy=0.1, asked=20, declined=20, counted=False, seconds=0.1, spent_max=0.0, spent_median=0.0)
+        RoundRecord(k, accuracy=0.1, asked=20, declined=20, counted=False, seconds=0.1, spent_max=0.0, spent_median=0.0)
         for k in (1, 2, 3)
     ]
     result = a_result(rounds, budgets=tuple(ClientBudget(k, 4.0, 0.5, 0.0, 0, 3) for k in range(20)))

@@ -14,7 +14,7 @@ from tests.report.pages import chart
 from tests.report.runs import CLASSES, confusion, label_counts
 
 
-def texts(scale: scales.Scale) -> list[str]:
+def texts(scale: scales.Axis) -> list[str]:
     return [text for _, text in scale.ticks]
 
 

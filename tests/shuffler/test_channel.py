@@ -25,18 +25,18 @@ from sordino.errors import InvalidInput
 from sordino.fleets.signatures import SignedFleet
 from sordino.fleets.sockets import SocketFleet
 from sordino.learning import datasets
-from sordino.methods.upload import Lost, Sum
+from sordino.methods.upload import Lost, ReportSum
 from sordino.privacy import history
-from sordino.privacy.history import Spent
+from sordino.privacy.history import RoundReleases
 from sordino.recipe import Recipe
 from sordino.report.statement import to_text
 from sordino.runs.coordinator import Coordinator, Rules
 from sordino.shuffler import keys, open_batch, seal
-from sordino.shuffler.channel import Access, Posted, channel_of
+from sordino.shuffler.channel import Access, ServiceChannel, channel_of
 from sordino.shuffler.envelopes import Body, batch_head
-from sordino.shuffler.opening import opened
+from sordino.shuffler.parallel import open_in_parallel
 from sordino.shuffler.remote import Announcement, Rejected, Remote
-from sordino.shuffler.store import Store
+from sordino.shuffler.store import EnvelopeStore
 from sordino.wire.messages import Plan
 from tests.client import people
 from tests.client.mortals import Mortals
@@ -78,7 +78,7 @@ class Shuffler:
     def __init__(self, place: Path, clients: int) -> None:
         self._place = place
         self.key = keys.make(place / "server").public_bytes_raw().hex()
-        with Store(place / "shuffler") as store:
+        with EnvelopeStore(place / "shuffler") as store:
             self.tokens = list(store.register([f"client {k}" for k in range(clients)]).values())
         with socket.create_server(("127.0.0.1", 0)) as free:
             self._port = free.getsockname()[1]
@@ -171,7 +171,7 @@ class Here:
     """A shuffler of this process, spoken to as one elsewhere."""
 
     def __init__(self, folder: Path, clients: int, at_least: int = 2, now: list[float] | None = None) -> None:
-        self.store = Store(folder, at_least, clock=time.time if now is None else lambda: now[0])
+        self.store = EnvelopeStore(folder, at_least, clock=time.time if now is None else lambda: now[0])
         names = [f"client {k}" for k in range(clients)]
         self.numbers = [self.store.client_of(token) for token in self.store.register(names).values()]
         self.withdrawn: list[tuple[int, int]] = []
@@ -209,9 +209,9 @@ def with_rejection(ask):
         raise Rejected(410, str(error)) from None
 
 
-def posted(here: Here, given: Recipe, private: X25519PrivateKey) -> tuple[Posted, Any]:
+def posted(here: Here, given: Recipe, private: X25519PrivateKey) -> tuple[ServiceChannel, Any]:
     federation = people.wire(given)
-    return Posted(federation.method, given.method.channel, Access(here, private), workers=1), federation.method  # type: ignore[arg-type]
+    return ServiceChannel(federation.method, given.method.channel, Access(here, private), workers=1), federation.method  # type: ignore[arg-type]
 
 
 def held_round(here, channel, method, private, senders, plan=None):
@@ -237,7 +237,7 @@ def test_a_class_of_which_too_few_answer_is_withdrawn_at_once_and_the_other_coun
     began = time.monotonic()
     found = held_round(here, channel, method, private, senders={0, 2, 4, 3})  # of the second class, one of two
     assert time.monotonic() - began < 50, "it does not wait for the round's 60 seconds"
-    assert isinstance(found[0], Sum) and found[0].clients == (0, 2, 4) and not found[0].total.any()
+    assert isinstance(found[0], ReportSum) and found[0].clients == (0, 2, 4) and not found[0].total.any()
     assert isinstance(found[1], Lost) and "fewer than 2 clients of class 1" in found[1].why
     assert here.withdrawn == [(1, 1)]
     assert here.store._db.one("SELECT count(*) FROM held")[0] == 0, "what was withdrawn is deleted"
@@ -293,7 +293,7 @@ def test_several_processes_open_what_one_opens(group, workers):
     together[1, 3] = together[1, 2]  # a repetition, which is refused
     together[0, 0, 40] ^= 1  # and damage
     batch = batch_head(terms, 0, 4) + together.tobytes()
-    one, several = open_batch(batch, terms, private), opened(batch, terms, private, workers)
+    one, several = open_batch(batch, terms, private), open_in_parallel(batch, terms, private, workers)
     assert dict(one.refused) == dict(several.refused) == {"repeated": 1, "damaged": 1}
     assert one.clients == several.clients == 3
     assert np.array_equal(one.rows.packed, several.rows.packed)
@@ -302,9 +302,9 @@ def test_several_processes_open_what_one_opens(group, workers):
 def test_what_is_no_batch_is_refused_before_any_process_is_started():
     private, terms = X25519PrivateKey.generate(), terms_of(41, (4,))
     with pytest.raises(InvalidInput, match="of another round"):
-        opened(batch_head(terms_of(40, (4,)), 0, 4), terms, private, 2)
+        open_in_parallel(batch_head(terms_of(40, (4,)), 0, 4), terms, private, 2)
     with pytest.raises(InvalidInput, match="at least one process"):
-        opened(b"", terms, private, 0)
+        open_in_parallel(b"", terms, private, 0)
 
 
 # --- the client's side ------------------------------------------------------------------------------------------------
@@ -349,10 +349,10 @@ def joined(folder: Path, remote: Announcing, latency: float | None = None):
 
 
 def _posting(client, given, remote):
-    from sordino.client.posting import Posting
+    from sordino.client.shuffler_sender import ShufflerSender
 
     own = client.settings
-    found = Posting(given.method.channel, own.shuffler[NAME], client.folder, own.limits, patience=0.0)
+    found = ShufflerSender(given.method.channel, own.shuffler[NAME], client.folder, own.limits, patience=0.0)
     found._remote = remote
     return found
 
@@ -476,7 +476,7 @@ def statement_of(given: Recipe) -> str:
     wired = people.wire(given)
     plan = wired.method.plan(wired.method.init(), NAME)
     releases = tuple(tuple(own) for own in wired.releases(plan))
-    spent = [Spent(1, releases, ((0, 2, 4), (1, 3)))]
+    spent = [RoundReleases(1, releases, ((0, 2, 4), (1, 3)))]
     return to_text(history.statement(spent, 5, delta=1e-5, title="A statement"), 120)
 
 

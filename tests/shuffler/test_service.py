@@ -17,9 +17,9 @@ from sordino.cli import app
 from sordino.errors import InvalidInput
 from sordino.shuffler import keys, open_batch, seal, spread
 from sordino.shuffler.envelopes import Body
-from sordino.shuffler.remote import Announcement, Rejected, Remote, Unreachable
-from sordino.shuffler.service import MOST_BODY_BYTES, Allowance, Pace, serve
-from sordino.shuffler.store import Store
+from sordino.shuffler.remote import Announcement, Rejected, Remote, ShufflerUnreachable
+from sordino.shuffler.service import MOST_BODY_BYTES, RateLimiter, RequestRate, serve
+from sordino.shuffler.store import EnvelopeStore
 from sordino.shuffler.terms import Terms
 from sordino.storage.files import InUse
 from sordino.wire.messages import Plan
@@ -96,7 +96,7 @@ def test_a_round_over_tls_survives_kills_and_counts_everybody_once(tmp_path, sta
                 try:
                     accepted[name] += reached(tokens[name]).send(1, body)
                     break
-                except Unreachable:
+                except ShufflerUnreachable:
                     time.sleep(0.02)
 
     senders = [threading.Thread(target=send, args=(name,)) for name in names[:-1]]
@@ -134,7 +134,7 @@ def test_a_round_over_tls_survives_kills_and_counts_everybody_once(tmp_path, sta
     with pytest.raises(Rejected, match="taken") as gone:
         reached(running.token).batch(1, 0)
     assert gone.value.status == 410
-    with pytest.raises(Unreachable):  # who does not know the certificate says nothing
+    with pytest.raises(ShufflerUnreachable):  # who does not know the certificate says nothing
         Remote(running.url, tokens[names[0]], timeout=10).announced(1)
     assert running.stop() == 0
     assert not (tmp_path / "shuffler" / "lock").exists(), "who is stopped lets go of the folder"
@@ -149,7 +149,7 @@ class Service:
     def __init__(self, folder) -> None:
         self.folder = folder / "shuffler"
         key = keys.make(folder / "server")
-        with Store(self.folder) as store:
+        with EnvelopeStore(self.folder) as store:
             self.tokens = store.register(["north", "south"])
         self.running = Running(self.folder, folder / "server" / keys.PUBLIC, 2)
         self.terms = terms_of(10, (2,))
@@ -170,7 +170,7 @@ class Service:
             connection.close()
 
     def held(self) -> tuple[int, ...]:
-        with Store(self.folder) as store:
+        with EnvelopeStore(self.folder) as store:
             tables = ("clients", "latencies", "rounds", "batches", "progress", "held", "pieces")
             return tuple(store._db.one(f"SELECT count(*) FROM {table}")[0] for table in tables)
 
@@ -291,7 +291,7 @@ def test_away_from_this_machine_only_tls_will_do(host, tmp_path):
 
 def test_a_client_may_speak_at_a_certain_pace():
     now = [0.0]
-    allowance = Allowance(Pace(requests=2.0, burst=3.0), lambda: now[0])
+    allowance = RateLimiter(RequestRate(requests=2.0, burst=3.0), lambda: now[0])
     assert [allowance.spend(1) for _ in range(5)] == [True, True, True, False, False]
     assert allowance.spend(2)
     now[0] = 0.5

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import chi2
 
 from sordino.errors import InvalidInput
-from sordino.shuffler.store import Contradiction, Limits, NoSuchRound, NotYet, Over, Store
+from sordino.shuffler.store import Contradiction, EnvelopeStore, NoSuchRound, NotYet, Over, StoreLimits
 
 from .parties import by_position, opaque, terms_of
 
@@ -28,19 +28,19 @@ def clock():
 
 @pytest.fixture
 def store(tmp_path, clock):
-    with Store(tmp_path, at_least=3, clock=clock) as store:
+    with EnvelopeStore(tmp_path, at_least=3, clock=clock) as store:
         store.register([f"client {k}" for k in range(1, 7)])
         yield store
 
 
-def batch_of(store: Store, round: int = 1, group: int = 0) -> bytes:
+def batch_of(store: EnvelopeStore, round: int = 1, group: int = 0) -> bytes:
     length, pieces = store.batch(round, group)
     whole = b"".join(pieces)
     assert len(whole) == length
     return whole
 
 
-def rows(store: Store, table: str) -> int:
+def rows(store: EnvelopeStore, table: str) -> int:
     return store._db.one(f"SELECT count(*) FROM {table}")[0]
 
 
@@ -191,7 +191,7 @@ def test_a_batch_is_mixed_once_and_gone_when_taken(store, tmp_path, clock):
     store.settle()
     bytes_before = batch_of(store)
     store.close()
-    with Store(tmp_path, at_least=3, clock=clock) as again:
+    with EnvelopeStore(tmp_path, at_least=3, clock=clock) as again:
         assert again.settle() == []
         assert batch_of(again) == bytes_before
         again.taken(1, 0)
@@ -246,7 +246,7 @@ def test_a_body_for_other_terms_or_places_is_refused(store):
 
 
 def test_no_more_is_promised_than_there_is_room_for(tmp_path):
-    with Store(tmp_path, 2, Limits(waiting=2, held_bytes=10_000)) as store:
+    with EnvelopeStore(tmp_path, 2, StoreLimits(waiting=2, held_bytes=10_000)) as store:
         store.register(["a", "b"])
         with pytest.raises(Contradiction, match="room for 10,000"):
             store.announce(terms_of(200))
@@ -262,7 +262,7 @@ def test_a_restart_with_a_lower_threshold_keeps_what_was_announced(store, tmp_pa
     for client in (1, 2):
         store.accept(1, client, opaque(terms, client))
     store.close()
-    with Store(tmp_path, at_least=2, clock=clock) as again:
+    with EnvelopeStore(tmp_path, at_least=2, clock=clock) as again:
         assert again.at_least(1) == 3
         clock.now += 60
         again.settle()
@@ -272,14 +272,14 @@ def test_a_restart_with_a_lower_threshold_keeps_what_was_announced(store, tmp_pa
 
 def test_one_alone_cannot_be_mixed(tmp_path):
     with pytest.raises(InvalidInput, match="hidden by nobody"):
-        Store(tmp_path, at_least=1)
+        EnvelopeStore(tmp_path, at_least=1)
 
 
 # --- clients ----------------------------------------------------------------------------------------------------------
 
 
 def test_tokens_are_kept_as_hashes_and_told_apart(tmp_path):
-    with Store(tmp_path) as store:
+    with EnvelopeStore(tmp_path) as store:
         tokens = store.register(["north", "south"])
         assert [store.client_of(tokens[name]) for name in ("north", "south")] == [1, 2]
         server = (tmp_path / "server.token").read_text().strip()

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 import sordino
-from sordino.channels.summed import plan_in
-from sordino.client.core import Client
+from sordino.channels.secure_sum import plan_in
+from sordino.client.client import Client
 from sordino.client.invitation import Invitation
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Reply
-from sordino.learning.stacked import Execution
+from sordino.learning.stacked_model import Execution
 from sordino.privacy.ledger import Ledger, Released
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder

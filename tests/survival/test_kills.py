@@ -10,7 +10,7 @@ import pytest
 from benchmarks import soak
 from benchmarks.soak import Nursery, Troupe, problems, troupe
 
-from sordino.client.core import Client
+from sordino.client.client import Client
 from sordino.client.invitation import Invitation
 from sordino.learning import datasets
 from sordino.privacy.ledger import Ledger, Released

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sordino.channels.interface import Channel
-from sordino.client.core import Client
+from sordino.client.client import Client
 from sordino.client.refusal import Reason, Refused
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet, Reply

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from sordino.client.core import Client
-from sordino.client.service import Service
+from sordino.client.client import Client
+from sordino.client.socket_service import Service
 from sordino.privacy.history import ranges
 from sordino.recipe import Recipe
 from sordino.runs.federation import wire

@@ -5,8 +5,8 @@ import pytest
 from sordino.errors import InvalidInput
 from sordino.recipe import Recipe
 from sordino.runs.federation import wire
-from sordino.web.bounds import MANY, WORTH, check_bounds, notice, worth
-from sordino.web.hosting import Hosted
+from sordino.web.hosted_federation import HostedFederation
+from sordino.web.report_bounds import MANY, WORTH, check_bounds, notice, worth
 
 MEAN = 'method.aggregation={ kind = "mean" }'
 DIRECT = 'method.channel={ kind = "direct" }'
@@ -67,9 +67,9 @@ def test_an_open_federation_whose_single_report_reaches_far_is_refused(name, cha
     assert remedy in str(caught.value)
     assert "--invite" in str(caught.value)
     with pytest.raises(InvalidInput):
-        Hosted(Recipe.load(name, list(changes)), tmp_path / "open")
+        HostedFederation(Recipe.load(name, list(changes)), tmp_path / "open")
     assert not (tmp_path / "open").exists()
-    Hosted(Recipe.load(name, list(changes)), tmp_path / "invited", by_invitation=True).stop()
+    HostedFederation(Recipe.load(name, list(changes)), tmp_path / "invited", by_invitation=True).stop()
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_what_the_remedies_name_is_accepted(name, changes):
 
 def test_the_operator_of_few_reports_is_told_what_one_visitor_can_cost(tmp_path):
     told = []
-    Hosted(Recipe.load("two-point-digits"), tmp_path / "open", say=told.append).stop()
+    HostedFederation(Recipe.load("two-point-digits"), tmp_path / "open", say=told.append).stop()
     assert "--invite" in " ".join(told)
     told.clear()
-    Hosted(Recipe.load("two-point-digits"), tmp_path / "invited", by_invitation=True, say=told.append).stop()
+    HostedFederation(Recipe.load("two-point-digits"), tmp_path / "invited", by_invitation=True, say=told.append).stop()
     assert told == []
     assert notice(parts("two-point-digits", f"rounds.quorum={MANY}")) == ""

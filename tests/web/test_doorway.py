@@ -25,14 +25,14 @@ from cryptography.x509.oid import NameOID
 from websockets.asyncio.client import connect
 from websockets.server import ServerProtocol
 
-from sordino.web.app import Hall
+from sordino.web.app import Site
 from sordino.web.connection import Credit
 from sordino.web.doorway import Doorway, room_for
 from sordino.web.limits import Limits
-from sordino.web.roster import Turned
+from sordino.web.page_task import PROTOCOL
+from sordino.web.places import TurnedAway
+from sordino.web.request_rate import RequestRate
 from sordino.web.server import serving
-from sordino.web.task import PROTOCOL
-from sordino.web.turns import Turns
 from sordino.wire.messages import Plan, answer_to
 from sordino.wire.requests import Request, Response, What
 from sordino.wire.tls_address import TlsAddress
@@ -189,19 +189,19 @@ def test_a_connection_that_is_kept_has_the_whole_time_for_each_request(tmp_path)
 SERVER = """
 import sys
 from pathlib import Path
-from sordino.web.app import Hall
+from sordino.web.app import Site
 from sordino.web.limits import Limits
 from sordino.web.server import serve, serving
 from sordino.wire.tls_address import TlsAddress
 from tests.web.visitors import hosted
 
 found = hosted(Path(sys.argv[1]), {"rounds.quorum": 3})
-hall = Hall({found.name: found}, Limits(request=1.5, refused=10_000, requests=1000))
+site = Site({found.name: found}, Limits(request=1.5, refused=10_000, requests=1000))
 certified = [Path(each) for each in sys.argv[3:]]
 if sys.argv[2] == "serve":
-    serve(hall, TlsAddress("127.0.0.1", 0, *certified), lambda port: print(port, flush=True))
+    serve(site, TlsAddress("127.0.0.1", 0, *certified), lambda port: print(port, flush=True))
 else:
-    with serving(hall) as port:
+    with serving(site) as port:
         print(port, flush=True)
         sys.stdin.read()
 """
@@ -316,32 +316,32 @@ def certified(tmp_path_factory):
 
 def test_a_connection_counts_before_its_tls_handshake_which_has_to_be_quick(tmp_path, certified):
     found = hosted(tmp_path, THREE)
-    hall = Hall({"demo": found}, Limits(request=0.7))
+    site = Site({"demo": found}, Limits(request=0.7))
     trust = ssl.create_default_context(cafile=str(certified.certificate))
 
     async def join(port):
         address = f"wss://localhost:{port}/api/federations/demo/ws"
         async with connect(address, ssl=trust, subprotocols=[f"sordino.{PROTOCOL}"]) as page:
             await page.send(json.dumps(hello(found, b"me")))
-            return json.loads(await page.recv())["type"], hall.doorway.participants
+            return json.loads(await page.recv())["type"], site.doorway.participants
 
-    with serving(hall, certified) as port:
+    with serving(site, certified) as port:
         mute, nonsense = slow(port, b""), slow(port, b"GET / HTTP/1.1\r\n\r\n")
-        wait_until(lambda: hall.doorway.strangers)
+        wait_until(lambda: site.doorway.strangers)
         mute.settimeout(5)
         began = time.monotonic()
         with mute, nonsense, contextlib.suppress(ConnectionResetError):
             assert mute.recv(100) == b""
         assert time.monotonic() - began < 3
-        wait_until(lambda: hall.doorway.strangers == 0)
+        wait_until(lambda: site.doorway.strangers == 0)
         page = http.client.HTTPSConnection("localhost", port, timeout=5, context=trust)
         for _ in range(2):
             page.request("GET", "/api/server")
             assert json.loads(page.getresponse().read())["https"] is True
-        assert hall.doorway.strangers == 1
+        assert site.doorway.strangers == 1
         page.close()
         assert asyncio.run(join(port)) == ("welcome", 1)
-        wait_until(lambda: hall.doorway.strangers + hall.doorway.participants == 0)
+        wait_until(lambda: site.doorway.strangers + site.doorway.participants == 0)
 
 
 def test_a_server_with_a_certificate_completes_every_handshake_and_refuses_without_a_traceback(tmp_path, certified):
@@ -427,23 +427,23 @@ def plan_of(request):
 
 def test_a_participant_that_never_reads_is_cut_off_over_tls_too(tmp_path, certified):
     found = hosted(tmp_path, {**LARGE, "rounds.count": 1, "split.clients": 1})
-    hall = Hall({"demo": found}, Limits(sending=0.5))
+    site = Site({"demo": found}, Limits(sending=0.5))
     trust = ssl.create_default_context(cafile=str(certified.certificate))
-    with serving(hall, certified) as port, deaf(port, found, trust=trust) as ear:
+    with serving(site, certified) as port, deaf(port, found, trust=trust) as ear:
         wait_until(lambda: found.fleet.connected)
         ear.sendall(framed(0x8A, b""))  # it is alive
         wait_until(lambda: not found.fleet.connected, 5)
-        wait_until(lambda: hall.doorway.participants + hall.doorway.strangers == 0, 2)
+        wait_until(lambda: site.doorway.participants + site.doorway.strangers == 0, 2)
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_who_reads_slowly_but_steadily_gets_its_plan_whole(tmp_path, certified, scheme):
     found = hosted(tmp_path, {**LARGE, "rounds.count": 1, "split.clients": 1})
-    hall = Hall({"demo": found}, Limits(sending=0.3, slowest=20_000))
+    site = Site({"demo": found}, Limits(sending=0.3, slowest=20_000))
     place, trust = None, None
     if scheme == "https":
         place, trust = certified, ssl.create_default_context(cafile=str(certified.certificate))
-    with serving(hall, place) as port, deaf(port, found, room=65536, trust=trust) as ear:
+    with serving(site, place) as port, deaf(port, found, room=65536, trust=trust) as ear:
         heard, began = 0, time.monotonic()
         while heard < 4 * found.parts.layout.size:
             more = ear.recv(40_000)
@@ -456,35 +456,35 @@ def test_who_reads_slowly_but_steadily_gets_its_plan_whole(tmp_path, certified, 
 
 def test_pings_of_somebody_who_reads_nothing_do_not_pile_up(tmp_path):
     found = hosted(tmp_path, THREE)
-    hall = Hall({"demo": found}, Limits(sending=1.0, frames_burst=1e9))
-    with serving(hall) as port, deaf(port, found) as ear:
-        wait_until(lambda: hall.doorway.participants)
-        (visit,) = hall.doorway._participants.values()
+    site = Site({"demo": found}, Limits(sending=1.0, frames_burst=1e9))
+    with serving(site) as port, deaf(port, found) as ear:
+        wait_until(lambda: site.doorway.participants)
+        (visit,) = site.doorway._participants.values()
         most, pings = 0, framed(0x89, b"x" * 125) * 1000
         with contextlib.suppress(OSError):
             ear.settimeout(5)
-            while hall.doorway.participants:
+            while site.doorway.participants:
                 ear.sendall(pings)
                 most = max(most, visit.transport.get_write_buffer_size())
-        wait_until(lambda: not hall.doorway.participants)
+        wait_until(lambda: not site.doorway.participants)
         assert 0 < most < 2**20
 
 
 def test_answers_that_are_not_taken_are_held_once_and_cut_off(tmp_path):
     found = hosted(tmp_path, {**LARGE, **THREE})
-    hall = Hall({"demo": found}, Limits(sending=1.0))
-    with serving(hall) as port, contextlib.ExitStack() as ears:
+    site = Site({"demo": found}, Limits(sending=1.0))
+    with serving(site) as port, contextlib.ExitStack() as ears:
         for _ in range(5):
             ear = ears.enter_context(socket.socket())
             ear.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             ear.connect(("127.0.0.1", port))
             ear.sendall(b"GET /api/federations/demo/model.bin HTTP/1.1\r\nHost: x\r\n\r\n")
             assert ear.recv(100).startswith(b"HTTP/1.1 200")
-        (visits,) = hall.doorway._strangers.values()
-        assert [len(visits), len(hall.answers)] == [5, 1]
+        (visits,) = site.doorway._strangers.values()
+        assert [len(visits), len(site.answers)] == [5, 1]
         assert max(visit.transport.get_write_buffer_size() for visit in list(visits)) < 2**18
-        wait_until(lambda: hall.doorway.strangers == 0, 5)
-        wait_until(lambda: not hall.answers)
+        wait_until(lambda: site.doorway.strangers == 0, 5)
+        wait_until(lambda: not site.answers)
         assert len(fetch(port, "/api/federations/demo/model.bin")[2]) == 4 * found.parts.layout.size
 
 
@@ -505,8 +505,8 @@ def test_files_that_are_not_taken_hold_no_descriptor(tmp_path):
     found.run_folder.mkdir()
     (found.run_folder / "model.safetensors").write_bytes(bytes(2**21))
     paths = ("/assets/large.js", "/api/federations/demo/model.safetensors")
-    hall = Hall({"demo": found}, page=page)
-    with serving(hall) as port, contextlib.ExitStack() as ears:
+    site = Site({"demo": found}, page=page)
+    with serving(site) as port, contextlib.ExitStack() as ears:
         for path in paths * 5:
             ear = ears.enter_context(socket.socket())
             ear.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -514,7 +514,7 @@ def test_files_that_are_not_taken_hold_no_descriptor(tmp_path):
             ear.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
             assert ear.recv(100).startswith(b"HTTP/1.1 200")
         assert not {"large.js", "model.safetensors"} & open_files()
-        assert len(hall.answers) == len(paths)
+        assert len(site.answers) == len(paths)
         _, headers, body = fetch(port, paths[0])
         assert (len(body), headers["Content-Type"]) == (2**21, "text/javascript; charset=utf-8")
         disposition = fetch(port, paths[1])[1]["Content-Disposition"]
@@ -540,7 +540,7 @@ def test_plans_that_nobody_takes_hold_up_each_other_alone():
         await asyncio.wait_for(lent("quick"), 1)
         second = lent("deaf 2")
         await asyncio.wait((second,), timeout=1)
-        assert isinstance(second.exception(), Turned)  # the slow have no more room
+        assert isinstance(second.exception(), TurnedAway)  # the slow have no more room
         again = lent("deaf 2")
         await asyncio.sleep(0.1)
         assert "deaf 2" not in sent[3:]  # and it waits there from now on
@@ -556,12 +556,12 @@ def test_plans_that_nobody_takes_hold_up_each_other_alone():
 
 def test_of_the_plans_that_wait_for_somebody_only_the_last_is_sent(tmp_path):
     found = hosted(tmp_path, THREE)
-    hall = Hall({"demo": found})
+    site = Site({"demo": found})
 
     async def wait(port):
         async with visit(port, found) as visitor:
             await visitor.until("welcome")
-            (line,) = hall.connections
+            (line,) = site.connections
 
             def post():
                 for number in range(300):
@@ -577,7 +577,7 @@ def test_of_the_plans_that_wait_for_somebody_only_the_last_is_sent(tmp_path):
                     return Request.decode(message).payload
             raise AssertionError("another one was sent")
 
-    with serving(hall) as port:
+    with serving(site) as port:
         assert asyncio.run(wait(port)) == bytes([299 % 256])
 
 
@@ -588,7 +588,7 @@ def test_who_is_gone_without_a_word_is_noticed_and_who_is_busy_sending_is_not(tm
     found = hosted(tmp_path, {**LARGE, **THREE})
     with server(found, limits=Limits(idle=0.9)) as port, deaf(port, found, b"gone"), deaf(port, found, b"busy") as busy:
         wait_until(lambda: len(found.fleet.connected) == 2)
-        sending = max(found.roster.members)
+        sending = max(found.places.members)
         busy.sendall(bytes([0x82, 0x80 | 126]) + (30_000).to_bytes(2, "big") + bytes(4))  # a report on a thin line
         end = time.monotonic() + 2.5
         while time.monotonic() < end:
@@ -633,14 +633,14 @@ def is_cut_off(found, seconds=3.0):
 def test_empty_frames_are_counted_and_those_of_strangers_are_few(tmp_path, kind):
     found = hosted(tmp_path, THREE)
     begun = framed(0x01, b"") if kind == "continuations" else b""  # a text that goes on
-    hall = Hall({"demo": found}, Limits(frames=20, frames_burst=100))
-    with serving(hall) as port:
+    site = Site({"demo": found}, Limits(frames=20, frames_burst=100))
+    with serving(site) as port:
         with slow(port, upgrade(port)) as stranger:
             assert stranger.recv(1000).startswith(b"HTTP/1.1 101")
             stranger.sendall(begun + EMPTY[kind] * 40)
             assert is_cut_off(stranger)
         with deaf(port, found) as participant:
-            wait_until(lambda: hall.doorway.participants)
+            wait_until(lambda: site.doorway.participants)
             participant.sendall(begun + EMPTY[kind] * 80)
             assert not is_cut_off(participant, 0.5)
             participant.sendall(EMPTY[kind] * 200)
@@ -743,7 +743,7 @@ def test_where_too_many_requests_wait_one_more_is_refused(tmp_path):
 
 
 def test_a_class_that_opens_its_pages_at_once_does_not_wait():
-    turns = Turns(Limits())
+    turns = RequestRate(Limits())
     assert {turns.take("10.0.0.1", cost) for cost in [1.0] * 14 + [10.0] for _ in range(40)} == {0.0}
     assert turns.take("10.0.0.1", 1000) > 10
     assert turns.take("10.0.0.2", 10) == 0.0
@@ -759,7 +759,7 @@ ADDRESSES = [
 
 
 def test_head_is_get_without_its_body(tmp_path):
-    hall = Hall({"demo": hosted(tmp_path, THREE)}, Limits(watching=4))
+    site = Site({"demo": hosted(tmp_path, THREE)}, Limits(watching=4))
 
     def asked(port, method, path):
         page = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
@@ -770,7 +770,7 @@ def test_head_is_get_without_its_body(tmp_path):
         page.close()
         return answer.status, told, body
 
-    with serving(hall) as port:
+    with serving(site) as port:
         for path in ADDRESSES:
             status, headers, body = asked(port, "HEAD", path)
             assert body == b""
@@ -780,7 +780,7 @@ def test_head_is_get_without_its_body(tmp_path):
             assert (status, headers) == likewise[:2], path
         for _ in range(5):  # streams that are asked about are not held
             assert asked(port, "HEAD", "/api/federations/demo/events")[0] == 200
-        wait_until(lambda: not hall.watchers._open)
+        wait_until(lambda: not site.watchers._open)
         assert asked(port, "POST", "/api/server")[0] == 405
 
 

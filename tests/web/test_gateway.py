@@ -21,7 +21,7 @@ from sordino.fleets.sockets import SocketFleet
 from sordino.fleets.web import Stopped
 from sordino.runs import serving
 from sordino.runs.federation import wire
-from sordino.web.gateway import GatewayHosted, GatewayService
+from sordino.web.gateway import GatewayFederation, GatewayService
 from sordino.wire.messages import Plan, answer_to
 from sordino.wire.requests import Request, Response, What
 from sordino.wire.signing import SigningKey
@@ -152,7 +152,7 @@ def gateway(tmp_path):
     def start():
         for before in started[-1:]:
             before.stop()
-        started.append(GatewayHosted(OWN, tmp_path / "g", slots=range(2), patience=30, **KNOWN))
+        started.append(GatewayFederation(OWN, tmp_path / "g", slots=range(2), patience=30, **KNOWN))
         return started[-1]
 
     yield start
@@ -380,7 +380,7 @@ def test_pages_behind_two_gateways_are_one_federation(tmp_path, place, way):
     own = recipe({"split": {"kind": "iid", "clients": 4}, "rounds.quorum": 3})
     shares = slots(4, 2)
     hosts = [
-        GatewayHosted(own, tmp_path / f"g{k}", slots=share, patience=0.3, **KNOWN) for k, share in enumerate(shares)
+        GatewayFederation(own, tmp_path / f"g{k}", slots=share, patience=0.3, **KNOWN) for k, share in enumerate(shares)
     ]
     outcome = []
 

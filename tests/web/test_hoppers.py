@@ -10,10 +10,10 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from sordino.web.hosting import Hosted
+from sordino.web.hosted_federation import HostedFederation
 from sordino.web.limits import Limits
-from sordino.web.roster import REMEMBERED, Receipts, Roster
-from sordino.web.task import PROTOCOL
+from sordino.web.page_task import PROTOCOL
+from sordino.web.places import REMEMBERED, Places, Receipts
 from sordino.wire.messages import Plan
 from sordino.wire.requests import Request, What
 from tests.client import people
@@ -86,7 +86,7 @@ async def declines(visitor, plan):
 @pytest.mark.parametrize(("quorum", "pages"), [(3, 2), (1, 0)])
 def test_who_declines_and_comes_anew_ends_no_federation(tmp_path, quorum, pages):
     changes = {"rounds.count": 1000, "rounds.quorum": quorum, "split.clients": 5}
-    found = Hosted(recipe(changes), tmp_path / "demo", limits=ONE_PLACE, patience=0.3)
+    found = HostedFederation(recipe(changes), tmp_path / "demo", limits=ONE_PLACE, patience=0.3)
 
     async def go(port):
         async with honest_pages(port, found, pages):
@@ -102,7 +102,7 @@ def test_who_declines_and_comes_anew_ends_no_federation(tmp_path, quorum, pages)
 
 def test_who_is_silent_and_comes_anew_does_not_slow_the_others_for_long(tmp_path):
     changes = {"rounds.count": 5000, "rounds.quorum": 2, "split.clients": 50}
-    found = Hosted(recipe(changes), tmp_path / "demo", limits=ONE_PLACE, patience=0.5)
+    found = HostedFederation(recipe(changes), tmp_path / "demo", limits=ONE_PLACE, patience=0.5)
 
     async def keeps_hopping(port):
         for k in range(100):
@@ -137,7 +137,7 @@ def test_who_is_silent_and_comes_anew_does_not_slow_the_others_for_long(tmp_path
 
 def test_one_visitor_has_one_report_in_a_round_under_how_many_names(tmp_path):
     changes = {"rounds.count": 2, "rounds.quorum": 3, "split.clients": 5}
-    found = Hosted(recipe(changes), tmp_path / "demo", limits=ONE_PLACE, patience=0.3)
+    found = HostedFederation(recipe(changes), tmp_path / "demo", limits=ONE_PLACE, patience=0.3)
 
     async def reports(visitor, plan):
         await visitor.report(plan)
@@ -160,7 +160,7 @@ def test_one_visitor_has_one_report_in_a_round_under_how_many_names(tmp_path):
 
 def test_rubbish_costs_one_round_and_nobodys_budget_after_it(tmp_path):
     changes = {"rounds.count": 6, "rounds.quorum": 2, "split.clients": 5}
-    found = Hosted(recipe(changes), tmp_path / "demo", limits=ONE_PLACE, patience=0.3)
+    found = HostedFederation(recipe(changes), tmp_path / "demo", limits=ONE_PLACE, patience=0.3)
     answers = Counter()
 
     async def rubbish(port):
@@ -187,7 +187,7 @@ def test_rubbish_costs_one_round_and_nobodys_budget_after_it(tmp_path):
 
 def test_who_declines_and_reconnects_uses_up_few_rounds(tmp_path):
     changes = {"rounds.count": 50, "rounds.quorum": 2, "split.clients": 5}
-    found = Hosted(recipe(changes), tmp_path / "demo", limits=ONE_PLACE, patience=0.1)
+    found = HostedFederation(recipe(changes), tmp_path / "demo", limits=ONE_PLACE, patience=0.1)
     answers = Counter()
 
     async def reconnects(port):
@@ -214,17 +214,17 @@ def test_who_declines_and_reconnects_uses_up_few_rounds(tmp_path):
 
 def test_the_roster_forgets_who_left_long_ago_and_no_member(tmp_path):
     path, slots = tmp_path / "participants.jsonl", range(3)
-    roster = Roster(path, slots)
-    stays, _ = roster.admit("a" * 32, "stays", "page", "", "127.0.0.2")
+    places = Places(path, slots)
+    stays, _ = places.admit("a" * 32, "stays", "page", "", "127.0.0.2")
     for k in range(3 * REMEMBERED):
-        member, known = roster.admit(f"{k:032x}", "p", "page", "", HOSTILE)
+        member, known = places.admit(f"{k:032x}", "p", "page", "", HOSTILE)
         assert not known
-        roster.leave(member)
+        places.leave(member)
         if k % 100 == 0:
-            roster.settle()
-    roster.settle()
+            places.settle()
+    places.settle()
     assert len(path.read_bytes().splitlines()) <= 2 * (2 * len(slots) + REMEMBERED)
-    again = Roster(path, slots)
+    again = Places(path, slots)
     assert again.members == {stays.client: stays}
     back, known = again.admit("a" * 32, "stays", "page", "", "127.0.0.2")
     assert (back, known) == (stays, True)
@@ -233,14 +233,14 @@ def test_the_roster_forgets_who_left_long_ago_and_no_member(tmp_path):
 
 
 def test_receipts_of_members_are_kept_and_of_few_who_left(tmp_path):
-    roster = Roster(tmp_path / "p", range(3))
-    stays, _ = roster.admit("a" * 32, "stays", "page", "", "127.0.0.2")
-    kept = Receipts(tmp_path / "r", lambda id: roster.find(id) is not None)
+    places = Places(tmp_path / "p", range(3))
+    stays, _ = places.admit("a" * 32, "stays", "page", "", "127.0.0.2")
+    kept = Receipts(tmp_path / "r", lambda id: places.find(id) is not None)
     kept.take(stays, b"of the one who stays")
     for k in range(2 * REMEMBERED):
-        member, _ = roster.admit(f"{k:032x}", "p", "page", "", HOSTILE)
+        member, _ = places.admit(f"{k:032x}", "p", "page", "", HOSTILE)
         kept.take(member, b"r")
-        roster.leave(member)
+        places.leave(member)
     kept.settle()
     assert len(json.loads((tmp_path / "r").read_text())) == REMEMBERED + 1
     assert kept.of(stays) == b"of the one who stays"

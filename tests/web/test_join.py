@@ -22,16 +22,16 @@ from typer.testing import CliRunner
 
 from sordino.cli import app
 from sordino.cli.serve import _announce
-from sordino.client.core import Client
+from sordino.client.client import Client
 from sordino.client.refusal import Reason
-from sordino.learning.stacked import Execution
+from sordino.learning.stacked_model import Execution
 from sordino.privacy.history import ranges
 from sordino.recipe import Recipe
 from sordino.runs.simulation import run
-from sordino.web.app import Hall
-from sordino.web.hosting import Hosted
-from sordino.web.joining import PROTOCOL, Link, NotJoined, Participant, located, readable
+from sordino.web.app import Site
+from sordino.web.hosted_federation import HostedFederation
 from sordino.web.limits import Limits
+from sordino.web.native_participant import PROTOCOL, Link, NotJoined, Participant, located, readable
 from sordino.web.server import serving
 from sordino.wire.requests import Request, What
 from sordino.wire.signing import SigningKey
@@ -49,13 +49,13 @@ class Member(threading.Thread):
     def __init__(self, folder, link, federation, **options):
         super().__init__(daemon=True)
         self.folder, self.link, self.federation, self.options = folder, link, federation, options
-        self.stay, self.error = None, None
+        self.result, self.error = None, None
         self.start()
 
     def run(self):
         try:
             with Client.open(self.folder, **self.options) as client:
-                self.stay = Participant(client, self.link, self.federation, lambda _: True, patience=150).take_part()
+                self.result = Participant(client, self.link, self.federation, lambda _: True, patience=150).take_part()
         except NotJoined as error:
             self.error = error
 
@@ -77,7 +77,7 @@ def test_three_native_clients_come_to_the_simulations_model(tmp_path):
             members.append(Member(folder, link, found.federation, **injected))
         for member in members:
             member.join(60)
-        assert [(m.stay.client, m.stay.answered, m.stay.ended) for m in members] == [
+        assert [(m.result.client, m.result.answered, m.result.ended) for m in members] == [
             (number, 3, "all 3 rounds are done") for number in range(3)
         ]
         assert {person["kind"] for person in get(port, "/api/federations/demo")["live"]["participants"]} == {"native"}
@@ -97,7 +97,7 @@ def test_pages_and_native_clients_side_by_side_and_a_spent_budget_declines(tmp_p
         member = Member(folder, Link(f"http://127.0.0.1:{port}", "demo"), found.federation)
         assert asyncio.run(page(port)) == 2
         member.join(30)
-        assert (member.stay.answered, member.stay.declined) == (1, 1)
+        assert (member.result.answered, member.result.declined) == (1, 1)
         told = get(port, "/api/federations/demo")
     assert [(entry["reported"], entry["declined"]) for entry in told["history"]] == [(2, 0), (1, 1)]
     with Client.open(folder) as client:
@@ -112,7 +112,7 @@ def test_an_owner_who_says_no_has_told_nothing(tmp_path):
         with pytest.raises(NotJoined, match="nothing has left"):
             Participant(client, link, found.federation, lambda _: False).take_part()
         assert client.federations() == {}
-        assert found.roster.members == {}  # and the place is there for another
+        assert found.places.members == {}  # and the place is there for another
 
 
 def stopped(client, link, federation):
@@ -133,16 +133,16 @@ def test_who_stops_keeps_the_place_and_who_leaves_gives_it_back_and_may_come_aga
         link = Link(f"http://127.0.0.1:{port}", "demo")
         with Client.open(folder) as client:
             stopped(client, link, found.federation)
-            (held,) = found.roster.members.values()
+            (held,) = found.places.members.values()
         leave = ["join", link.server, "--folder", str(folder), "--leave"]
         result = CliRunner().invoke(app, leave)
-        assert (result.exit_code, found.roster.members) == (0, {})
+        assert (result.exit_code, found.places.members) == (0, {})
         assert "You have left demo. What was recorded stays in" in result.stdout
         told = json.loads(CliRunner().invoke(app, [*leave, "--json"]).stdout)  # once more does no harm
-        assert (told["ended"], told["answered"], found.roster.members) == ("you left", 0, {})
+        assert (told["ended"], told["answered"], found.places.members) == ("you left", 0, {})
         with Client.open(folder) as client:
             stopped(client, link, found.federation)  # it has agreed to this number, and would refuse another
-        assert found.roster.members == {held.client: held}
+        assert found.places.members == {held.client: held}
 
 
 def test_a_place_that_cannot_be_left_is_said_and_so_is_one_that_was_never_taken(tmp_path):
@@ -157,7 +157,7 @@ def test_a_place_that_cannot_be_left_is_said_and_so_is_one_that_was_never_taken(
         asyncio.run(page(port))
         leave = ["join", f"http://127.0.0.1:{port}", "--leave", "--folder"]
         result = CliRunner().invoke(app, [*leave, str(folder)])
-        assert (result.exit_code, len(found.roster.members)) == (1, 1)
+        assert (result.exit_code, len(found.places.members)) == (1, 1)
         assert "you have no place in demo" in result.output
         result = CliRunner().invoke(app, [*leave, str(tmp_path / "nobody")])
         assert result.exit_code == 1
@@ -186,25 +186,25 @@ def test_an_owner_who_ends_the_question_has_said_no(tmp_path):
         )  # no answer comes
         assert result.exit_code == 1
         assert "was not joined; nothing has left" in result.output
-        assert found.roster.members == {}
+        assert found.places.members == {}
 
 
 def test_an_owner_may_read_for_as_long_as_they_like_while_others_go_on(tmp_path):
     """What the server tells meanwhile is kept for later, and its pings are answered."""
     found = hosted(tmp_path, limits=(limits := Limits(idle=3.0)))
-    hall, said = Hall({"demo": found}, limits), []
+    site, said = Site({"demo": found}, limits), []
 
     def read(_):
-        for connection in list(hall.connections):
+        for connection in list(site.connections):
             for _ in range(60):
                 connection._loop.call_soon_threadsafe(connection.say, {"type": "status", **found.told})
         time.sleep(7.0)
         return True
 
-    with serving(hall) as port, Client.open(native(tmp_path / "client", "0-19")) as client:
+    with serving(site) as port, Client.open(native(tmp_path / "client", "0-19")) as client:
         link = Link(f"http://127.0.0.1:{port}", "demo")
-        stay = Participant(client, link, found.federation, read, said.append, patience=20).take_part()
-    assert stay.answered == 2
+        result = Participant(client, link, found.federation, read, said.append, patience=20).take_part()
+    assert result.answered == 2
     assert not [sentence for sentence in said if sentence.startswith("No connection")]
 
 
@@ -366,7 +366,7 @@ def test_a_server_that_is_killed_goes_on_and_so_do_its_clients(tmp_path, process
     said(join, f"demo is over: all {rounds} rounds are done")
     assert join.wait(20) == 0
     member.join(20)
-    assert member.stay.ended
+    assert member.result.ended
     told = get(int(address[2]), "/api/federations/demo")
     assert [entry["reported"] for entry in told["history"]] == [2] * rounds
     second.send_signal(signal.SIGTERM)
@@ -388,8 +388,8 @@ def test_serve_refuses_what_pages_cannot_run_and_half_a_certificate(tmp_path):
 
 
 def test_serve_says_how_long_an_honest_report_is_beside_the_norm(tmp_path, capsys):
-    found = Hosted(Recipe.load("webfed-digits", ["method.norm=10"]), tmp_path / "served")
-    _announce(Hall({found.name: found}, Limits()), TlsAddress("127.0.0.1", 8000), 8000)
+    found = HostedFederation(Recipe.load("webfed-digits", ["method.norm=10"]), tmp_path / "served")
+    _announce(Site({found.name: found}, Limits()), TlsAddress("127.0.0.1", 8000), 8000)
     found.stop()
     assert "an honest report has an L2 norm of about 5.39, and method.norm = 10" in capsys.readouterr().out
 
@@ -440,7 +440,7 @@ def test_join_needs_data_and_budget_once_and_refuses_others_later(tmp_path):
 def test_a_native_client_trusts_the_certificate_that_it_was_given(tmp_path):
     place = certified(tmp_path)
     found = hosted(tmp_path)
-    with serving(Hall({"demo": found}), place) as port:
+    with serving(Site({"demo": found}), place) as port:
         server_address = f"https://localhost:{port}"
         with pytest.raises(NotJoined, match="certificate"):
             located(Link.parse(server_address), trusting(None))
@@ -450,8 +450,8 @@ def test_a_native_client_trusts_the_certificate_that_it_was_given(tmp_path):
             assert answer.headers["Strict-Transport-Security"]
             assert json.loads(answer.read())["https"] is True
         with Client.open(native(tmp_path / "c", "0-19")) as client:
-            stay = Participant(client, link, task["federation"], lambda _: True, trust=trust, patience=5).take_part()
-    assert stay.answered == 2
+            result = Participant(client, link, task["federation"], lambda _: True, trust=trust, patience=5).take_part()
+    assert result.answered == 2
 
 
 def certified(folder):
@@ -500,12 +500,12 @@ def test_forged_plans_over_the_web_are_refused_and_the_true_rounds_are_answered(
         (line,) = found.fleet._lines.values()
         for number, message in enumerate(tries, 1):  # one by one: of plans that wait only the newest is sent
             line.post(Request(What.STEP, "report", message).encode(), bytes(16))
-            _until(lambda number=number: victim.stay.declined == number)
-        assert (client.standing.spent, victim.stay.answered) == (0.0, 0)
+            _until(lambda number=number: victim.result.declined == number)
+        assert (client.standing.spent, victim.result.answered) == (0.0, 0)
         other = Member(native(tmp_path / "b", "20-39"), link, found.federation)  # now there are two: it begins
         thread.join(60)
         other.join(60)
-        assert (victim.stay.answered, other.stay.answered) == (2, 2)
+        assert (victim.result.answered, other.result.answered) == (2, 2)
         assert client.standing.spent == pytest.approx(2 * people.COST)
     declined = {sentence.removeprefix("Declined: ") for sentence in said if sentence.startswith("Declined")}
     assert declined == {Reason.NOT_SIGNED.value, Reason.NOT_AGREED.value}
@@ -525,8 +525,8 @@ def test_who_comes_back_after_the_end_has_come_to_the_end(tmp_path):
     ):
         threading.Thread(target=front.serve_forever, daemon=True).start()
         link = Link(f"http://127.0.0.1:{front.socket.getsockname()[1]}", "demo")
-        stay = Participant(client, link, "demo-1", lambda _: True, patience=5).take_part()
-        assert (stay.client, bool(stay.ended), answers) == (3, True, [])
+        result = Participant(client, link, "demo-1", lambda _: True, patience=5).take_part()
+        assert (result.client, bool(result.ended), answers) == (3, True, [])
         front.shutdown()
 
 

@@ -38,7 +38,7 @@ async def closed(visitor):
 
 async def gone(found):
     """Until the server has noticed that nobody is here any more."""
-    while found.roster._here:
+    while found.places._here:
         await asyncio.sleep(0.01)
 
 
@@ -97,7 +97,7 @@ def test_a_refused_invitation_frees_the_place_of_a_newcomer_and_of_nobody_else(t
         async with visit(port, found, "page") as page:
             await page.until("welcome")
             await joins(port, no)
-            assert [member.kind for member in found.roster.members.values()] == ["page"]
+            assert [member.kind for member in found.places.members.values()] == ["page"]
             place = await joins(port, Response(True))
             assert await joins(port, no) == place
             assert await joins(port, Response(True)) == place
@@ -120,7 +120,7 @@ def test_a_newcomer_that_comes_back_before_it_has_agreed_and_refuses_then_keeps_
 
     with server(found) as port:
         asyncio.run(go(port))
-    assert found.roster.members == {}
+    assert found.places.members == {}
 
 
 @pytest.mark.parametrize("invited", [False, True], ids=["open", "by invitation"])
@@ -193,7 +193,7 @@ def test_a_receipt_is_kept_before_its_answer_can_end_a_round(tmp_path, monkeypat
     deliver, kept = found.fleet.deliver, []
 
     def delivered(client, response):
-        kept.append(found.receipts.of(found.roster.members[client]))
+        kept.append(found.receipts.of(found.places.members[client]))
         return deliver(client, response)
 
     monkeypatch.setattr(found.fleet, "deliver", delivered)

@@ -25,16 +25,16 @@ async def joins(port, found, secret, **changes):
 
 async def gone(found):
     """Until the server has noticed that nobody is here any more."""
-    while found.roster._here:
+    while found.places._here:
         await asyncio.sleep(0.01)
 
 
 class Clock:
-    """The roster's, so that nobody has to wait ten minutes."""
+    """The places', so that nobody has to wait ten minutes."""
 
     def __init__(self, found):
         self.now = 0.0
-        found.roster._clock = lambda: self.now
+        found.places._clock = lambda: self.now
 
 
 def test_five_closed_windows_free_their_places(tmp_path):
@@ -118,7 +118,7 @@ def test_the_operator_frees_a_place_and_its_holder_hears_so_and_stays_away(tmp_p
         assert found.fleet.connected <= {0, 1}
     kept = (found.folder / "participants.jsonl").read_text()
     assert json.loads(kept.splitlines()[-1])["what"] == "left"
-    assert hello(found, b"a")["id"] not in {member.id for member in found.roster.members.values()}
+    assert hello(found, b"a")["id"] not in {member.id for member in found.places.members.values()}
 
 
 def test_a_round_that_waits_for_a_freed_place_goes_on(tmp_path):
@@ -156,7 +156,7 @@ def test_no_other_page_and_no_other_machine_frees_a_place(tmp_path, live_for_all
             {"Origin": "http://rebound.example", "Host": "rebound.example"},
         ):
             assert freed(port, 0, headers) == 403, headers
-        assert 0 in found.roster.members
+        assert 0 in found.places.members
         assert freed(port, 3, {"Origin": own}) == 404
         assert freed(port, 0, {"Origin": own}, "another") == 404
         assert freed(port, 0, {"Origin": own, "Sec-Fetch-Site": "same-origin"}) == 204

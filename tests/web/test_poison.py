@@ -15,7 +15,7 @@ from sordino.cli import app
 from sordino.errors import InvalidInput
 from sordino.recipe import Recipe
 from sordino.runs.federation import wire
-from sordino.web.hosting import Hosted
+from sordino.web.hosted_federation import HostedFederation
 from sordino.wire.messages import Plan
 from sordino.wire.requests import Request
 from tests.client import people
@@ -40,7 +40,7 @@ async def _page(port, found, secret, answer):
 def trained(folder, name, hostile=Hostile.honest, changes=()):
     """Accuracy of a federation whose last page sends what `hostile` says; no report is refused."""
     own = Recipe.load(name, ["rounds.quorum=5", "evaluation.every=20", *changes])
-    found = Hosted(own, folder / "served")
+    found = HostedFederation(own, folder / "served")
     party = Party(found.parts)
     liar = Hostile(party)
 
@@ -84,7 +84,7 @@ def test_without_the_norm_and_the_rule_the_same_page_destroys_the_model(attack, 
     with contextlib.suppress(InvalidInput):  # an open federation like that is refused now
         trained(tmp_path, "webfed-digits", attack, bare)
         pytest.fail("an open federation without any bound was served")
-    party = Party(Hosted(Recipe.load("webfed-digits", bare), tmp_path / "invited", by_invitation=True).parts)
+    party = Party(HostedFederation(Recipe.load("webfed-digits", bare), tmp_path / "invited", by_invitation=True).parts)
     liar = Hostile(party)
     assert party.accuracy(lambda plan: attack(liar, plan)) < 0.5
 
@@ -145,7 +145,7 @@ def test_an_open_federation_that_bounds_no_report_is_refused_before_anything_is_
     changes, remedies, others, tmp_path
 ):
     with pytest.raises(InvalidInput) as caught:
-        Hosted(recipe(changes), tmp_path / "open")
+        HostedFederation(recipe(changes), tmp_path / "open")
     told = str(caught.value)
     assert all(remedy in told for remedy in (*remedies, "--invite"))
     assert not any(other in told for other in others)
@@ -162,9 +162,9 @@ def test_the_length_of_an_honest_report_is_printed_by_the_command_that_the_refus
 def test_the_federations_made_for_pages_begin_with_enough_reports_for_their_rules(name, tmp_path):
     assert Recipe.load(name).rounds.quorum >= 4
     with pytest.raises(InvalidInput) as caught:
-        Hosted(Recipe.load(name, ["rounds.quorum=2"]), tmp_path / "open")
+        HostedFederation(Recipe.load(name, ["rounds.quorum=2"]), tmp_path / "open")
     assert ENOUGH in str(caught.value)
-    Hosted(Recipe.load(name, ["rounds.quorum=1"]), tmp_path / "alone", by_invitation=True).stop()
+    HostedFederation(Recipe.load(name, ["rounds.quorum=1"]), tmp_path / "alone", by_invitation=True).stop()
 
 
 @pytest.mark.parametrize(
@@ -180,4 +180,4 @@ def test_the_federations_made_for_pages_begin_with_enough_reports_for_their_rule
     ids=["bits", "by invitation", "norm", "rule", "silos", "noise from a table, by invitation"],
 )
 def test_a_federation_is_served_where_reports_are_bounded_or_people_are_known(changes, invited, tmp_path):
-    Hosted(recipe(changes), tmp_path / "served", by_invitation=invited).stop()
+    HostedFederation(recipe(changes), tmp_path / "served", by_invitation=invited).stop()

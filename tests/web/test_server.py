@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from sordino.storage.files import InUse, keep_lines
 from sordino.web.headers import POLICY
 from sordino.web.limits import Limits
-from sordino.web.roster import Roster
+from sordino.web.places import Places
 from sordino.wire.messages import Plan
 from sordino.wire.requests import Response
 from tests.web.visitors import BITS, fetch, get, hello, hosted, server, visit
@@ -145,13 +145,13 @@ def test_who_cannot_be_written_down_is_refused_in_words_and_joins_when_that_is_m
 
     with server(found) as port:
         asyncio.run(stays(port))
-    assert sorted(Roster(path, range(3)).members) == [0, 1, 2]
+    assert sorted(Places(path, range(3)).members) == [0, 1, 2]
 
 
 def test_a_server_that_stops_on_a_full_disk_says_so_and_lets_go_of_its_folder(tmp_path):
     said = []
     found = hosted(tmp_path, say=said.append)
-    found.roster.admit("0" * 32, "0" * 64, "page", "")
+    found.places.admit("0" * 32, "0" * 64, "page", "")
     (tmp_path / "demo" / "participants.jsonl").mkdir()
     said.clear()
     found.stop()
@@ -268,9 +268,9 @@ def test_leaving_frees_the_slot(demo):
                 await visitor.until("never")
         return client
 
-    assert asyncio.run(leave()) not in found.roster.members
-    kept = Roster(found.folder / "participants.jsonl", found.slots)  # what a server that is killed now would find
-    assert kept.members == found.roster.members
+    assert asyncio.run(leave()) not in found.places.members
+    kept = Places(found.folder / "participants.jsonl", found.slots)  # what a server that is killed now would find
+    assert kept.members == found.places.members
 
 
 def test_a_place_whose_holder_left_unheard_is_given_back_when_it_says_so_later(tmp_path):
@@ -281,14 +281,14 @@ def test_a_place_whose_holder_left_unheard_is_given_back_when_it_says_so_later(t
             place = (await gone.until("welcome"))["client"]
             await gone.plan()  # its round stays open: what is asked of it is never answered
             gone.socket.transport.abort()  # as a network that fails
-        assert place in found.roster.members
+        assert place in found.places.members
         async with visit(port, found, "gone") as back:
             assert (await back.until("welcome"))["client"] == place
             await back.socket.send(json.dumps({"type": "leave"}))
             with suppress(ConnectionClosed):
                 await back.until("never")
             assert back.socket.close_code == 1000
-        assert found.roster.members == {}
+        assert found.places.members == {}
         async with visit(port, found, "other") as other:
             await other.report(await other.plan())
             await other.until("ended")
@@ -319,7 +319,7 @@ def test_a_place_that_was_left_is_not_taken_back_over_an_older_connection(tmp_pa
                     told = await older.until("refused")
                     await y.socket.send(json.dumps({"type": "ping"}))
                     await y.until("pong")
-                    assert found.roster.members[place].id == hello(found, b"y")["id"]
+                    assert found.places.members[place].id == hello(found, b"y")["id"]
                     return told["code"], [message["type"] for message in y.heard]
 
     with server(found) as port:
@@ -420,7 +420,7 @@ def test_refused_attempts_of_others_keep_no_known_participant_out(tmp_path, kind
             assert asyncio.run(refused(port, found, "stranger", **stranger)) == ("busy", 4429)
         assert asyncio.run(refused(port, found, "known", proof="0" * 64))[0] == "busy"
         assert asyncio.run(welcomed(port, "known")) is True
-    assert len(found.roster.members) == 1
+    assert len(found.places.members) == 1
 
 
 def test_refused_attempts_keep_no_invited_person_out_and_the_invited_are_not_counted(tmp_path):
@@ -478,7 +478,7 @@ def test_one_address_takes_so_many_places_and_is_told_why(tmp_path):
 
     with server(found) as port:
         assert asyncio.run(go(port)) == ("address", 4412)
-        assert len(found.roster.members) == 2
+        assert len(found.places.members) == 2
 
 
 # --- bad frames
@@ -500,7 +500,7 @@ FRAMES = st.one_of(
 @given(frames=st.lists(FRAMES, min_size=1, max_size=3), greets=st.booleans())
 def test_whatever_arrives_the_server_lives_and_others_are_served(demo, frames, greets):
     found, port = demo
-    found_before = len(found.roster.members)
+    found_before = len(found.places.members)
 
     async def send_all():
         address = f"ws://127.0.0.1:{port}/api/federations/demo/ws"
@@ -516,7 +516,7 @@ def test_whatever_arrives_the_server_lives_and_others_are_served(demo, frames, g
 
     asyncio.run(send_all())
     assert get(port, "/api/server")["protocol"] == 2
-    assert len(found.roster.members) <= found_before + 1
+    assert len(found.places.members) <= found_before + 1
 
 
 # --- HTTP

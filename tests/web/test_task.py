@@ -16,7 +16,7 @@ from sordino.privacy.ledger import Consents, MemoryLedger, admit
 from sordino.recipe import Recipe
 from sordino.runs.federation import wire
 from sordino.runs.simulation import run
-from sordino.web.task import LARGEST_MODEL, check, compile_task, spending
+from sordino.web.page_task import LARGEST_MODEL, check, compile_task, spending
 from tests.client import people
 from tests.web import visitors
 

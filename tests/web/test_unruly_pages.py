@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from sordino.web.hosting import Hosted
+from sordino.web.hosted_federation import HostedFederation
 from sordino.wire.messages import Answer, Plan, answer_to
 from sordino.wire.requests import Request, Response
 from tests.client import people
@@ -59,7 +59,7 @@ UNRULY = {
 def served(tmp_path_factory):
     """A federation in which every unruly page has a place of its own."""
     changes = {"rounds.count": 5000, "rounds.quorum": 2, "split.clients": 2 + len(UNRULY)}
-    found = Hosted(recipe(changes), tmp_path_factory.mktemp("unruly") / "demo")
+    found = HostedFederation(recipe(changes), tmp_path_factory.mktemp("unruly") / "demo")
     with server(found) as port:
         yield found, port
 

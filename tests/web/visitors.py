@@ -15,11 +15,11 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from sordino.recipe import Recipe
-from sordino.web.app import Hall
-from sordino.web.hosting import Hosted
+from sordino.web.app import Site
+from sordino.web.hosted_federation import HostedFederation
 from sordino.web.limits import Limits
+from sordino.web.page_task import PROTOCOL
 from sordino.web.server import serving
-from sordino.web.task import PROTOCOL
 from sordino.wire.messages import Plan, answer_to
 from sordino.wire.requests import Request, Response, What
 from tests.client import people
@@ -32,15 +32,15 @@ def recipe(changes: dict[str, Any] | None = None) -> Recipe:
     return people.recipe({"name": "demo", "rounds.count": 2, **(changes or {})})
 
 
-def hosted(folder: Path, changes: dict[str, Any] | None = None, **options: Any) -> Hosted:
-    return Hosted(recipe(changes), folder / "demo", **{"patience": 0.3, **options})
+def hosted(folder: Path, changes: dict[str, Any] | None = None, **options: Any) -> HostedFederation:
+    return HostedFederation(recipe(changes), folder / "demo", **{"patience": 0.3, **options})
 
 
 @contextmanager
-def server(found: Hosted, **rules: Any) -> Iterator[int]:
+def server(found: HostedFederation, **rules: Any) -> Iterator[int]:
     """A running server with one federation; its port."""
     limits = rules.pop("limits", Limits())
-    with serving(Hall({found.name: found}, limits, **rules)) as port:
+    with serving(Site({found.name: found}, limits, **rules)) as port:
         yield port
 
 
@@ -61,7 +61,7 @@ def fetch(port: int, path: str) -> tuple[int, Any, bytes]:
 class Visitor:
     """One connection of one identity."""
 
-    def __init__(self, socket: ClientConnection, found: Hosted) -> None:
+    def __init__(self, socket: ClientConnection, found: HostedFederation) -> None:
         self.socket, self.hosted = socket, found
         self.heard: list[dict[str, Any]] = []
 
@@ -101,7 +101,7 @@ class Visitor:
         return count
 
 
-def hello(found: Hosted, secret: bytes, **changes: Any) -> dict[str, Any]:
+def hello(found: HostedFederation, secret: bytes, **changes: Any) -> dict[str, Any]:
     name = found.federation.encode()
     return {
         "type": "hello",
@@ -118,7 +118,7 @@ def hello(found: Hosted, secret: bytes, **changes: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def visit(
-    port: int, found: Hosted, secret: bytes | str = b"me", origin: str | None = "", **changes: Any
+    port: int, found: HostedFederation, secret: bytes | str = b"me", origin: str | None = "", **changes: Any
 ) -> AsyncIterator[Visitor]:
     """A page that has said hello; `origin` None is none, empty is the server's own."""
     own = f"http://127.0.0.1:{port}" if origin == "" else origin

@@ -31,9 +31,9 @@ from torch import Tensor
 from sordino.audits import run_draws
 from sordino.audits.canary_game import Coins, Game, Scores, check_canaries, coins, judge
 from sordino.audits.canary_patterns import Gradients, made_up
+from sordino.audits.findings import AuditOptions, Finding, Findings, answers, checked
 from sordino.audits.finished_run import FinishedRun, View
-from sordino.audits.one_record import question as one_record
-from sordino.audits.questions import AuditOptions, Finding, Findings, answers, checked
+from sordino.audits.one_record import one_round
 from sordino.audits.uploads import curve
 from sordino.channels.direct import Direct
 from sordino.channels.interface import Channel, Exchange
@@ -117,7 +117,7 @@ class PlantedPopulation(Population):
 # --- what is seen -----------------------------------------------------------------------------------------------------
 
 
-class Overheard(Channel):
+class ListeningChannel(Channel):
     """The direct channel, with somebody listening."""
 
     def __init__(self) -> None:
@@ -149,7 +149,7 @@ class Ear:
         return np.asarray(np.linalg.solve(self._precision, self._evidence))
 
 
-class Adversary:
+class CanaryAttacker:
     """Whoever has sent the models and sees uploads, or sums of `honest` of them."""
 
     def __init__(self, run: FinishedRun, flock: Flock, gradients: Gradients, honest: int | None) -> None:
@@ -246,14 +246,14 @@ def play(run: FinishedRun, flock: Flock, honest: Sequence[int | None], asked: Au
     federation, method = run.federation, run.federation.method
     assert isinstance(method, SiloDp)
     gradients = Gradients(federation.model, method.training)
-    adversaries = {h: Adversary(run, flock, gradients, h) for h in honest}
+    adversaries = {h: CanaryAttacker(run, flock, gradients, h) for h in honest}
     work = Work(
         method, federation.model, models.loss_for(run.recipe.model.name), _population(run, flock), {}, asked.seed,
         Bench(),
     )  # fmt: skip
     count = workers_for(None, device_for("cpu"), federation.effort, federation.clients)
     fleet = SimulatedFleet(work, federation.ledger(), workers=count)
-    channel, state = Overheard(), method.init()
+    channel, state = ListeningChannel(), method.init()
     start = state.parameters
     coordinator = Coordinator(method, fleet, channel, run.recipe.name, Rules(run.recipe.rounds.quorum))
     try:
@@ -301,8 +301,9 @@ def audit(run: FinishedRun, asked: AuditOptions) -> Findings:
     ]
     strongest = min(games, key=lambda game: game.proven)
     final = judge(_of_final_model(strongest, flock), played.by_final_model, flock.present, seed=asked.seed)
-    question = one_record(run, silos[0], flock.records)
-    found = Findings(group, (*findings, Finding(final, None), *answers([question], asked)))
+    found = Findings(
+        group, (*findings, Finding(final, None), *answers([(one_round(run, silos[0], flock.records), None)], asked))
+    )
     return checked(found, [*run_draws.private_training(run, releases), *run_draws.channel(run)], asked)
 
 
@@ -349,4 +350,4 @@ def _proven_curve(group: Group, view: View, proven: float) -> Points:
     return curve(compose(losses, adjacency=RECORD), proven) if dp_sgd and math.isfinite(proven) else ()
 
 
-__all__ = ["Adversary", "Ear", "Flock", "PlantedPopulation", "Played", "audit", "play"]
+__all__ = ["CanaryAttacker", "Ear", "Flock", "PlantedPopulation", "Played", "audit", "play"]

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import binom
 
-from sordino.audits.lower_bound import Row, verdict
+from sordino.audits.lower_bound import AuditRow, verdict
 from sordino.errors import InvalidInput
 from sordino.mechanisms.cases import Points
 from sordino.privacy.guarantee import Adjacency, Adversary, Claim
@@ -173,7 +173,7 @@ def coins(count: int, seed: int) -> Coins:
     return np.random.default_rng([seed, count]).random(count) < 0.5
 
 
-def judge(game: Game, scores: Scores, present: Coins, *, seed: int, shares: Sequence[float] = SHARES) -> Row:
+def judge(game: Game, scores: Scores, present: Coins, *, seed: int, shares: Sequence[float] = SHARES) -> AuditRow:
     """The row of an audit whose canaries have these scores: high ones speak for being in."""
     check_canaries(len(scores))
     guesses = [Guesses.of(scores, present, share) for share in shares]
@@ -187,7 +187,7 @@ def judge(game: Game, scores: Scores, present: Coins, *, seed: int, shares: Sequ
         note = f"so many right guesses have a probability of at most {chance:.2g} under what is proven"
     claim = game.claim
     comparable = claim.epsilon if claim and claim.delta <= game.delta else None
-    return Row(
+    return AuditRow(
         mechanism=game.mechanism,
         unit=game.unit,
         adjacency=str(game.adjacency),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sordino.learning.cohort import ClientData
 from sordino.learning.private_sgd import PrivateTraining, head_of, integer_rows
-from sordino.learning.stacked import Batch, Execution, StackedModel
+from sordino.learning.stacked_model import Batch, Execution, StackedModel
 from sordino.methods.silo_dp import SiloDp
 from sordino.runs.federation import Federation
 

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.audits.inspection import Subject
-from sordino.audits.statistics import Draws
+from sordino.audits.statistics import Sample
 from sordino.channels import secagg
-from sordino.channels.secagg import Client, Server, Session
+from sordino.channels.secagg import Session, SumClient, SumServer
 from sordino.channels.shuffle import Granularity, Shuffled
 from sordino.mechanisms.laws import Atoms, EvenWords
 from sordino.wire.messages import Plan
@@ -26,14 +26,14 @@ SUM_CLIENTS, SUM_VALUES, SUMS = 5, 2_000, 16
 CROWD, BITS, ROUNDS = 16, 257, 400
 MODELS = 2_000  #: rounds in which whole models are mixed
 
-Member = Callable[[Session, int], Client]
+Member = Callable[[Session, int], SumClient]
 Mixer = Callable[[Granularity, int, int], Shuffled]  #: what is mixed, values, seed -> the channel
 
 
 # --- the secure sum ---------------------------------------------------------------------------------------------------
 
 
-def secure_sum(member: Member = Client) -> list[Subject]:
+def secure_sum(member: Member = SumClient) -> list[Subject]:
     """Both views of a masked vector."""
     views = (("under the pairs' masks", _less_self_mask), ("under its self-mask", _less_pair_masks))
     shape = SUMS * (SUM_CLIENTS - 1), SUM_VALUES
@@ -43,7 +43,7 @@ def secure_sum(member: Member = Client) -> list[Subject]:
     ]  # fmt: skip
 
 
-def _masked(member: Member, less: Callable[[Client, Any], None], seed: int) -> Draws:
+def _masked(member: Member, less: Callable[[SumClient, Any], None], seed: int) -> Sample:
     """Of every sum all clients but one: the last follows from them and the sum."""
     rows, bits = [], 0
     for round in range(SUMS):
@@ -55,7 +55,7 @@ def _masked(member: Member, less: Callable[[Client, Any], None], seed: int) -> D
             if k < SUM_CLIENTS - 1:
                 less(clients[k], words)
                 rows.append(words & np.array(2**bits - 1, words.dtype))
-    return Draws(np.stack(rows), EvenWords(np.zeros(SUM_VALUES, np.int64), 2**bits - 1))
+    return Sample(np.stack(rows), EvenWords(np.zeros(SUM_VALUES, np.int64), 2**bits - 1))
 
 
 def _vector(client: int) -> NDArray[np.int64]:
@@ -64,10 +64,10 @@ def _vector(client: int) -> NDArray[np.int64]:
 
 
 def _sent(
-    session: Session, clients: Mapping[int, Client], vectors: Mapping[int, NDArray[np.int64]]
+    session: Session, clients: Mapping[int, SumClient], vectors: Mapping[int, NDArray[np.int64]]
 ) -> Iterator[tuple[int, NDArray[Any]]]:
     """The first three steps of a sum, and every client's masked vector as the server reads it."""
-    server = Server(session, clients)
+    server = SumServer(session, clients)
     for step in secagg.STEPS[:3]:
         for k, request in server.requests(step).items():
             answer = clients[k].answer(step, request, vectors[k] if step == "masked" else None)
@@ -78,11 +78,11 @@ def _sent(
                 server.receive(step, k, answer)
 
 
-def _less_self_mask(client: Client, words: NDArray[Any]) -> None:
+def _less_self_mask(client: SumClient, words: NDArray[Any]) -> None:
     secagg._add_mask(words, secagg._derive(client._self_seed, b"self", client._context), -1)
 
 
-def _less_pair_masks(client: Client, words: NDArray[Any]) -> None:
+def _less_pair_masks(client: SumClient, words: NDArray[Any]) -> None:
     for other, entry in client._roster.items():
         if other != client.client:
             secret = secagg._agree(client._mask_key, entry.mask)
@@ -107,22 +107,22 @@ def _mixer(granularity: Granularity, values: int, seed: int) -> Shuffled:
     return Shuffled(np.zeros(CROWD, np.intp), values, [CROWD], granularity, randomness=randomness)
 
 
-def _bits_behind(mixer: Mixer, seed: int) -> Draws:
+def _bits_behind(mixer: Mixer, seed: int) -> Sample:
     """One client holds a one in every place, the others zeros: in which report each one comes out."""
     channel = mixer("parameter", BITS, seed)
     own = np.zeros((CROWD, BITS), np.bool_)
     own[0] = True
     found = [_passed(channel, own).argmax(axis=0) for _ in range(ROUNDS)]
-    return Draws(np.stack(found), Atoms(np.full((CROWD, BITS), 1 / CROWD)))
+    return Sample(np.stack(found), Atoms(np.full((CROWD, BITS), 1 / CROWD)))
 
 
-def _models_behind(mixer: Mixer, seed: int) -> Draws:
+def _models_behind(mixer: Mixer, seed: int) -> Sample:
     """One client's report is all ones, those of the others are zeros: as which it comes out."""
     channel = mixer("model", 8, seed)
     own = np.zeros((CROWD, 8), np.bool_)
     own[0] = True
     found = [[int(_passed(channel, own)[:, 0].argmax())] for _ in range(MODELS)]
-    return Draws(np.array(found), Atoms(np.full((CROWD, 1), 1 / CROWD)))
+    return Sample(np.array(found), Atoms(np.full((CROWD, 1), 1 / CROWD)))
 
 
 def _passed(channel: Shuffled, bits: NDArray[np.bool_]) -> NDArray[np.uint8]:

@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from sordino.audits import channels, training
 from sordino.audits.inspection import Inspected, Subject, inspect_one, level
 from sordino.audits.mechanisms import Streams, fresh_keys, simulation, subject
-from sordino.audits.statistics import Look
+from sordino.audits.statistics import Check
 from sordino.channels import secagg
-from sordino.channels.secagg import Client
+from sordino.channels.secagg import SumClient
 from sordino.channels.shuffle import Granularity, Shuffled
 from sordino.learning import draws, private_sgd
 from sordino.learning.linear_head import LinearHead
@@ -64,7 +64,7 @@ class Caught:
 
     fault: str
     breaks: str
-    looks: tuple[Look, ...]  #: checks that failed, the clearest first
+    looks: tuple[Check, ...]  #: checks that failed, the clearest first
 
     @property
     def caught(self) -> bool:
@@ -399,14 +399,14 @@ def _small_shares() -> list[Subject]:
 # --- broken channels --------------------------------------------------------------------------------------------------
 
 
-class NoPairs(Client):
+class NoPairs(SumClient):
     """A client that leaves the pairs' masks out."""
 
     def _masks_on(self, vector: Any, peers: Sequence[int]) -> Any:
         return super()._masks_on(vector, ())
 
 
-class NoSelfMask(Client):
+class NoSelfMask(SumClient):
     """A client that leaves its self-mask out."""
 
     def _masks_on(self, vector: Any, peers: Sequence[int]) -> Any:

@@ -12,8 +12,8 @@ import sordino
 from sordino.errors import InvalidInput
 from sordino.privacy import history
 from sordino.privacy.guarantee import Adjacency, Adversary, Release
-from sordino.privacy.history import Group, Spent
-from sordino.privacy.statement import Clients, Counted, Row, Statement
+from sordino.privacy.history import Group, RoundReleases
+from sordino.privacy.statement import ClientSet, Counted, Row, Statement
 from sordino.recipe import EVERYTHING, Recipe
 from sordino.report.folder import RunFolder
 from sordino.runs.federation import Federation, wire
@@ -30,7 +30,7 @@ class FinishedRun:
     folder: RunFolder
     federation: Federation
     rounds: int
-    spent: tuple[Spent, ...]
+    spent: tuple[RoundReleases, ...]
     simulated: bool
 
     @classmethod
@@ -52,7 +52,7 @@ class FinishedRun:
         if result.recipe_fingerprint != recipe.fingerprint:
             raise InvalidInput(f"recipe.toml in {folder.path} was changed after the run. {_anew(folder)}")
         lines = whole_lines(folder.checkpoint / "releases.jsonl")
-        spent = tuple(Spent.from_line(line) for line in lines)
+        spent = tuple(RoundReleases.from_line(line) for line in lines)
         if [one.round for one in spent if one.round] != list(range(1, result.rounds + 1)):
             raise InvalidInput(
                 f"{folder.checkpoint / 'releases.jsonl'} is missing or lacks some of the {result.rounds} rounds, so "
@@ -80,19 +80,19 @@ class FinishedRun:
         """What the run's statement says without any audit."""
         return statement_of(self.federation, self.spent, self.rounds, simulated=self.simulated)
 
-    def who(self, group: Group) -> Clients:
+    def who(self, group: Group) -> ClientSet:
         """How the statement names a group."""
         if len(self.groups) == 1:
-            return Clients()
-        return Clients((group.name,), len(group.clients), history.ranges(group.clients))
+            return ClientSet()
+        return ClientSet((group.name,), len(group.clients), history.ranges(group.clients))
 
     def stated(self, group: Group) -> dict[View, Row]:
         """The statement's rows about a group."""
         return self._rows.get(self.who(group), {})
 
     @cached_property
-    def _rows(self) -> dict[Clients, dict[View, Row]]:
-        found: dict[Clients, dict[View, Row]] = {}
+    def _rows(self) -> dict[ClientSet, dict[View, Row]]:
+        found: dict[ClientSet, dict[View, Row]] = {}
         for row in self.statement.rows:
             found.setdefault(row.who, {})[row.adversary, row.adjacency] = row
         return found
@@ -125,7 +125,7 @@ class FinishedRun:
 
 def figures(counted: Counted, delta: float) -> dict[View, Row]:
     """What is proven about these releases, for every onlooker and change."""
-    stated = Statement.of_groups([(Clients(), counted)], delta=delta)
+    stated = Statement.of_groups([(ClientSet(), counted)], delta=delta)
     return {(row.adversary, row.adjacency): row for row in stated.rows}
 
 

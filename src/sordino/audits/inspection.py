@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sordino.audits.statistics import CHECKS, FAMILY, SUBJECTS, Draws, Look, look
+from sordino.audits.statistics import CHECKS, FAMILY, SUBJECTS, Check, Sample, look
 
-Enumerated = Callable[[], Look]  #: a check without chance: of tables and thresholds, not of draws
+Enumerated = Callable[[], Check]  #: a check without chance: of tables and thresholds, not of draws
 SINGLE = ("frequencies by coordinate", "noise by coordinate")  #: checks of one coordinate at a time
 
 
@@ -18,7 +18,7 @@ class Subject:
 
     name: str
     shape: tuple[int, int]  #: draws and values of each
-    draw: Callable[[int], Draws]
+    draw: Callable[[int], Sample]
     enumerated: tuple[Enumerated, ...] = ()
 
 
@@ -29,11 +29,11 @@ class Inspected:
     subject: str
     draws: int
     values: int
-    looks: tuple[Look, ...]
+    looks: tuple[Check, ...]
     level: float  #: a check with a smaller p-value has failed
 
     @property
-    def failed(self) -> tuple[Look, ...]:
+    def failed(self) -> tuple[Check, ...]:
         """Checks that an unbroken program would not fail, the least likely first."""
         return tuple(sorted((one for one in self.looks if one.p < self.level), key=lambda one: one.p))
 

@@ -23,14 +23,14 @@ from scipy.stats import beta
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms.cases import Case, Points, Scores
-from sordino.privacy.statement import Audited
+from sordino.privacy.statement import AuditBound
 
 TAIL = 0.025  #: one-sided error of each of the two Clopper-Pearson bounds
 CERTAIN = 1e-6  #: the same for calling a proven bound violated: a bug is not announced by chance
 
 
 @dataclass(frozen=True)
-class Row:
+class AuditRow:
     """The outcome of one audit."""
 
     mechanism: str
@@ -55,23 +55,23 @@ class Row:
         """The row as plain JSON values; JSON has no infinity, and an unproven epsilon is never left blank."""
         return {name: "infinite" if value == math.inf else value for name, value in asdict(self).items()}
 
-    def checked(self, failures: Sequence[str]) -> Row:
+    def checked(self, failures: Sequence[str]) -> AuditRow:
         """The row after the checks of its mechanism: consistent where none failed; a failure is a violation."""
         if failures:
             return replace(self, verdict=VIOLATED, note="; ".join(filter(None, [self.note, *failures])))
         return replace(self, verdict=CONSISTENT) if self.verdict == UNTESTED else self
 
-    def evidence(self) -> Audited:
+    def evidence(self) -> AuditBound:
         """The lower bound in the form a statement shows: what lies above the proof by chance is not claimed."""
         attack = f"{self.attack}; at most {self.cap:.3g} could be shown; seed {self.seed}"
-        return Audited(min(self.audited, self.proven), self.confidence, self.trials, attack, self.delta)
+        return AuditBound(min(self.audited, self.proven), self.confidence, self.trials, attack, self.delta)
 
 
 VIOLATED = "PROVEN BOUND VIOLATED"
 REFUTED = "claim refuted by experiment"
 UNSUPPORTED = "claim not supported"
 CONSISTENT = "consistent"
-UNTESTED = "support not tested"  #: no contradiction, and no checks of the support yet (`Row.checked`)
+UNTESTED = "support not tested"  #: no contradiction, and no checks of the support yet (`AuditRow.checked`)
 
 
 def verdict(claimed: float | None, proven: float, audited: float, contradicted: bool) -> str:
@@ -89,7 +89,7 @@ def verdict(claimed: float | None, proven: float, audited: float, contradicted: 
     return UNTESTED
 
 
-def run(case: Case, *, trials: int = 400_000, seed: int = 1) -> Row:
+def run(case: Case, *, trials: int = 400_000, seed: int = 1) -> AuditRow:
     """Audit one case with `trials` draws from each of the two worlds (fewer where the case is costly)."""
     if isinstance(trials, bool) or not isinstance(trials, int) or not 100 <= trials <= 10**8:
         raise InvalidInput(f"an audit takes from 100 to 1e8 trials, got {trials!r}")
@@ -102,7 +102,7 @@ def run(case: Case, *, trials: int = 400_000, seed: int = 1) -> Row:
     note = _contradiction(((case.proven, case.delta), *case.curve), choosing, measuring)
     claimed = case.claim
     comparable = claimed.epsilon if claimed and claimed.delta <= case.delta else None
-    return Row(
+    return AuditRow(
         mechanism=case.mechanism,
         unit=case.unit,
         adjacency=str(case.adjacency),

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from sordino.audits.inspection import Enumerated, Subject
-from sordino.audits.statistics import Draws, Look
+from sordino.audits.statistics import Check, Sample
 from sordino.errors import InvalidInput
 from sordino.mechanisms.cases import DEEP, DELTA
 from sordino.mechanisms.domain import Box
@@ -76,7 +76,7 @@ def fresh_keys(streams: Streams = fresh) -> list[Subject]:
 # --- guarantees -------------------------------------------------------------------------------------------------------
 
 
-def keeps(mechanism: Mechanism, guarantee: Guarantee, ends: tuple[NDArray[Any], NDArray[Any]], delta: float) -> Look:
+def keeps(mechanism: Mechanism, guarantee: Guarantee, ends: tuple[NDArray[Any], NDArray[Any]], delta: float) -> Check:
     """Whether the law keeps the guarantee between two inputs that differ in one value: by enumeration, no chance.
 
     The draws are checked against the law, and the law against the guarantee.
@@ -86,7 +86,7 @@ def keeps(mechanism: Mechanism, guarantee: Guarantee, ends: tuple[NDArray[Any], 
     found = max(_excess(first, second, epsilon), _excess(second, first, epsilon))
     sees = f"more than delta {delta:.2g} beyond the proven epsilon {epsilon:.4g}, between the two ends of one value"
     broken = found > delta * (1 + 1e-6) + 1e-12
-    return Look("guarantee", 0.0 if broken else 1.0, sees, f"delta {found:.3g}" if broken else "")
+    return Check("guarantee", 0.0 if broken else 1.0, sees, f"delta {found:.3g}" if broken else "")
 
 
 def _excess(first: Law, second: Law, epsilon: float) -> float:
@@ -137,7 +137,7 @@ def subject(
     return Subject(name, shape, partial(_draw, mechanism, honest, shape, streams), enumerated)
 
 
-def _draw(mechanism: Randomizer, honest: Mechanism, shape: tuple[int, int], streams: Streams, seed: int) -> Draws:
+def _draw(mechanism: Randomizer, honest: Mechanism, shape: tuple[int, int], streams: Streams, seed: int) -> Sample:
     """Half of the rows in one round, half in the next, of the same clients."""
     n, d = shape
     x = honest.domain.probe(d)
@@ -147,7 +147,7 @@ def _draw(mechanism: Randomizer, honest: Mechanism, shape: tuple[int, int], stre
         sent = mechanism.encode(mechanism.randomize(values, streams(seed, np.arange(rows), round)).output)
         lengths |= {len(report) for report in sent}
         outputs.append(mechanism.decode(sent, d).numbers() if len(lengths) == 1 else np.zeros((rows, d)))
-    return Draws(np.concatenate(outputs), exact_law(honest, x), frozenset(lengths), (n - n // 2,))
+    return Sample(np.concatenate(outputs), exact_law(honest, x), frozenset(lengths), (n - n // 2,))
 
 
 def subjects(mechanism: type[Mechanism], epsilon: float) -> list[Subject]:

@@ -14,10 +14,9 @@ import torch
 
 from sordino.audits.canary_patterns import Gradients
 from sordino.audits.finished_run import FinishedRun
-from sordino.audits.questions import Question
 from sordino.audits.uploads import curve
 from sordino.learning.cohort import ClientData
-from sordino.learning.stacked import Execution
+from sordino.learning.stacked_model import Execution
 from sordino.mechanisms.cases import Case, Sampler, Scores
 from sordino.methods.hybrid_one import HybridOne
 from sordino.methods.interface import Bench, Cohort
@@ -33,7 +32,7 @@ WIDTH = 64  #: rounds computed together
 ADJACENCY = Adjacency.RECORD_ADD_REMOVE
 
 
-def question(run: FinishedRun, silo: int, made_up: ClientData) -> Question:
+def one_round(run: FinishedRun, silo: int, made_up: ClientData) -> Case:
     """One round of a silo, with the first of these records or without it."""
     method = run.federation.method
     assert isinstance(method, SiloDp)
@@ -42,7 +41,7 @@ def question(run: FinishedRun, silo: int, made_up: ClientData) -> Question:
     delta = run.federation.delta
     proven = epsilon(guarantee.loss, delta, adjacency=ADJACENCY)
     drawn = run.federation.upload.values * method.training.steps
-    case = Case(
+    return Case(
         mechanism="DP-SGD",
         unit="upload of one round",
         adjacency=ADJACENCY,
@@ -56,7 +55,6 @@ def question(run: FinishedRun, silo: int, made_up: ClientData) -> Question:
         most_trials=min(MOST, max(1000, VALUES // drawn)),
         curve=curve(compose([guarantee.loss], adjacency=ADJACENCY), proven) if math.isfinite(proven) else (),
     )
-    return Question(case, None)
 
 
 def _rounds(run: FinishedRun, silo: int, made_up: ClientData) -> Sampler:
@@ -91,4 +89,4 @@ def _rounds(run: FinishedRun, silo: int, made_up: ClientData) -> Sampler:
     return sample
 
 
-__all__ = ["question"]
+__all__ = ["one_round"]

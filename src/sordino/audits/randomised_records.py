@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.audits import run_draws
-from sordino.audits.finished_run import FinishedRun, figures, once
-from sordino.audits.questions import AuditOptions, Findings, Question, answers, checked
+from sordino.audits.findings import AuditOptions, Findings, answers, checked
+from sordino.audits.finished_run import FinishedRun, View, figures, once
 from sordino.mechanisms import BitString, PrivUnitG, Sphere
 from sordino.mechanisms.cases import Case, Sampler, Scores
 from sordino.mechanisms.output import BitOutput, IntegerOutput
@@ -48,7 +48,7 @@ def audit(run: FinishedRun, asked: AuditOptions) -> Findings:
     return checked(Findings(group, answers([question], asked), tuple(left_out)), run_draws.records(run, client), asked)
 
 
-def _question(run: FinishedRun, records: RandomisedRecords, client: int) -> Question:
+def _question(run: FinishedRun, records: RandomisedRecords, client: int) -> tuple[Case, View]:
     view = SERVER, Adjacency.RECORD_REPLACE
     stated = run.stated(run.group_of(client))[view]
     claim = stated.claimed
@@ -69,7 +69,7 @@ def _question(run: FinishedRun, records: RandomisedRecords, client: int) -> Ques
         sampler=sampler,
         most_trials=max(1000, VALUES // values),
     )
-    return Question(case, view)
+    return case, view
 
 
 def _named(run: FinishedRun) -> str:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from sordino.audits import canaries, randomised_records, trusted_server, uploads
+from sordino.audits.findings import AuditOptions, Findings
 from sordino.audits.finished_run import FinishedRun
-from sordino.audits.lower_bound import VIOLATED, Row
-from sordino.audits.questions import AuditOptions, Findings
+from sordino.audits.lower_bound import VIOLATED, AuditRow
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.methods.central_dp import CentralDp
 from sordino.methods.chamikara_ldpfl import Ldpfl
@@ -17,7 +17,7 @@ from sordino.methods.fedavg import FedAvg
 from sordino.methods.local_only import LocalOnly
 from sordino.privacy.guarantee import Adjacency, Adversary
 from sordino.privacy.history import ranges
-from sordino.privacy.statement import Audited, Statement
+from sordino.privacy.statement import AuditBound, Statement
 from sordino.privacy.statement import Row as Stated
 from sordino.report.folder import RunFolder, alone
 from sordino.report.records import to_page
@@ -37,7 +37,7 @@ class Audit:
     statement: Statement
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[AuditRow, ...]:
         """All rows of the table."""
         return self.found.rows
 
@@ -106,7 +106,7 @@ def _with_evidence(run: FinishedRun, found: Findings) -> Statement:
     who = run.who(found.group)
     fresh = {f.view: f.row.evidence() for f in found.findings if f.view is not None and f.row.verdict != VIOLATED}
 
-    def audited(row: Stated) -> Audited | None:
+    def audited(row: Stated) -> AuditBound | None:
         if row.who == who and (row.adversary, row.adjacency) in fresh:
             return fresh[row.adversary, row.adjacency]
         return earlier.get(_key(row))
@@ -122,7 +122,7 @@ def _key(row: Stated) -> Key:
     return row.clients, row.adversary, row.adjacency
 
 
-def _earlier(folder: RunFolder) -> dict[Key, Audited]:
+def _earlier(folder: RunFolder) -> dict[Key, AuditBound]:
     """What the statement in the folder shows already."""
     statement = folder.statement()
     rows = () if statement is None else statement.rows

@@ -19,11 +19,11 @@ from sordino.audits import channels, training
 from sordino.audits.finished_run import FinishedRun
 from sordino.audits.inspection import Enumerated, Subject
 from sordino.audits.mechanisms import exact_law, keeps
-from sordino.audits.statistics import Draws
+from sordino.audits.statistics import Sample
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import Population
 from sordino.learning.cohort import ClientData
-from sordino.learning.stacked import Execution
+from sordino.learning.stacked_model import Execution
 from sordino.mechanisms import BitString, Mechanism, PrivUnitG, Sphere
 from sordino.mechanisms.output import BitOutput
 from sordino.methods.central_dp import CentralDp
@@ -95,7 +95,7 @@ def is_infinite(guarantee: Guarantee) -> bool:
     return isinstance(guarantee.loss, Infinite)
 
 
-def _uploads(own: Upload, clients: NDArray[np.intp], mechanism: Mechanism, shape: tuple[int, int], seed: int) -> Draws:
+def _uploads(own: Upload, clients: NDArray[np.intp], mechanism: Mechanism, shape: tuple[int, int], seed: int) -> Sample:
     """One round after the other, of all clients of a class, until there are rows enough; half of them in each half."""
     n, d = shape
     x = mechanism.domain.probe(d)
@@ -110,7 +110,7 @@ def _uploads(own: Upload, clients: NDArray[np.intp], mechanism: Mechanism, shape
         bodies = own.send(who, np.broadcast_to(x, (len(who), d)), draw, [1] * len(who)).bodies
         lengths |= {len(body) for body in bodies}
         found.append(mechanism.decode([body[skipped:] for body in bodies], d).numbers())
-    return Draws(np.concatenate(found), exact_law(mechanism, x), frozenset(lengths), (len(clients),))
+    return Sample(np.concatenate(found), exact_law(mechanism, x), frozenset(lengths), (len(clients),))
 
 
 def _randomness(seed: int, round: int, clients: Sequence[int]) -> Keystream:
@@ -136,9 +136,9 @@ def records(run: FinishedRun, client: int) -> list[Subject]:
     shape = rows_for(bits), bits
     features = np.zeros((shape[0], bits // (method.encoding.whole + method.encoding.fraction + 1)), np.float32)
 
-    def draw(seed: int) -> Draws:
+    def draw(seed: int) -> Sample:
         packed = _randomised(kept, features, client, seed)
-        return Draws(BitOutput(packed, bits).bits(), mechanism.law(np.zeros(bits, np.uint8)))
+        return Sample(BitOutput(packed, bits).bits(), mechanism.law(np.zeros(bits, np.uint8)))
 
     return [Subject(f"{mechanism.name}: randomised records of client {client}", shape, draw)]
 
@@ -151,9 +151,9 @@ def _joint(kept: JointRecords, client: int) -> Subject:
     mechanism = PrivUnitG(epsilon, Sphere(float(np.linalg.norm(direction))))
     shape = min(rows_for(direction.size), JOINT_ROWS), direction.size
 
-    def draw(seed: int) -> Draws:
+    def draw(seed: int) -> Sample:
         made = _randomised(kept, np.repeat(features, shape[0], axis=0), client, seed)
-        return Draws(np.rint(made / mechanism.step()).astype(np.int64), mechanism.law(direction))
+        return Sample(np.rint(made / mechanism.step()).astype(np.int64), mechanism.law(direction))
 
     return Subject(f"record-privunit: randomised records of client {client}", shape, draw)
 
@@ -218,19 +218,19 @@ def trusted_server(run: FinishedRun, releases: Sequence[Release]) -> list[Subjec
     grid, clip, rows = own.grid(d), own.clip, rows_for(d)
     plan = method.plan(method.init(), run.recipe.name)
 
-    def noise(seed: int) -> Draws:
+    def noise(seed: int) -> Sample:
         """Rounds in which nobody takes part: the mean is the noise, and a whole number of steps again."""
         first = seed % 1000 * 10**6
         means = [method.tally(replace(plan, round=1 + first + row)).mean() for row in range(rows)]
         steps = np.rint(np.stack(means) * (own.expected * grid.clip / clip)).astype(np.int64)
-        return Draws(steps, training.noise_law(grid.noise, d))
+        return Sample(steps, training.noise_law(grid.noise, d))
 
-    def coins(seed: int) -> Draws:
+    def coins(seed: int) -> Sample:
         n, bench = run.clients, Bench()
         idle = Cohort(tuple(range(n)), (None,) * n, ({},) * n, (0,) * n)
         rounds = (method.report(plan, idle, partial(_randomness, seed, round), bench) for round in range(1, COINS + 1))
         there = np.array([[bool(body) for body in found.bodies] for found in rounds], np.uint8)
-        return Draws(there, training.sample_law(own.rate, n))
+        return Sample(there, training.sample_law(own.rate, n))
 
     exact = tuple(partial(training.holds, grid, own.rate, 1, loss) for loss in losses)
     found = [Subject("central DP, noise", (rows, d), noise, exact)]

@@ -37,7 +37,7 @@ ALIKE = 64  #: different probabilities of outputs whose counts are added up
 
 
 @dataclass(frozen=True, eq=False)
-class Draws:
+class Sample:
     """n draws of d values from the real code, and the law that they must have."""
 
     outputs: Outputs
@@ -47,7 +47,7 @@ class Draws:
 
 
 @dataclass(frozen=True)
-class Look:
+class Check:
     """What a check found: the chance of something as odd in an unbroken program, and the smallest fault it sees."""
 
     check: str
@@ -56,7 +56,7 @@ class Look:
     where: str = ""
 
 
-def look(draws: Draws, seed: int, level: float) -> Iterator[Look]:
+def look(draws: Sample, seed: int, level: float) -> Iterator[Check]:
     """All checks that apply to these draws, one after the other."""
     yield support(draws)
     yield from lattices(draws, seed, level)
@@ -76,18 +76,18 @@ def look(draws: Draws, seed: int, level: float) -> Iterator[Look]:
 # --- support ----------------------------------------------------------------------------------------------------------
 
 
-def support(draws: Draws) -> Look:
+def support(draws: Sample) -> Check:
     """Outputs that no draw, or no neighbouring input, can give; and reports that tell by their length."""
     sees = "a single output that is impossible for a neighbour; one report of another length"
     if len(draws.lengths) > 1:
-        return Look("support", 0.0, sees, f"reports of {min(draws.lengths)} to {max(draws.lengths)} bytes")
+        return Check("support", 0.0, sees, f"reports of {min(draws.lengths)} to {max(draws.lengths)} bytes")
     bad = ~draws.law.possible(draws.outputs)
     count = int(np.count_nonzero(bad))
     where = "" if not count else f"{count} outputs, the first in coordinate {int(np.argmax(bad.any(axis=0)))}"
-    return Look("support", 0.0 if count else 1.0, sees, where)
+    return Check("support", 0.0 if count else 1.0, sees, where)
 
 
-def lattices(draws: Draws, seed: int, level: float) -> Iterator[Look]:
+def lattices(draws: Sample, seed: int, level: float) -> Iterator[Check]:
     """Whether the noise lies on a coarser lattice than it should: its place within blocks of 2, 3, 5 and 7 steps."""
     rows = max(1, LATTICE_VALUES // draws.outputs.shape[1])
     outputs, law = draws.outputs[:rows], draws.law
@@ -96,7 +96,7 @@ def lattices(draws: Draws, seed: int, level: float) -> Iterator[Look]:
     noise = outputs.astype(np.int64) - law.centre
     rng = np.random.default_rng([seed, 2])
     below, mass = law.interval(outputs)
-    worst = Look("lattice", 1.0, "")
+    worst = Check("lattice", 1.0, "")
     for spacing in LATTICE:
         start = law.centre + noise - noise % spacing
         first, last = law.interval(start)[0], law.interval(start + spacing)[0]
@@ -104,16 +104,16 @@ def lattices(draws: Draws, seed: int, level: float) -> Iterator[Look]:
         counts = np.bincount(np.clip((u * spacing).astype(np.int64), 0, spacing - 1).ravel(), minlength=spacing)
         p, _ = _binomials(counts, outputs.size, np.full(spacing, 1 / spacing))
         if p <= worst.p:
-            worst = Look("lattice", p, "", f"multiples of {spacing}")
+            worst = Check("lattice", p, "", f"multiples of {spacing}")
     share = _rate_seen(outputs.size, 1 / LATTICE[0], level / sum(LATTICE))
     sees = f"noise on a lattice of 2, 3, 5 or 7 steps in {share:.2g} of the values"
-    yield Look("lattice", min(1.0, worst.p * len(LATTICE)), sees, worst.where)
+    yield Check("lattice", min(1.0, worst.p * len(LATTICE)), sees, worst.where)
 
 
 # --- coordinate by coordinate -----------------------------------------------------------------------------------------
 
 
-def atoms(draws: Draws, level: float) -> Iterator[Look]:
+def atoms(draws: Sample, level: float) -> Iterator[Check]:
     """How often each of a few outputs came: in every column, and in all columns where it is equally likely."""
     probabilities = draws.law.atoms()
     if probabilities is None:
@@ -125,14 +125,14 @@ def atoms(draws: Draws, level: float) -> Iterator[Look]:
     seen = _rate_seen(n, typical, level / counts.size)
     sees = f"one coordinate of {d:,} with an output's probability {typical:.3g} off by {seen:.2g}"
     value, column = divmod(which, d)
-    yield Look("frequencies by coordinate", p, sees, f"output {value} of coordinate {column}")
+    yield Check("frequencies by coordinate", p, sees, f"output {value} of coordinate {column}")
     distinct = np.unique(probabilities.round(9))
     found = [_alike(counts, n, probabilities, each) for each in distinct] if distinct.size <= ALIKE else []
     if found:
         p, each, _ = min(found)
         seen = min(_rate_seen(trials, each, level / len(found)) / each for _, each, trials in found)
         sees = f"all outputs of one probability off by {100 * seen:.2g} % of it"
-        yield Look("frequencies of all", min(1.0, p * len(found)), sees, f"outputs of probability {each:.4g}")
+        yield Check("frequencies of all", min(1.0, p * len(found)), sees, f"outputs of probability {each:.4g}")
 
 
 def _alike(counts: NDArray[np.int64], n: int, probabilities: Float64s, each: float) -> tuple[float, float, int]:
@@ -147,34 +147,34 @@ def _alike(counts: NDArray[np.int64], n: int, probabilities: Float64s, each: flo
     return _binomials(np.array([total]), trials, np.array([min(rate, 1.0)]))[0], rate, trials
 
 
-def _lines(z: Float64s, squares: Float64s, axis: int, name: str, level: float) -> Iterator[Look]:
+def _lines(z: Float64s, squares: Float64s, axis: int, name: str, level: float) -> Iterator[Check]:
     """Mean and spread of every column (axis 0) or row (axis 1)."""
     n, d = z.shape[axis], z.shape[1 - axis]
     if n < 2:
         return
     shift = (_far(level / d) + POWER) / math.sqrt(n)
     p, which = _farthest(z.sum(axis=axis) / math.sqrt(n))
-    yield Look(f"mean by {name}", p, f"one {name} of {d:,} shifted by {shift:.2g} of its noise", f"{name} {which}")
+    yield Check(f"mean by {name}", p, f"one {name} of {d:,} shifted by {shift:.2g} of its noise", f"{name} {which}")
     p, which = _chi_squares(squares.sum(axis=axis), n)
     factor = math.sqrt(chi2.ppf(level / (2 * d), n) / chi2.ppf(0.99, n))
     what = f"one {name} of {d:,} at {factor:.3g} of its noise" if factor > 0.01 else f"one {name} of {d:,} bare"
-    yield Look(f"noise by {name}", p, what, f"{name} {which}")
+    yield Check(f"noise by {name}", p, what, f"{name} {which}")
 
 
 # --- all values together ----------------------------------------------------------------------------------------------
 
 
-def _together(z: Float64s, squares: Float64s, direction: Float64s, level: float) -> Iterator[Look]:
+def _together(z: Float64s, squares: Float64s, direction: Float64s, level: float) -> Iterator[Check]:
     count = z.size
     columns = z.sum(axis=0)
     signs = [np.ones(z.shape[1]), *([direction] if direction.any() else [])]
     p, which = _farthest(np.array([float(columns @ s) / math.sqrt(len(z) * float(s @ s)) for s in signs]))
     bias = (_far(level / 2) + POWER) / math.sqrt(len(z) * float(signs[-1] @ signs[-1]))
     towards = ("upwards or downwards", "towards or away from the input")[which]
-    yield Look("mean of all", p, f"a bias of {bias:.2g} of the noise, in one direction or along the input", towards)
+    yield Check("mean of all", p, f"a bias of {bias:.2g} of the noise, in one direction or along the input", towards)
     p, _ = _chi_squares(np.array([squares.sum()]), count)
     factor = math.sqrt(chi2.ppf(level / 2, count) / chi2.ppf(0.99, count))
-    yield Look("noise of all", p, f"all noise at {factor:.5g} of what it should be")
+    yield Check("noise of all", p, f"all noise at {factor:.5g} of what it should be")
     even = np.arange(1, BINS) / BINS
     edges = np.sort(np.concatenate([TAILS, even, 1 - np.array(TAILS)]))
     widths = np.diff(np.concatenate([[0.0], edges, [1.0]]))
@@ -182,13 +182,13 @@ def _together(z: Float64s, squares: Float64s, direction: Float64s, level: float)
     p, which = _binomials(counts, count, widths)
     share = _rate_seen(count, 1 / BINS, level / widths.size)
     where = f"shares {np.concatenate([[0.0], edges])[which]:.3g} to {np.concatenate([edges, [1.0]])[which]:.3g}"
-    yield Look("distribution", p, f"{share:.2g} of all values bare, or noise cut off beyond 1 in 10,000", where)
+    yield Check("distribution", p, f"{share:.2g} of all values bare, or noise cut off beyond 1 in 10,000", where)
 
 
 # --- correlation ------------------------------------------------------------------------------------------------------
 
 
-def row_pairs(z: Float64s, level: float) -> Iterator[Look]:
+def row_pairs(z: Float64s, level: float) -> Iterator[Check]:
     """All pairs among rows from both halves: clients, rounds or steps that share noise."""
     half = len(z) // 2
     rows = np.unique(np.concatenate([np.arange(min(half, ROWS // 2)), half + np.arange(min(len(z) - half, ROWS // 2))]))
@@ -197,10 +197,10 @@ def row_pairs(z: Float64s, level: float) -> Iterator[Look]:
     share = (_far(level / max(1, pairs)) + POWER) / math.sqrt(z.shape[1])
     if pairs and share < 1:
         sees = f"two of {rows.size} rows that share {share:.2g} of their noise"
-        yield Look("pairs of rows", p, sees, f"rows {rows[where[0]]} and {rows[where[1]]}")
+        yield Check("pairs of rows", p, sees, f"rows {rows[where[0]]} and {rows[where[1]]}")
 
 
-def column_pairs(z: Float64s, level: float) -> Iterator[Look]:
+def column_pairs(z: Float64s, level: float) -> Iterator[Check]:
     """All pairs of columns, or each column and those a few places on where there are too many."""
     n, d = z.shape
     if d <= COLUMNS:
@@ -218,10 +218,10 @@ def column_pairs(z: Float64s, level: float) -> Iterator[Look]:
     share = (_far(level / max(1, looks)) + POWER) / math.sqrt(n)
     if looks and share < 1:
         sees = f"two of {d:,} coordinates that share {share:.2g} of their noise"
-        yield Look("pairs of coordinates", p, sees, f"coordinates {where[0]} and {where[1]}")
+        yield Check("pairs of coordinates", p, sees, f"coordinates {where[0]} and {where[1]}")
 
 
-def _lags(z: Float64s, strides: tuple[int, ...], level: float) -> Iterator[Look]:
+def _lags(z: Float64s, strides: tuple[int, ...], level: float) -> Iterator[Check]:
     """Every value against the one some places on: along rows and along columns, all together.
 
     Blocks of `lag` values are paired with the next block, so that no value is in two products: the sum of products over
@@ -240,7 +240,7 @@ def _lags(z: Float64s, strides: tuple[int, ...], level: float) -> Iterator[Look]
         share = (_far(level / max(1, looks)) + POWER) / math.sqrt(fewest)
         sees = f"values that share {share:.2g} of their noise with those some {name} on"
         if share < 1:
-            yield Look(f"lags of {name}", min(1.0, worst[0] * looks), sees, worst[1])
+            yield Check(f"lags of {name}", min(1.0, worst[0] * looks), sees, worst[1])
 
 
 def _lagged(z: Float64s, lag: int, offset: int) -> tuple[float, int]:
@@ -253,7 +253,7 @@ def _lagged(z: Float64s, lag: int, offset: int) -> tuple[float, int]:
     return float(np.einsum("ijk,ijk->", first, second)) / max(length, 1e-300), first.size
 
 
-def sums_of_rows(z: Float64s, rng: np.random.Generator, level: float) -> Look:
+def sums_of_rows(z: Float64s, rng: np.random.Generator, level: float) -> Check:
     """The sum of every row under many patterns of signs: a part that all or many values share makes it too large."""
     n, d = z.shape
     signs = np.concatenate([np.ones((1, d)), np.where(np.arange(d) % 2, -1.0, 1.0)[None], _signs(rng, SIGNS, d)])
@@ -261,7 +261,7 @@ def sums_of_rows(z: Float64s, rng: np.random.Generator, level: float) -> Look:
     p, which = _chi_squares(np.square(sums).sum(axis=0), n)
     part = (chi2.isf(level / len(signs), n) / chi2.ppf(0.01, n) - 1) / d
     sees = f"a common part of {math.sqrt(part):.2g} of the noise in all values of a row"
-    return Look("sums of rows", p, sees, ("plain", "alternating")[which] if which < 2 else "random signs")
+    return Check("sums of rows", p, sees, ("plain", "alternating")[which] if which < 2 else "random signs")
 
 
 def _signs(rng: np.random.Generator, count: int, d: int) -> Float64s:
@@ -312,4 +312,4 @@ def _rate_seen(n: int, p: float, level: float) -> float:
     return (_far(level) + POWER) * math.sqrt(p * (1 - p) / n)
 
 
-__all__ = ["CHECKS", "FAMILY", "SUBJECTS", "Draws", "Look", "look"]
+__all__ = ["CHECKS", "FAMILY", "SUBJECTS", "Check", "Sample", "look"]

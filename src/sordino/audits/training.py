@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sordino.audits.inspection import Subject
-from sordino.audits.statistics import Draws, Look
+from sordino.audits.statistics import Check, Sample
 from sordino.learning import draws, private_sgd
 from sordino.learning.cohort import ClientData, train_cohort
 from sordino.learning.optimizers import SGD
-from sordino.learning.private_sgd import Grid, PrivateTraining
+from sordino.learning.private_sgd import PrivateTraining, SumGrid
 from sordino.mechanisms.laws import Atoms, Normal
 from sordino.mechanisms.noise import DiscreteGaussian
 from sordino.privacy.guarantee import Guarantee, PoissonGaussian
@@ -99,13 +99,13 @@ def sample_law(rate: float, records: int) -> Atoms:
 # --- checks without chance --------------------------------------------------------------------------------------------
 
 
-def keeps(training: PrivateTraining, values: int, guarantee: Guarantee, shares: int = 1) -> Look:
+def keeps(training: PrivateTraining, values: int, guarantee: Guarantee, shares: int = 1) -> Check:
     """Whether noise, clip, rate and steps are those of the guarantee."""
     assert isinstance(guarantee.loss, PoissonGaussian)
     return holds(training.grid(values), training.sampling_rate, training.steps, guarantee.loss, shares)
 
 
-def holds(grid: Grid, rate: float, steps: int, loss: PoissonGaussian, shares: int = 1) -> Look:
+def holds(grid: SumGrid, rate: float, steps: int, loss: PoissonGaussian, shares: int = 1) -> Check:
     """Whether noise over sensitivity, rate and steps are those of what was stated."""
     sigma = grid.noise.slack(shares).sigma / grid.sensitivity
     wrong = [
@@ -118,10 +118,10 @@ def holds(grid: Grid, rate: float, steps: int, loss: PoissonGaussian, shares: in
         if bad
     ]
     sees = "noise, sampling rate or steps that are not those of the guarantee, by any amount"
-    return Look("guarantee", 0.0 if wrong else 1.0, sees, "; ".join(wrong))
+    return Check("guarantee", 0.0 if wrong else 1.0, sees, "; ".join(wrong))
 
 
-def neighbours(train: Train, silos: Sequence[ClientData], training: PrivateTraining, values: int) -> Look:
+def neighbours(train: Train, silos: Sequence[ClientData], training: PrivateTraining, values: int) -> Check:
     """Whether the last record of every silo moves the first step's sum by at most the clip, whatever the others are.
 
     The same round with and without it, beside a silo's own records and beside the next silo's. The way that it moves
@@ -134,7 +134,7 @@ def neighbours(train: Train, silos: Sequence[ClientData], training: PrivateTrain
     where = [f"squared length {far:,} of at most {clip**2:,}"] if far > clip**2 else []
     where += [f"{changed} of {len(own[0])} contributions change with the other records"] if changed else []
     sees = "one record that moves a sum further than its bound, or differently beside others, by a single grid step"
-    return Look("neighbours", 0.0 if where else 1.0, sees, "; ".join(where))
+    return Check("neighbours", 0.0 if where else 1.0, sees, "; ".join(where))
 
 
 def _moved(train: Train, others: Sequence[ClientData], silos: Sequence[ClientData]) -> list[Int64s]:
@@ -167,14 +167,14 @@ def subjects(
     exact = partial(keeps, training, values, guarantee), partial(neighbours, train_apart, few, training, values)
     strides = training.steps, training.steps * len(silos)  # the next silo, the next round
 
-    def noise(seed: int) -> Draws:
+    def noise(seed: int) -> Sample:
         found = np.stack([added for _, added in sorted(heard(seed).noise.items(), key=itemgetter(0))])
-        return Draws(found, noise_law(training.grid(values).noise, values), strides=strides)
+        return Sample(found, noise_law(training.grid(values).noise, values), strides=strides)
 
-    def samples(seed: int) -> Draws:
+    def samples(seed: int) -> Sample:
         ordered = sorted(heard(seed).samples.items(), key=itemgetter(0))
         found = np.stack([there[:fewest] for _, there in ordered]).astype(np.uint8)
-        return Draws(found, sample_law(training.sampling_rate, fewest), strides=strides)
+        return Sample(found, sample_law(training.sampling_rate, fewest), strides=strides)
 
     found = [Subject(f"{name}, noise", (rows, values), noise, exact)]
     if training.sampling_rate < 1:
@@ -192,13 +192,13 @@ def _listen(train: Train, silos: Sequence[ClientData], rounds: int, seed: int) -
 def shared(training: PrivateTraining, values: int, shares: int, rows: int, stated: Guarantee | None = None) -> Subject:
     """The noise of so many silos under a secure sum, and what was stated of it."""
 
-    def draw(seed: int) -> Draws:
+    def draw(seed: int) -> Sample:
         clients = np.arange(rows * shares)
         stream = Keystream.simulation(seed, clients, 1)
         nothing = torch.zeros(clients.size, values, dtype=torch.int64)
         own = private_sgd.noisy_sums(training, nothing, clients, stream, 0).numpy()
         total = own.reshape(rows, shares, values).sum(axis=1)
-        return Draws(total, noise_law(training.grid(values).noise, values, shares))
+        return Sample(total, noise_law(training.grid(values).noise, values, shares))
 
     exact = () if stated is None else (partial(keeps, training, values, stated, shares),)
     return Subject(f"DP-SGD, sums of {shares} silos' noise", (rows, values), draw, exact)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from sordino.audits import run_draws
+from sordino.audits.findings import AuditOptions, Findings, answers, checked
 from sordino.audits.finished_run import FinishedRun, figures, once
-from sordino.audits.questions import AuditOptions, Findings, Question, answers, checked
 from sordino.audits.uploads import curve
 from sordino.mechanisms.cases import Case, Sampler, Scores
 from sordino.methods.central_dp import CentralDp
@@ -60,7 +60,7 @@ def audit(run: FinishedRun, asked: AuditOptions) -> Findings:
         most_trials=min(MOST, max(1000, VALUES // d)),
         curve=curve(compose([loss], adjacency=Adjacency.CLIENT), proven.proven),
     )
-    found = Findings(group, answers([Question(case, VIEW)], asked), tuple(left_out))
+    found = Findings(group, answers([(case, VIEW)], asked), tuple(left_out))
     return checked(found, run_draws.trusted_server(run, releases), asked)
 
 

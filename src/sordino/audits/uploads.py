@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from sordino.audits import run_draws
+from sordino.audits.findings import AuditOptions, Findings, answers, checked
 from sordino.audits.finished_run import FinishedRun, View, figures, once
-from sordino.audits.questions import AuditOptions, Findings, Question, answers, checked
 from sordino.mechanisms import Mechanism
 from sordino.mechanisms.cases import Case, Points, Sampler, Scores
 from sordino.mechanisms.likelihood import ones
@@ -27,7 +27,7 @@ from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import Bench, Cohort, State
 from sordino.methods.upload import Draw, Sent, Upload
 from sordino.privacy.accountant import Composed, compose
-from sordino.privacy.guarantee import SERVER, Adjacency, Gaussian, Guarantee, Infinite, RandomizedBit, Release
+from sordino.privacy.guarantee import SERVER, Adjacency, GaussianLoss, Guarantee, Infinite, RandomizedBit, Release
 from sordino.randomness import Keystream
 
 Vector = NDArray[np.float32]
@@ -42,7 +42,7 @@ POINTS = 8  #: of a proven curve
 
 
 @dataclass(frozen=True, eq=False)
-class Sender:
+class AuditedClient:
     """One client of the run, sending one vector again and again, each time with fresh randomness."""
 
     upload: Upload
@@ -71,7 +71,7 @@ def _fresh(seed: int, start: int, stream: int) -> Draw:
     return lambda clients: Keystream.simulation(seed, np.arange(start, start + len(clients)), stream)
 
 
-def whole(sender: Sender, first: Vector, second: Vector) -> Sampler:
+def whole(sender: AuditedClient, first: Vector, second: Vector) -> Sampler:
     """Each trial a whole upload."""
     score = sender.mechanism.likelihood_ratio(first, second)
 
@@ -82,7 +82,7 @@ def whole(sender: Sender, first: Vector, second: Vector) -> Sampler:
     return sample
 
 
-def single_values(sender: Sender, first: Vector, second: Vector) -> Sampler:
+def single_values(sender: AuditedClient, first: Vector, second: Vector) -> Sampler:
     """Each value of an upload a trial of its own: they are randomised independently, and alike."""
     score = sender.mechanism.likelihood_ratio(first, second)
 
@@ -102,7 +102,7 @@ class Crowd:
     adversary knows it, this hides the client least.
     """
 
-    sender: Sender
+    sender: AuditedClient
     size: int
     first: Vector
     second: Vector
@@ -147,7 +147,7 @@ class Crowd:
 # --- what a client would send of its own data -------------------------------------------------------------------------
 
 
-class _Overheard(Upload):
+class _ListeningUpload(Upload):
     """An upload that keeps the vectors it is handed, before they are randomised."""
 
     def __init__(self, upload: Upload) -> None:
@@ -164,7 +164,7 @@ def own_vectors(run: FinishedRun, state: State, clients: Sequence[int], seed: in
     federation, method = run.federation, run.federation.method
     assert isinstance(method, FedAvg)
     plan = method.plan(state, run.recipe.name)
-    heard = _Overheard(method.upload(plan))
+    heard = _ListeningUpload(method.upload(plan))
     listening = copy.copy(method)
     listening.upload = lambda plan: heard  # type: ignore[method-assign]
     population = federation.population
@@ -201,14 +201,14 @@ class _Questions:
         self._run, self._client, self._round, self._seed = run, client, round, seed
         self._state = replace(method.init(), round=round - 1)
         self._upload = method.upload(method.plan(self._state, run.recipe.name))
-        self._sender = Sender(self._upload, client, 0)
+        self._sender = AuditedClient(self._upload, client, 0)
         self._release, *others = releases  # what the mechanism made comes first
         self._stated = run.stated(run.group_of(client))
         self._ends = self._sender.mechanism.worst_pair(self._upload.values)
-        self._questions: list[Question] = []
+        self._questions: list[tuple[Case, View | None]] = []
         self._left_out = [_left_out(release) for release in others]
 
-    def all(self) -> tuple[tuple[Question, ...], tuple[str, ...]]:
+    def all(self) -> tuple[list[tuple[Case, View | None]], tuple[str, ...]]:
         for view in figures(once([self._release]), self._run.federation.delta):
             adversary, adjacency = view
             if adversary == SERVER:
@@ -218,7 +218,7 @@ class _Questions:
             else:
                 self._left_out.append(f"{adjacency} against {adversary}: what is proven is the upload's own guarantee")
         self._neighbour()
-        return tuple(self._questions), tuple(self._left_out)
+        return self._questions, tuple(self._left_out)
 
     @property
     def _is_bits(self) -> bool:
@@ -265,7 +265,7 @@ class _Questions:
         by_value = self._sender.mechanism.domain.by_value
         return "every value at one end of its range or at the other" if by_value else "two opposite ends of the domain"
 
-    def _numbered(self) -> Sender:
+    def _numbered(self) -> AuditedClient:
         return replace(self._sender, stream=len(self._questions))
 
     def _ask(self, view: View, unit: str, attack: str, sampler: Sampler, values: int, *, beside: bool = False) -> None:
@@ -287,7 +287,7 @@ class _Questions:
             most_trials=max(FEWEST, VALUES // values),
             curve=_curve(self._release.guarantees, view, proven.proven),
         )
-        self._questions.append(Question(case, None if beside else view))
+        self._questions.append((case, None if beside else view))
 
 
 ENDS = "the two ends of its range"
@@ -295,7 +295,7 @@ ENDS = "the two ends of its range"
 
 def _curve(guarantees: Sequence[Guarantee], view: View, proven: float) -> Points:
     """More points of what is proven, where it is Gaussian: pure guarantees have one that says it all."""
-    losses = [g.loss for g in guarantees if (g.adversary, g.adjacency) == view and isinstance(g.loss, Gaussian)]
+    losses = [g.loss for g in guarantees if (g.adversary, g.adjacency) == view and isinstance(g.loss, GaussianLoss)]
     return curve(compose(losses[:1], adjacency=view[1]), proven) if losses and math.isfinite(proven) else ()
 
 
@@ -309,4 +309,4 @@ def _left_out(release: Release) -> str:
     return f"{release.what}: {why or 'a release of its own, beside the upload'}"
 
 
-__all__ = ["Crowd", "Sender", "audit", "curve", "own_vectors", "single_values", "whole"]
+__all__ = ["AuditedClient", "Crowd", "audit", "curve", "own_vectors", "single_values", "whole"]

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
     from sordino.channels.interface import Channel
     from sordino.channels.secagg import Identity
+    from sordino.channels.secure_sum import Members
     from sordino.channels.spec import ReleasesOf
-    from sordino.channels.summed import Members
     from sordino.methods.interface import Method
     from sordino.recipe import Recipe
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sordino.channels.shuffle import Timing
-    from sordino.methods.upload import Lost, Sum
+    from sordino.methods.upload import Lost, ReportSum
 
 Exchange = Callable[[str, Mapping[int, bytes]], Iterator[tuple[int, bytes]]]
 #: step, {client: message} -> (client, body) as they arrive; the coordinator has checked envelope, round and sender
@@ -23,7 +23,7 @@ class Channel(ABC):
     @abstractmethod
     def collect(
         self, exchange: Exchange, plan: bytes, clients: Sequence[int]
-    ) -> Iterator[tuple[int, bytes]] | Iterator[Sum | Lost]:
+    ) -> Iterator[tuple[int, bytes]] | Iterator[ReportSum | Lost]:
         """The bodies of the reports on this plan with their clients, as they arrive; or sums in their place."""
 
 

@@ -59,7 +59,7 @@ _EVERYBODY = 2**32 - 1  # in the place of the client that a message is sent to
 _SEALED = _NONCE + 2 * shamir.SHARE_BYTES + 16
 
 
-class Refused(SordinoError):
+class SumRefused(SordinoError):
     """A message that is not accepted: damaged, forged, out of turn, or asking for more than a sum may reveal."""
 
 
@@ -137,7 +137,7 @@ class Session:
         try:
             return cls(**json.loads(bytes(text)))
         except (ValueError, TypeError, RecursionError) as error:
-            raise Refused(f"this is not a session of a secure sum ({error})") from None
+            raise SumRefused(f"this is not a session of a secure sum ({error})") from None
 
 
 class Identity(Protocol):
@@ -177,7 +177,7 @@ class Ed25519Identity:
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _PublicKeys:
     """One client's public keys: `mask` agrees on masks, `seal` on sealing and vouching."""
 
     client: int
@@ -192,7 +192,7 @@ class _Entry:
         return self.mask + self.seal + self.signature
 
     @classmethod
-    def decode(cls, client: int, raw: bytes) -> _Entry:
+    def decode(cls, client: int, raw: bytes) -> _PublicKeys:
         return cls(client, raw[:_KEY], raw[_KEY : 2 * _KEY], raw[2 * _KEY :])
 
 
@@ -207,22 +207,22 @@ def _read(message: bytes, step: str, session: Session, client: int) -> tuple[tup
         number, (digest, whose), (listed,), rest = _SUM.unpack(message)
         clients = read_numbers(listed, "a list of clients")
     except InvalidInput as error:
-        raise Refused(str(error)) from None
+        raise SumRefused(str(error)) from None
     if number != STEPS.index(step):
-        raise Refused(f"a message of another step came in the step {step!r}")
+        raise SumRefused(f"a message of another step came in the step {step!r}")
     if digest != session.digest[:16]:
-        raise Refused(f"a message of another round or another sum came in round {session.round}")
+        raise SumRefused(f"a message of another round or another sum came in round {session.round}")
     if whose != client:
-        raise Refused(f"a message from or to client {whose} came in the place of client {client}'s")
+        raise SumRefused(f"a message from or to client {whose} came in the place of client {client}'s")
     if list(clients) != sorted(set(clients)):
-        raise Refused("clients must be listed once each, in rising order")
+        raise SumRefused("clients must be listed once each, in rising order")
     return clients, bytes(rest)
 
 
 def _pieces(raw: bytes, count: int, length: int) -> list[bytes]:
     """So many pieces of one length, and nothing else."""
     if len(raw) != count * length:
-        raise Refused(f"a message should end with {count} pieces of {length} bytes, and has {len(raw)} bytes there")
+        raise SumRefused(f"a message should end with {count} pieces of {length} bytes, and has {len(raw)} bytes there")
     return [raw[first : first + length] for first in range(0, len(raw), length)]
 
 
@@ -231,7 +231,7 @@ def invitation(message: bytes) -> Session:
     try:
         return Session.decode(_SUM.unpack(message).rest)
     except InvalidInput as error:
-        raise Refused(str(error)) from None
+        raise SumRefused(str(error)) from None
 
 
 def _extended(digest: bytes, *parts: bytes) -> bytes:
@@ -246,7 +246,7 @@ def _agree(private: X25519PrivateKey, public: bytes) -> bytes:
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
-        raise Refused("a public key of the roster is none: it would agree on the same secret with everybody") from None
+        raise SumRefused("a public key of the roster is none: it agrees on the same secret with everybody") from None
 
 
 def _derive(secret: bytes, purpose: bytes, context: bytes, *clients: int) -> bytes:
@@ -269,7 +269,7 @@ def _unseal(secret: bytes, context: bytes, sender: int, receiver: int, sealed: b
     try:
         return cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], _about(context, sender, receiver))
     except InvalidTag:
-        raise Refused(
+        raise SumRefused(
             f"the shares that client {sender} is said to have sealed are damaged, forged or of another round"
         ) from None
 
@@ -305,7 +305,7 @@ def _packed(words: Words, session: Session) -> bytes:
 def _unpacked(sent: bytes, session: Session) -> Words:
     width, form = session.bits // 8, _words(session)
     if len(sent) != session.values * width:
-        raise Refused(f"a masked vector of {session.values} values has {session.values * width} bytes, got {len(sent)}")
+        raise SumRefused(f"{session.values} masked values have {session.values * width} bytes, got {len(sent)}")
     lanes = np.zeros((session.values, form.itemsize), np.uint8)
     lanes[:, :width] = np.frombuffer(sent, np.uint8).reshape(session.values, width)
     return lanes.reshape(-1).view(form)
@@ -314,7 +314,7 @@ def _unpacked(sent: bytes, session: Session) -> Words:
 # --- the client's side ------------------------------------------------------------------------------------------------
 
 
-class Client:
+class SumClient:
     """One client in one sum. Every step is answered once; after anything that it refuses, it answers no more.
 
     All its secrets are drawn here, from the operating system, and serve this session alone.
@@ -341,11 +341,11 @@ class Client:
         self._next = 0  # the step that may come
         self._mask_key, self._seal_key = X25519PrivateKey.generate(), X25519PrivateKey.generate()
         self._self_seed = os.urandom(shamir.SECRET_BYTES)
-        entry = _Entry(
+        entry = _PublicKeys(
             client, self._mask_key.public_key().public_bytes_raw(), self._seal_key.public_key().public_bytes_raw()
         )
         self._entry = entry if identity is None else replace(entry, signature=identity.sign(entry.signed(session)))
-        self._roster: dict[int, _Entry] = {}
+        self._roster: dict[int, _PublicKeys] = {}
         self._secrets: dict[int, bytes] = {}  # agreed with each peer, for sealing and vouching
         self._shares: dict[int, tuple[bytes, bytes]] = {}  # of everybody's self-mask seed and masking key
         self._context = session.digest  # everything that this client has been told so far
@@ -380,7 +380,7 @@ class Client:
         }
 
     @classmethod
-    def restored(cls, kept: Mapping[str, Any], identity: Identity | None = None) -> Client:
+    def restored(cls, kept: Mapping[str, Any], identity: Identity | None = None) -> SumClient:
         """The client that `kept` described."""
         own = cls(
             Session(**kept["session"]), kept["client"], identity=identity, invited=kept["invited"],
@@ -390,8 +390,8 @@ class Client:
         own._mask_key = X25519PrivateKey.from_private_bytes(bytes.fromhex(kept["mask_key"]))
         own._seal_key = X25519PrivateKey.from_private_bytes(bytes.fromhex(kept["seal_key"]))
         own._self_seed = bytes.fromhex(kept["self_seed"])
-        own._entry = _Entry.decode(own.client, bytes.fromhex(kept["entry"]))
-        own._roster = {int(c): _Entry.decode(int(c), bytes.fromhex(raw)) for c, raw in kept["roster"].items()}
+        own._entry = _PublicKeys.decode(own.client, bytes.fromhex(kept["entry"]))
+        own._roster = {int(c): _PublicKeys.decode(int(c), bytes.fromhex(raw)) for c, raw in kept["roster"].items()}
         others = (entry for client, entry in own._roster.items() if client != own.client)
         own._secrets = {entry.client: _agree(own._seal_key, entry.seal) for entry in others}
         own._shares = {int(c): (bytes.fromhex(seed), bytes.fromhex(key)) for c, (seed, key) in kept["shares"].items()}
@@ -402,11 +402,11 @@ class Client:
     def answer(self, step: str, request: bytes, vector: Int64s | None = None) -> bytes:
         """The answer to a step's request; `vector` is what this client adds to the sum, in the step `masked`."""
         if step not in STEPS:
-            raise Refused(f"unknown step {step!r}; allowed: {', '.join(STEPS)}")
+            raise SumRefused(f"unknown step {step!r}; allowed: {', '.join(STEPS)}")
         expected, self._next = self._next, len(STEPS)  # fail closed: only a step that succeeds lets the next one come
         if STEPS.index(step) != expected:
             what = "is over for this client" if expected == len(STEPS) else f"is at the step {STEPS[expected]!r}"
-            raise Refused(f"a request for the step {step!r} came, but the sum {what}: nothing is answered twice")
+            raise SumRefused(f"a request for the step {step!r} came, but the sum {what}: nothing is answered twice")
         clients, rest = _read(request, step, self.session, _EVERYBODY if step in COMMON else self.client)
         match step:
             case "keys":
@@ -424,7 +424,7 @@ class Client:
 
     def _keys(self, clients: Sequence[int], session: bytes) -> list[bytes]:
         if clients or session != self.session.encode():
-            raise Refused("the invitation is to another sum than the one this client agreed to")
+            raise SumRefused("the invitation is to another sum than the one this client agreed to")
         return [self._entry.encode()]
 
     def _share(self, clients: Sequence[int], keys: bytes) -> list[bytes]:
@@ -447,23 +447,25 @@ class Client:
         return sealed
 
     def _read_roster(self, clients: Sequence[int], keys: bytes) -> None:
-        entries = list(map(_Entry.decode, clients, _pieces(keys, len(clients), 2 * _KEY + _SIGNATURE)))
+        entries = list(map(_PublicKeys.decode, clients, _pieces(keys, len(clients), 2 * _KEY + _SIGNATURE)))
         self._roster = {entry.client: entry for entry in entries}
         self._check_crowd(clients, "sent keys")
         if len(entries) > self.session.clients:
-            raise Refused(f"{len(entries)} clients sent keys, but {self.session.clients} were invited")
+            raise SumRefused(f"{len(entries)} clients sent keys, but {self.session.clients} were invited")
         if self._invited is not None and (strangers := set(self._roster) - self._invited):
-            raise Refused(f"client {min(strangers)} sent keys, and is none of those whom this round asks")
+            raise SumRefused(f"client {min(strangers)} sent keys, and is none of those whom this round asks")
         if self._roster[self.client] != self._entry:
-            raise Refused("the roster holds other keys for this client than it sent: the server is not to be trusted")
+            raise SumRefused("the roster holds other keys for this client than it sent: do not trust the server")
         if len({key for entry in entries for key in (entry.mask, entry.seal)}) != 2 * len(entries):
-            raise Refused("the roster holds one key twice: the server is not to be trusted")
+            raise SumRefused("the roster holds one key twice: the server is not to be trusted")
         for entry in entries:
             if self._identity is not None and not self._vouched(entry):
-                raise Refused(f"the keys of client {entry.client} are not signed by it: the server may have made them")
+                raise SumRefused(
+                    f"the keys of client {entry.client} are not signed by it: the server may have forged them"
+                )
         self._context = _extended(self._context, numbers(clients), keys)
 
-    def _vouched(self, entry: _Entry) -> bool:
+    def _vouched(self, entry: _PublicKeys) -> bool:
         assert self._identity is not None
         own = entry.client == self.client
         return own or self._identity.verify(entry.client, entry.signed(self.session), entry.signature)
@@ -471,14 +473,14 @@ class Client:
     def _check_crowd(self, clients: Sequence[int], did: str) -> None:
         """Refuse a list that is too short, strange, or without this client: a small sum tells of those in it."""
         if self.client not in clients:
-            raise Refused(f"this client must be listed among those who {did}")
+            raise SumRefused(f"this client must be listed among those who {did}")
         if len(clients) < self.session.threshold:
-            raise Refused(f"{len(clients)} clients {did}, fewer than the threshold of {self.session.threshold}")
+            raise SumRefused(f"{len(clients)} clients {did}, fewer than the threshold of {self.session.threshold}")
 
     def _mask(self, members: Sequence[int], sealed_pairs: bytes, vector: Int64s | None) -> list[bytes]:
         self._check_crowd(members, "shared their secrets")
         if strangers := set(members) - set(self._roster):
-            raise Refused(f"client {min(strangers)} shares a secret, but never sent keys")
+            raise SumRefused(f"client {min(strangers)} shares a secret, but never sent keys")
         peers = [client for client in members if client != self.client]
         for client, sealed in zip(peers, _pieces(sealed_pairs, len(peers), _SEALED), strict=True):
             text = _unseal(self._secrets[client], self._context, client, self.client, sealed)
@@ -503,16 +505,16 @@ class Client:
         for client, tag in zip(peers, _pieces(tags, len(peers), _TAG), strict=True):
             expected = _tag(self._secrets[client], step, self._context, client, self.client)
             if not hmac.compare_digest(tag, expected):
-                raise Refused(
+                raise SumRefused(
                     f"client {client} was told other names or keys than this client: the server's lists differ"
                 )
 
     def _confirm(self, members: tuple[int, ...], tags: bytes) -> list[bytes]:
         self._check_crowd(members, "sent masked vectors")
         if strangers := set(members) - set(self._shares):
-            raise Refused(f"client {min(strangers)} is said to have sent a vector, but shared no secrets")
+            raise SumRefused(f"client {min(strangers)} is said to have sent a vector, but shared no secrets")
         if self._pledge and members != self._pledge:
-            raise Refused(
+            raise SumRefused(
                 "a sum of these vectors over other clients was revealed before: the difference of the two would show "
                 "those who are in one of them only"
             )
@@ -525,7 +527,7 @@ class Client:
         """Shares of the seeds of those in the sum and of the keys of all others: of nobody both."""
         self._check_crowd(members, "confirmed the list")
         if strangers := set(members) - set(self._masked):
-            raise Refused(f"client {min(strangers)} is said to have confirmed the list, but sent no vector")
+            raise SumRefused(f"client {min(strangers)} is said to have confirmed the list, but sent no vector")
         self._check_tags("confirm", members, tags)
         survivors = frozenset(self._masked)
         return [seed if client in survivors else key for client, (seed, key) in sorted(self._shares.items())]
@@ -549,7 +551,7 @@ def _checked_vector(vector: Int64s | None, session: Session) -> Int64s:
 # --- the server's side ------------------------------------------------------------------------------------------------
 
 
-class Server:
+class SumServer:
     """The server in one sum: `requests(step)` for those still there, `receive` for each answer, in turn; then `total`.
 
     It keeps one running sum of masked vectors: memory does not grow with clients, save for their keys and shares.
@@ -564,7 +566,7 @@ class Server:
             raise InvalidInput(f"clients have numbers from 0 to {_EVERYBODY - 1}")
         self._step = -1
         self._heard: dict[int, Any] = {}  # what each client sent in this step
-        self._roster: dict[int, _Entry] = {}  # U1
+        self._roster: dict[int, _PublicKeys] = {}  # U1
         self._sealed: dict[int, list[bytes]] = {}  # by sender, in the order of the others in U1; U2
         self._context = session.digest
         self._sum: Words = np.zeros(session.values, _words(session))
@@ -600,11 +602,11 @@ class Server:
     def receive(self, step: str, client: int, message: bytes) -> None:
         """Take one client's answer; a client whose answer is refused counts as gone."""
         if self._step < 0 or step != STEPS[self._step]:
-            raise Refused(f"an answer to the step {step!r} came out of turn")
+            raise SumRefused(f"an answer to the step {step!r} came out of turn")
         if client not in self._asked:
-            raise Refused(f"client {client} was not asked in the step {step!r}")
+            raise SumRefused(f"client {client} was not asked in the step {step!r}")
         if client in self._heard:
-            raise Refused(f"client {client} answered the step {step!r} twice")
+            raise SumRefused(f"client {client} answered the step {step!r} twice")
         pledge, rest = _read(message, step, self.session, client)
         if pledge:
             self._check_pledge(step, client, pledge)
@@ -683,18 +685,18 @@ class Server:
 
     # --- what comes back
 
-    def _read_keys(self, client: int, rest: bytes) -> _Entry:
-        entry = _Entry.decode(client, *_pieces(rest, 1, 2 * _KEY + _SIGNATURE))
+    def _read_keys(self, client: int, rest: bytes) -> _PublicKeys:
+        entry = _PublicKeys.decode(client, *_pieces(rest, 1, 2 * _KEY + _SIGNATURE))
         taken = {key for other in self._heard.values() for key in (other.mask, other.seal)}
         if entry.mask == entry.seal or {entry.mask, entry.seal} & taken:
-            raise Refused(f"client {client} sent keys that are not its own")
+            raise SumRefused(f"client {client} sent keys that are not its own")
         return entry
 
     def _check_pledge(self, step: str, client: int, pledge: tuple[int, ...]) -> None:
         if step != "keys":
-            raise Refused(f"client {client} lists clients in the step {step!r}, in which nobody does")
+            raise SumRefused(f"client {client} lists clients in the step {step!r}, in which nobody does")
         if client not in pledge or not set(pledge) <= set(self._asked) or len(pledge) < self.session.threshold:
-            raise Refused(f"client {client} says that it revealed a sum which cannot have been one of this round's")
+            raise SumRefused(f"client {client} says that it revealed a sum which cannot have been one of this round's")
 
     def _read_shares(self, client: int, rest: bytes) -> list[bytes]:
         return _pieces(rest, len(self._roster) - 1, _SEALED)
@@ -711,7 +713,7 @@ class Server:
     def _read_unmask(self, client: int, rest: bytes) -> list[int]:
         shares = [int.from_bytes(s, "big") for s in _pieces(rest, len(self._sealed), shamir.SHARE_BYTES)]
         if max(shares) >= shamir.PRIME:
-            raise Refused(f"client {client} sent a share outside the field")
+            raise SumRefused(f"client {client} sent a share outside the field")
         return shares
 
     # --- the sum
@@ -757,6 +759,3 @@ class Server:
                 "or a false share"
             )
         return above.astype(np.int64) + lowest
-
-
-__all__ = ["STEPS", "Client", "Ed25519Identity", "Identity", "Refused", "Server", "Session", "SumLost", "invitation"]

@@ -35,7 +35,7 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms.one_bit import OneBit
 from sordino.methods.upload import Upload
 from sordino.parts.strengths import Strength, resolved, strength_problems
-from sordino.parts.tables import Found, Natural, Table, reads, refusal, tag
+from sordino.parts.tables import Found, Natural, RecipeTable, reads, refusal, tag
 from sordino.parts.toml import shown
 from sordino.privacy.accountant import bit_epsilon
 from sordino.privacy.guarantee import Adjacency, Guarantee, Pure, RandomizedBit, Release, shuffled
@@ -55,7 +55,7 @@ PIECE = 4096  #: bytes of each report mixed at a time: 32,768 parameters
 # --- the tables -------------------------------------------------------------------------------------------------------
 
 
-class Delay(Table):
+class Delay(RecipeTable):
     """How long the random delays of LDP-FL's Algorithm 3 would take: simulated beside the run, in seconds."""
 
     inline: ClassVar[bool] = True

@@ -15,7 +15,7 @@ from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
     from sordino.channels.secagg import Identity
-    from sordino.channels.summed import Members
+    from sordino.channels.secure_sum import Members
     from sordino.methods.interface import Method
     from sordino.recipe import Recipe
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from sordino.audits.inspection import Inspected, Subject
-    from sordino.audits.lower_bound import Row
+    from sordino.audits.lower_bound import AuditRow
     from sordino.audits.run_audit import Audit
     from sordino.mechanisms import Mechanism
     from sordino.mechanisms.cases import Case
@@ -109,8 +109,8 @@ def _audit_programs(
     from sordino.audits.catalogue import PROGRAMS, cases
     from sordino.audits.mechanisms import subjects
 
-    found = [_Audited(cases(one, e), subjects(one, e)) for e in strengths for one in _mechanisms(name)]
-    once = [_Audited([], draws()) for program, draws in PROGRAMS.items() if name in (None, program)]
+    found = [_AuditJob(cases(one, e), subjects(one, e)) for e in strengths for one in _mechanisms(name)]
+    once = [_AuditJob([], draws()) for program, draws in PROGRAMS.items() if name in (None, program)]
     _carry_out([*found, *once], trials, seed)
     rows, inspected = [row for one in found for row in one.rows], [i for one in [*found, *once] for i in one.inspected]
     if as_json:
@@ -140,22 +140,22 @@ def _mechanisms(name: str | None) -> Sequence[type[Mechanism]]:
 
 
 @dataclass
-class _Audited:
+class _AuditJob:
     """A mechanism, or a program without an epsilon: its cases, its subjects, and what came of them."""
 
     cases: list[Case]
     subjects: list[Subject]
-    rows: list[Row] = field(default_factory=list)
+    rows: list[AuditRow] = field(default_factory=list)
     inspected: list[Inspected] = field(default_factory=list)
 
 
-def _carry_out(audited: Sequence[_Audited], trials: int, seed: int) -> None:
+def _carry_out(audited: Sequence[_AuditJob], trials: int, seed: int) -> None:
     from sordino.audits import lower_bound as auditing
     from sordino.audits.inspection import failures, inspect_one, level
     from sordino.mechanisms.cases import Case
 
     each = level(sum(len(one.subjects) for one in audited))
-    work: list[tuple[_Audited, Case | Subject]] = []
+    work: list[tuple[_AuditJob, Case | Subject]] = []
     for one in audited:
         work += [(one, case) for case in one.cases]
         work += [(one, subject) for subject in one.subjects]
@@ -169,7 +169,7 @@ def _carry_out(audited: Sequence[_Audited], trials: int, seed: int) -> None:
             one.rows = [row.checked(failures(one.inspected)) for row in one.rows]
 
 
-def _audit_summary(rows: list[Row], inspected: list[Inspected]) -> str:
+def _audit_summary(rows: list[AuditRow], inspected: list[Inspected]) -> str:
     from sordino.audits import lower_bound as auditing
 
     said = []
@@ -242,7 +242,7 @@ def _audit_run(
     every: bool,
     as_json: bool,
 ) -> None:
-    from sordino.audits.questions import AuditOptions
+    from sordino.audits.findings import AuditOptions
     from sordino.audits.run_audit import audit as audit_run
 
     usual = AuditOptions()
@@ -297,12 +297,12 @@ SPARE = ("trials", "cap")
 SMALL = "The audited figure is a lower bound and can reach the cap at most: a small one is no evidence of privacy."
 
 
-def _how_many(rows: list[Row]) -> str:
+def _how_many(rows: list[AuditRow]) -> str:
     sure, seed = f"{rows[0].confidence:.0%} confidence", rows[0].seed
     return f"1 audit at {sure}, seed {seed}" if len(rows) == 1 else f"{len(rows)} audits at {sure} each, seed {seed}"
 
 
-def _audit_table(rows: list[Row], title: str) -> Table:
+def _audit_table(rows: list[AuditRow], title: str) -> Table:
     from rich.table import Table
     from rich.text import Text
 

@@ -12,7 +12,7 @@ from sordino.cli.printing import AsJson, json_figure, plain_errors, print_json
 from sordino.report.words import decimal
 
 if TYPE_CHECKING:
-    from sordino.client.core import Client, Offer
+    from sordino.client.client import Client, Offer
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -57,8 +57,8 @@ def init(
     """Make a client's folder. Everything in it can be read; client.toml can be edited."""
     with plain_errors():
         check_folder(folder, "FOLDER")
-        from sordino.client.core import Client
-        from sordino.client.records import Records
+        from sordino.client.client import Client
+        from sordino.client.own_records import OwnRecords
         from sordino.client.settings import Settings
 
         own: dict[str, Any] = {"source": _absolute(data), "rows": rows, "label": label}
@@ -78,7 +78,7 @@ def init(
             },
             "the options",
         )
-        count = len(Records.read(settings.data, folder))  # refused before anything is made
+        count = len(OwnRecords.read(settings.data, folder))  # refused before anything is made
         with Client.create(folder, settings, name) as client:
             typer.echo(f"Made the client {client.identity.name} in {folder}, with {count:,} records.")
             typer.echo(f"Its settings are in {folder / 'client.toml'}; nothing has left.")
@@ -119,7 +119,7 @@ def _absolute(data: str) -> str:
 def show(folder: Folder, as_json: AsJson = False) -> None:
     """Show who the client is, its budget and what is spent of it, its federations and consents."""
     with plain_errors():
-        from sordino.client.core import Client
+        from sordino.client.client import Client
 
         with Client.open(folder) as client:
             found = _described(client)
@@ -202,7 +202,7 @@ def join(
 ) -> None:
     """Show what a federation would learn, ask, and agree to it."""
     with plain_errors():
-        from sordino.client.core import Client
+        from sordino.client.client import Client
 
         message = _read(invitation)
         with Client.open(folder) as client:
@@ -260,8 +260,8 @@ def serve(
     import signal
 
     with plain_errors():
-        from sordino.client.core import Client
-        from sordino.client.service import Service
+        from sordino.client.client import Client
+        from sordino.client.socket_service import Service
 
         with Client.open(folder) as client:
             service = Service(client, socket, largest=largest, group=group)

@@ -53,10 +53,10 @@ def init(
     """
     with plain_errors():
         check_folder(folder, "FOLDER")
-        from sordino.deploy.making import Place, make
+        from sordino.deploy.setup import SetupOptions, make
         from sordino.recipe import Recipe
 
-        place = Place(host, port, days, node_port)
+        place = SetupOptions(host, port, days, node_port)
         count = [f"split.clients={nodes}"] if nodes is not None else []
         chosen = Recipe.load(recipe, [*count, *(overrides or [])])
         made = make(folder, chosen, place, federation=federation, members=member or ())
@@ -115,9 +115,9 @@ def commands(
 def renew(folder: Folder, days: Days = 90) -> None:
     """Make a new certificate for the server, by the same authority: where the set-up was made."""
     with plain_errors():
-        from sordino.deploy import making
+        from sordino.deploy import setup
 
-        ends = making.renew(folder, days)
+        ends = setup.renew(folder, days)
     typer.echo(f"The server's new certificate ends on {ends:%Y-%m-%d}. Copy server.crt and server.key to its machine,")
     typer.echo("and start the server anew. Clients need nothing.")
 

@@ -14,8 +14,8 @@ from sordino.cli.printing import AsJson, json_figure, needing, plain_errors, pri
 from sordino.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from sordino.client.core import Client, Offer
-    from sordino.web.joining import Stay
+    from sordino.client.client import Client, Offer
+    from sordino.web.native_participant import Participation
 
 
 LARGEST_DELTA = 0.01  #: that a server may suggest; an owner may say more
@@ -69,8 +69,8 @@ def join(
         with needing("learn,service", "a client of web federations"):
             import torch
 
-            from sordino.client.core import Client
-            from sordino.web.joining import Link, Participant, located
+            from sordino.client.client import Client
+            from sordino.web.native_participant import Link, Participant, located
             from sordino.wire.tls_address import trusting
 
         torch.set_num_threads(1)  # records are trained on one by one: more threads only wait for each other
@@ -85,13 +85,13 @@ def join(
             agree = _agree(yes)
             say = _quiet if as_json else _say
             participant = Participant(client, link, task["federation"], agree, say, trust, patience)
-            stay = participant.leave() if leave else participant.take_part()
+            result = participant.leave() if leave else participant.take_part()
             if as_json:
-                _print_json(client, stay)
+                _print_json(client, result)
             elif leave:
                 typer.echo(f"You have left {link.name}. What was recorded stays in {folder}.")
             else:
-                _tell(stay, link.server, link.name)
+                _tell(result, link.server, link.name)
 
 
 @contextmanager
@@ -130,8 +130,8 @@ def _prepared(
     folder: Path, own: dict[str, Any], terms: dict[str, Any], claimed: bool, unproven: list[str], task: dict[str, Any]
 ) -> None:
     """Make the client's folder, unless it is there; then its own settings count, and the options must agree."""
-    from sordino.client.core import Client
-    from sordino.client.records import Records
+    from sordino.client.client import Client
+    from sordino.client.own_records import OwnRecords
     from sordino.client.settings import Settings
 
     if (folder / "client.toml").exists():
@@ -142,7 +142,7 @@ def _prepared(
             f"{folder} is no client's folder yet: say what it holds and what may be spent, --data DATA --budget EPSILON"
         )
     settings = Settings.of(_tables(own, terms, claimed, unproven, task), "the options")
-    count = len(Records.read(settings.data, folder))  # refused before anything is made
+    count = len(OwnRecords.read(settings.data, folder))  # refused before anything is made
     Client.create(folder, settings).close()
     typer.echo(
         f"Made a client in {folder}, with {count:,} records; its settings are in {folder / 'client.toml'}.", err=True
@@ -229,23 +229,25 @@ def _word(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _tell(stay: Stay, server: str, name: str) -> None:
-    typer.echo(f"{name} is over: {stay.ended}. You reported in {stay.answered} rounds and declined {stay.declined}.")
+def _tell(result: Participation, server: str, name: str) -> None:
+    typer.echo(
+        f"{name} is over: {result.ended}. You reported in {result.answered} rounds and declined {result.declined}."
+    )
     typer.echo(f"The model and its report: {server}/api/federations/{name}/report.html")
 
 
-def _print_json(client: Client, stay: Stay) -> None:
+def _print_json(client: Client, result: Participation) -> None:
     from sordino.privacy.ledger import terms
 
     standing = client.standing
     assert standing.budget is not None
     print_json(
         {
-            "federation": stay.federation,
-            "client": stay.client,
-            "answered": stay.answered,
-            "declined": stay.declined,
-            "ended": stay.ended,
+            "federation": result.federation,
+            "client": result.client,
+            "answered": result.answered,
+            "declined": result.declined,
+            "ended": result.ended,
             "spent": json_figure(standing.spent),
             "limit": standing.budget.limit,
             "terms": terms(standing.budget),

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from sordino.recipe import Recipe
-    from sordino.report.compare import Comparison, Group
-    from sordino.report.records import Round
+    from sordino.report.compare import Comparison, Repetitions
+    from sordino.report.records import RoundRecord
     from sordino.runs.coordinator import Attendance
     from sordino.runs.federation import Federation
     from sordino.runs.outcome import Outcome
@@ -139,7 +139,7 @@ def run(
 
 def check_place(workers: int | None, device: str | None) -> None:
     """Refuse what can be refused at once: loading PyTorch takes seconds."""
-    from sordino.hardware import check_device, check_workers
+    from sordino.parts.hardware import check_device, check_workers
 
     check_workers(workers)
     if device is not None:
@@ -154,7 +154,7 @@ def _carried_out(recipe: Recipe, folder: Path, resume: bool, workers: int | None
 
 
 @dataclass(frozen=True)
-class _Network:
+class _RealClients:
     """Real clients by their sockets, and the server's files for the shuffler, where reports go through one."""
 
     sockets: tuple[Path, ...]
@@ -177,7 +177,7 @@ def _network(
     patience: float | None,
     shuffler: dict[str, Path],
     resumed: Path | None,
-) -> _Network | None:
+) -> _RealClients | None:
     """The clients given, else those that the resumed run had; None for a simulation."""
     had: dict[str, Any] = {}
     if resumed is not None:
@@ -202,10 +202,10 @@ def _network(
     if not waits > 0:
         raise InvalidInput(f"--patience is a number of seconds > 0, got {waits:g}")
     files = {name: Path(path) for name, path in had.get("shuffler", {}).items()} | shuffler
-    return _Network(tuple(found), federation, waits, files)
+    return _RealClients(tuple(found), federation, waits, files)
 
 
-def _served(recipe: Recipe, folder: Path, resume: bool, network: _Network) -> Outcome:
+def _served(recipe: Recipe, folder: Path, resume: bool, network: _RealClients) -> Outcome:
     from sordino.fleets.sockets import SocketFleet
     from sordino.runs.serving import CoordinatorSetup, serve, shuffler_channel
 
@@ -361,7 +361,7 @@ class Display(Observer):
         """Say what takes so long before the first round."""
         self._console.print(f"  {clients:,} clients prepare ...", highlight=False)
 
-    def round(self, record: Round, attendance: Attendance) -> None:
+    def round(self, record: RoundRecord, attendance: Attendance) -> None:
         """Show one round."""
         figures = _figures(record)
         if record.spent_max is not None:
@@ -383,7 +383,7 @@ class Display(Observer):
             self._terms = ""
 
 
-def _figures(record: Round) -> str:
+def _figures(record: RoundRecord) -> str:
     said = []
     if record.accuracy is not None:
         said.append(f"accuracy {record.accuracy:.2%}")
@@ -482,7 +482,7 @@ def _carry_out(todo: Sequence[Point], done: int, workers: int | None, device: st
         class Watcher(Observer):
             name = ""
 
-            def round(self, record: Round, attendance: Attendance) -> None:
+            def round(self, record: RoundRecord, attendance: Attendance) -> None:
                 progress.update(task, now=f"{self.name}: round {record.round}, {_figures(record)}")
 
         watcher = Watcher()
@@ -549,7 +549,7 @@ def _comparison_as_json(comparison: Comparison, page: Path, table: Path) -> dict
     }
 
 
-def _proven(group: Group) -> str:
+def _proven(group: Repetitions) -> str:
     """What is proven in the view that leads a group's statements, never without its terms."""
     from sordino.report.statement import terms
     from sordino.report.words import span

@@ -16,8 +16,8 @@ from sordino.cli.printing import needing, plain_errors
 
 if TYPE_CHECKING:
     from sordino.recipe import Recipe
-    from sordino.web.app import Hall
-    from sordino.web.hosting import Hosted
+    from sordino.web.app import Site
+    from sordino.web.hosted_federation import HostedFederation
     from sordino.wire.tls_address import TlsAddress
 
 
@@ -89,7 +89,7 @@ def serve(
     with plain_errors():
         check_folder(folder, "--folder")
         with needing("learn,service", "the server for web pages"):
-            from sordino.web.app import Hall
+            from sordino.web.app import Site
             from sordino.web.limits import Limits
             from sordino.web.server import serve as serve_hall
             from sordino.wire.tls_address import TlsAddress
@@ -107,9 +107,9 @@ def serve(
             hosted = {name: _behind(recipe, folder, slots, options) for name, recipe in loaded.items()}
         else:
             hosted = {name: _own(recipe, folder, gather, options) for name, recipe in loaded.items()}
-        hall = Hall(hosted, limits, origins, live_for_all=live_for_all)
+        site = Site(hosted, limits, origins, live_for_all=live_for_all)
         with _relayed(gateway, hosted):
-            serve_hall(hall, place, lambda listening: _announce(hall, place, listening))
+            serve_hall(site, place, lambda listening: _announce(site, place, listening))
         typer.echo("Stopped. The same command goes on where it was.")
 
 
@@ -156,17 +156,17 @@ def _loaded(names: list[str], overrides: list[str]) -> dict[str, Recipe]:
     return found
 
 
-def _own(recipe: Recipe, folder: Path, gather: float, options: dict[str, Any]) -> Hosted:
+def _own(recipe: Recipe, folder: Path, gather: float, options: dict[str, Any]) -> HostedFederation:
     """A federation in its folder; a recipe that pages cannot carry out is refused here."""
-    from sordino.web.hosting import Hosted
+    from sordino.web.hosted_federation import HostedFederation
 
-    return Hosted(recipe, folder / recipe.name, gather=gather, **options)
+    return HostedFederation(recipe, folder / recipe.name, gather=gather, **options)
 
 
-def _behind(recipe: Recipe, folder: Path, slots: str, options: dict[str, Any]) -> Hosted:
+def _behind(recipe: Recipe, folder: Path, slots: str, options: dict[str, Any]) -> HostedFederation:
     """The share of a federation that is coordinated elsewhere."""
     from sordino.errors import InvalidInput
-    from sordino.web.gateway import GatewayHosted
+    from sordino.web.gateway import GatewayFederation
 
     first, dash, last = slots.partition("-")
     named = options["federation"] and options["coordinator"]
@@ -176,20 +176,20 @@ def _behind(recipe: Recipe, folder: Path, slots: str, options: dict[str, Any]) -
             "that signs its plans (sordino keys prints it there), and --slots FIRST-LAST, such as 0-99"
         )
     share = range(int(first), int(last) + 1)
-    return GatewayHosted(recipe, folder / recipe.name, slots=share, **options)
+    return GatewayFederation(recipe, folder / recipe.name, slots=share, **options)
 
 
 @contextmanager
-def _relayed(gateway: Path | None, hosted: Mapping[str, Hosted]) -> Iterator[None]:
+def _relayed(gateway: Path | None, hosted: Mapping[str, HostedFederation]) -> Iterator[None]:
     """Answer the relay at a socket, where this is a gateway."""
     if gateway is None:
         yield
         return
     from sordino.errors import InvalidInput
-    from sordino.web.gateway import GatewayHosted, GatewayService
+    from sordino.web.gateway import GatewayFederation, GatewayService
 
     (found, *others) = hosted.values()
-    if others or not isinstance(found, GatewayHosted):
+    if others or not isinstance(found, GatewayFederation):
         raise InvalidInput("a gateway is of one federation: give one recipe")
     service = GatewayService(found, gateway, f"gateway-{found.slots.start}")
     service.start()
@@ -200,13 +200,13 @@ def _relayed(gateway: Path | None, hosted: Mapping[str, Hosted]) -> Iterator[Non
         service.stop()
 
 
-def _announce(hall: Hall, place: TlsAddress, port: int) -> None:
+def _announce(site: Site, place: TlsAddress, port: int) -> None:
     from sordino.report.expectations import norm_sentence
     from sordino.runs.preflight import of_federation
 
     address = place.url(port)
     typer.echo(f"Serving at {address}  (watch: {address}/live; stop: Ctrl-C)")
-    for name, hosted in hall.federations.items():
+    for name, hosted in site.federations.items():
         typer.echo(
             f"  {name}: {hosted.state}, round {hosted.last_round} of {hosted.recipe.rounds.count}; {hosted.folder}"
         )
@@ -216,10 +216,10 @@ def _announce(hall: Hall, place: TlsAddress, port: int) -> None:
         if hosted.invitations is not None:
             for client in hosted.slots:
                 token = hosted.invitations.token(client)
-                taken = " (taken)" if client in hosted.roster.members else ""
+                taken = " (taken)" if client in hosted.places.members else ""
                 key = hosted.author.first.hex()
                 typer.echo(f"    place {client}: {address}/#federation={name}&token={token}&key={key}{taken}")
-    if not (hall.page / "index.html").is_file():
+    if not (site.page / "index.html").is_file():
         typer.echo(
             "NOTICE: the web page is not built, so only native clients can join (sordino join). In a checkout: make "
             "page (it needs Node.js 20.19 or newer); then start the server again."

@@ -54,9 +54,9 @@ def register(
     A token lets its client send one report a round. The server never learns names or tokens.
     """
     with plain_errors():
-        from sordino.shuffler.store import Store
+        from sordino.shuffler.store import EnvelopeStore
 
-        with Store(folder) as store:
+        with EnvelopeStore(folder) as store:
             tokens = store.register(names)
     if as_json:
         print_json(tokens)

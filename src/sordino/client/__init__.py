@@ -8,17 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sordino.client.core import Client, Offer, Reply
+    from sordino.client.client import Client, Offer, Reply
     from sordino.client.invitation import Invitation
     from sordino.client.refusal import Reason, Refused
 
 _HOMES = {
-    "Client": "core",
+    "Client": "client",
     "Invitation": "invitation",
-    "Offer": "core",
+    "Offer": "client",
     "Reason": "refusal",
     "Refused": "refusal",
-    "Reply": "core",
+    "Reply": "client",
 }
 __all__ = ["Client", "Invitation", "Offer", "Reason", "Refused", "Reply"]
 

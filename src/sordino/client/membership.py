@@ -15,19 +15,19 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from sordino import channels
 from sordino.channels.secagg import Ed25519Identity
+from sordino.channels.secure_sum import Members
 from sordino.channels.spec import ReleasesOf
-from sordino.channels.summed import Members
 from sordino.client.invitation import Invitation, check_real, check_text
-from sordino.client.limits import Guard, public_size
-from sordino.client.posting import STEP, Posting
-from sordino.client.records import Records
+from sordino.client.own_records import OwnRecords
 from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import Settings
+from sordino.client.shuffler_sender import STEP, ShufflerSender
+from sordino.client.work_limits import Guard, public_size
 from sordino.errors import InvalidInput, SordinoError
 from sordino.learning.cohort import ClientData
-from sordino.learning.stacked import LOOP, Execution
+from sordino.learning.stacked_model import LOOP, Execution
+from sordino.methods.blueprint import blueprint_of
 from sordino.methods.interface import Bench, ClientState, Cohort, Method, State
-from sordino.methods.setting import setting_of
 from sordino.methods.silo_dp import SiloDp
 from sordino.methods.upload import Draw
 from sordino.privacy.guarantee import Infinite, Release
@@ -47,7 +47,7 @@ class Membership:
         self,
         invitation: Invitation,
         settings: Settings,
-        records: Records,
+        records: OwnRecords,
         execution: Execution = LOOP,
         signing: Ed25519PrivateKey | None = None,
     ) -> None:
@@ -59,9 +59,9 @@ class Membership:
         guard.check(self.recipe, invitation)
         try:
             sizes = (public_size(self.recipe),) * self.recipe.number_of_clients
-            setting, _ = setting_of(self.recipe, invitation.shape, len(invitation.classes), sizes, self.client)
-            guard.built(setting.model)
-            built = self.recipe.method.build(setting)
+            blueprint, _ = blueprint_of(self.recipe, invitation.shape, len(invitation.classes), sizes, self.client)
+            guard.built(blueprint.model)
+            built = self.recipe.method.build(blueprint)
         except Refused:
             raise
         except SordinoError as error:
@@ -210,7 +210,7 @@ class Membership:
         """Whether reports go to a shuffler service."""
         return bool(self.recipe.method.channel.kind == "shuffler")
 
-    def posting(self, settings: Settings, folder: Path) -> Posting:
+    def posting(self, settings: Settings, folder: Path) -> ShufflerSender:
         """The way to the shuffler, if it is the one that the owner allowed."""
         channel: Any = self.recipe.method.channel
         own = settings.shuffler.get(self.federation)
@@ -221,11 +221,11 @@ class Membership:
                 f"sordino client shuffler {folder} {self.federation} {channel.url} --token FILE",
             )
         try:
-            return Posting(channel, own, folder, settings.limits)
+            return ShufflerSender(channel, own, folder, settings.limits)
         except (InvalidInput, ValueError) as error:
             raise Refused(Reason.UNAVAILABLE, f"the shuffler of {self.federation}: {error}") from None
 
-    def post(self, posting: Posting, told: Announcement, body: bytes) -> None:
+    def post(self, posting: ShufflerSender, told: Announcement, body: bytes) -> None:
         """Send a report to the shuffler, under this client's class of equal epsilon."""
         posting.send(told, body, self.method.class_of(self.client))
 

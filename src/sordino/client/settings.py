@@ -13,7 +13,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BeforeValidator, Field, ValidationError
 
 from sordino.errors import InvalidInput
-from sordino.parts.tables import Count, Table
+from sordino.parts.tables import Count, RecipeTable
 from sordino.parts.toml import inline
 from sordino.parts.toml import key as toml_key
 from sordino.privacy.guarantee import SERVER, Budget, summed
@@ -38,7 +38,7 @@ class OwnData(Data):
     rows: str | None = Field(default=None, description='which rows of the source, such as "0-598"; all if left out')
 
 
-class OwnBudget(Table):
+class OwnBudget(RecipeTable):
     """What the ledger enforces, against the server and whoever sees less than it."""
 
     limit: Annotated[float, Gt(0)] = Field(description="the largest epsilon that may ever be spent")
@@ -47,7 +47,7 @@ class OwnBudget(Table):
     basis: Literal["proven", "claimed"] = Field(default="proven", description="which epsilon is counted")
 
 
-class OwnSummedBudget(Table):
+class OwnSummedBudget(RecipeTable):
     """A second limit, against whoever sees only sums; charged where the keys of all others are listed under peers."""
 
     limit: Annotated[float, Gt(0)] = Field(description="the largest epsilon that may ever be spent in secure sums")
@@ -56,7 +56,7 @@ class OwnSummedBudget(Table):
     adjacency: str = Field(default="client", description="what is hidden")
 
 
-class OwnConsents(Table):
+class OwnConsents(RecipeTable):
     """What the owner agrees to."""
 
     federations: Texts = Field(
@@ -70,7 +70,7 @@ class OwnConsents(Table):
     )
 
 
-class OwnLimits(Table):
+class OwnLimits(RecipeTable):
     """What one federation may take of this machine; a recipe that asks for more is declined with the limit's name."""
 
     parameters: Count = Field(default=10_000_000, description="numbers that a model may have")
@@ -87,7 +87,7 @@ class OwnLimits(Table):
     accounting: Count = Field(default=10_000, description="releases of a schedule that may have to be accounted for")
 
 
-class OwnShuffler(Table):
+class OwnShuffler(RecipeTable):
     """The shuffler that sealed reports of one federation may be sent to."""
 
     url: str = Field(description="its address, as the federation's recipe names it")
@@ -108,7 +108,7 @@ class OwnShuffler(Table):
             ) from None
 
 
-class Settings(Table):
+class Settings(RecipeTable):
     """All of `client.toml`."""
 
     data: OwnData = Field(description="the records")
@@ -212,8 +212,8 @@ class Settings(Table):
         """The file, with a line on what each part is for."""
         blocks = ["# The owner's settings. The ledger writes down every change of budget and consents.\n"]
         for name, field in type(self).model_fields.items():
-            part: Table = getattr(self, name)
-            if not isinstance(part, Table):
+            part: RecipeTable = getattr(self, name)
+            if not isinstance(part, RecipeTable):
                 continue
             lines = [f"[{name}]"]
             for key, inner in type(part).model_fields.items():

@@ -29,7 +29,7 @@ _NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
 
 
 @dataclass(frozen=True)
-class Pair:
+class CertificatePair:
     """A certificate and its private key, both as PEM."""
 
     certificate: bytes
@@ -37,12 +37,25 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Seen:
+class CertificateFacts:
     """What a certificate says."""
 
     begins: datetime
     ends: datetime
     names: tuple[str, ...]  #: hosts that it is for
+
+    @classmethod
+    def read(cls, pem: bytes) -> CertificateFacts:
+        """The facts of the first certificate in a PEM file."""
+        try:
+            certificate = x509.load_pem_x509_certificate(pem)
+            alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+            names = tuple(str(name.value) for name in alternatives if isinstance(name, x509.DNSName | x509.IPAddress))
+        except x509.ExtensionNotFound:
+            names = ()
+        except ValueError as error:
+            raise InvalidInput(f"this is no certificate in PEM ({error}): make it anew, or copy it again") from None
+        return cls(certificate.not_valid_before_utc, certificate.not_valid_after_utc, names)
 
     def covers(self, host: str) -> bool:
         """Whether it is for this host; certificates made here have no wildcards, others may."""
@@ -66,14 +79,16 @@ def checked_host(host: str) -> str:
     return host.lower()
 
 
-def authority(*, now: datetime | None = None) -> Pair:
+def authority(*, now: datetime | None = None) -> CertificatePair:
     """A new authority, which vouches for servers and for no further authorities."""
     key = ec.generate_private_key(ec.SECP256R1())
     begins = (now or datetime.now(UTC)) - EARLIER
-    return Pair(_pem(_authority(key, begins, begins + timedelta(days=LONGEST))), _private_pem(key))
+    return CertificatePair(_pem(_authority(key, begins, begins + timedelta(days=LONGEST))), _private_pem(key))
 
 
-def server(hosts: Sequence[str], by: Pair, days: int = DAYS, *, now: datetime | None = None) -> Pair:
+def server(
+    hosts: Sequence[str], by: CertificatePair, days: int = DAYS, *, now: datetime | None = None
+) -> CertificatePair:
     """A server's certificate for these hosts, signed by an authority, which ends after so many days."""
     if not 1 <= days <= LONGEST:
         raise InvalidInput(f"certificates are valid for 1 to {LONGEST} days, got {days}")
@@ -84,10 +99,10 @@ def server(hosts: Sequence[str], by: Pair, days: int = DAYS, *, now: datetime | 
     if ends <= begins + EARLIER:
         raise InvalidInput("the authority's own certificate has expired: begin anew with sordino deploy init")
     key = ec.generate_private_key(ec.SECP256R1())
-    return Pair(_pem(_server(names, key, issuer, issuer_key, begins, ends)), _private_pem(key))
+    return CertificatePair(_pem(_server(names, key, issuer, issuer_key, begins, ends)), _private_pem(key))
 
 
-def _loaded(pair: Pair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+def _loaded(pair: CertificatePair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     try:
         certificate = x509.load_pem_x509_certificate(pair.certificate)
         key = serialization.load_pem_private_key(pair.key, password=None)
@@ -96,19 +111,6 @@ def _loaded(pair: Pair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
         raise InvalidInput("the authority's key does not belong to its certificate: restore both from one place")
     return certificate, key
-
-
-def seen(pem: bytes) -> Seen:
-    """What the first certificate in a PEM file says."""
-    try:
-        certificate = x509.load_pem_x509_certificate(pem)
-        alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        names = tuple(str(name.value) for name in alternatives if isinstance(name, x509.DNSName | x509.IPAddress))
-    except x509.ExtensionNotFound:
-        names = ()
-    except ValueError as error:
-        raise InvalidInput(f"this is no certificate in PEM ({error}): make it anew, or copy it again") from None
-    return Seen(certificate.not_valid_before_utc, certificate.not_valid_after_utc, names)
 
 
 def signed_by(certificate: bytes, issuer: bytes) -> bool:
@@ -204,4 +206,4 @@ def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-__all__ = ["DAYS", "Pair", "Seen", "authority", "checked_host", "seen", "server", "signed_by"]
+__all__ = ["DAYS", "CertificateFacts", "CertificatePair", "authority", "checked_host", "server", "signed_by"]

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sordino.deploy import certificates, keys
+from sordino.deploy.certificates import CertificateFacts
 from sordino.deploy.deployment import CLIENT, KEY, SERVER, SOCKET, Deployment, sha256
 from sordino.errors import InvalidInput, SordinoError
 from sordino.wire import requests
@@ -38,7 +39,7 @@ RESPONSE = 2**22  #: bytes of an answer that are read
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """One thing that was looked at."""
 
     machine: str
@@ -71,20 +72,20 @@ class _Machine:
     folder: Path
     timeout: float
 
-    def ok(self, what: str, says: str) -> Finding:
-        return Finding(self.name, what, "ok", says)
+    def ok(self, what: str, says: str) -> CheckResult:
+        return CheckResult(self.name, what, "ok", says)
 
-    def warning(self, what: str, says: str, remedy: str) -> Finding:
-        return Finding(self.name, what, "warning", says, remedy)
+    def warning(self, what: str, says: str, remedy: str) -> CheckResult:
+        return CheckResult(self.name, what, "warning", says, remedy)
 
-    def wrong(self, what: str, says: str, remedy: str) -> Finding:
-        return Finding(self.name, what, "wrong", says, remedy)
-
-
-Findings = Iterator[Finding]
+    def wrong(self, what: str, says: str, remedy: str) -> CheckResult:
+        return CheckResult(self.name, what, "wrong", says, remedy)
 
 
-def check(deployment: Deployment, folder: Path, timeout: float = 5.0) -> list[Finding]:
+Results = Iterator[CheckResult]
+
+
+def check(deployment: Deployment, folder: Path, timeout: float = 5.0) -> list[CheckResult]:
     """Look at every machine that this folder is about; what is the same for all is looked at once."""
     machines = [_Machine(deployment, name, deployment.place(folder, name), timeout) for name in deployment.machines]
     first = machines[0]
@@ -106,7 +107,7 @@ def check(deployment: Deployment, folder: Path, timeout: float = 5.0) -> list[Fi
 # --- what is installed, and what lies there ---------------------------------------------------------------------------
 
 
-def _flower(machine: _Machine) -> Findings:
+def _flower(machine: _Machine) -> Results:
     what, remedy = "flower", "install it: pip install 'sordino[flower]'"
     try:
         version = metadata.version("flwr")
@@ -127,7 +128,7 @@ def _parsed(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
-def _files(machine: _Machine) -> Findings:
+def _files(machine: _Machine) -> Results:
     private = ("server.key", KEY) if machine.name == SERVER else ("node.key",)
     own = ("server.crt", "app/pyproject.toml") if machine.name == SERVER else (machine.deployment.invitation,)
     missing = [name for name in (*private, "ca.crt", *own) if not (machine.folder / name).is_file()]
@@ -142,37 +143,37 @@ def _files(machine: _Machine) -> Findings:
         yield machine.ok("files", "all there, private keys are their owner's alone")
 
 
-def _certificate(machine: _Machine) -> Findings:
+def _certificate(machine: _Machine) -> Results:
     """The file that the server would serve."""
     what, host = "certificate", machine.deployment.host
     try:
         own, issuer = ((machine.folder / name).read_bytes() for name in ("server.crt", "ca.crt"))
-        seen = certificates.seen(own)
+        facts = CertificateFacts.read(own)
     except OSError:
         return  # said above
     except InvalidInput as error:
         yield machine.wrong(what, str(error), _RENEW)
         return
-    now, left = datetime.now(UTC), seen.ends - datetime.now(UTC)
+    now, left = datetime.now(UTC), facts.ends - datetime.now(UTC)
     if left <= timedelta():
-        yield machine.wrong(what, f"server.crt expired on {seen.ends:%Y-%m-%d %H:%M} UTC", _RENEW)
-    elif seen.begins > now:
-        yield machine.wrong(what, f"server.crt begins on {seen.begins:%Y-%m-%d %H:%M} UTC", _CLOCK)
-    elif not seen.covers(host):
-        yield machine.wrong(what, f"server.crt is for {', '.join(seen.names)}, and nodes call {host}", _RENEW)
+        yield machine.wrong(what, f"server.crt expired on {facts.ends:%Y-%m-%d %H:%M} UTC", _RENEW)
+    elif facts.begins > now:
+        yield machine.wrong(what, f"server.crt begins on {facts.begins:%Y-%m-%d %H:%M} UTC", _CLOCK)
+    elif not facts.covers(host):
+        yield machine.wrong(what, f"server.crt is for {', '.join(facts.names)}, and nodes call {host}", _RENEW)
     elif not certificates.signed_by(own, issuer):
         yield machine.wrong(what, "server.crt was not signed by the authority in ca.crt", "copy both from one set-up")
     elif left < SOON:
-        yield machine.warning(what, f"server.crt ends on {seen.ends:%Y-%m-%d %H:%M} UTC", _RENEW)
+        yield machine.warning(what, f"server.crt ends on {facts.ends:%Y-%m-%d %H:%M} UTC", _RENEW)
     else:
-        yield machine.ok(what, f"for {host}, until {seen.ends:%Y-%m-%d}")
+        yield machine.ok(what, f"for {host}, until {facts.ends:%Y-%m-%d}")
 
 
 _RENEW = "make a new one where the set-up was made (sordino deploy renew FOLDER), copy it, start the server anew"
 _CLOCK = "set this machine's clock, by NTP"
 
 
-def _app(machine: _Machine) -> Findings:
+def _app(machine: _Machine) -> Results:
     path = machine.folder / "app" / "federation" / "recipe.toml"
     try:
         found = sha256(path.read_text(encoding="utf-8"))
@@ -193,7 +194,7 @@ def _app(machine: _Machine) -> Findings:
 # --- the server, from outside -----------------------------------------------------------------------------------------
 
 
-def _server(machine: _Machine) -> Findings:
+def _server(machine: _Machine) -> Results:
     """Port, certificate as it is served, Flower's version, clock; the first that is wrong ends it."""
     deployment = machine.deployment
     try:
@@ -234,7 +235,7 @@ def _trusting(machine: _Machine) -> ssl.SSLContext | None:
 
 
 @dataclass(frozen=True)
-class _Answer:
+class _ServerReply:
     """What a server says when it is asked who it is."""
 
     status: int
@@ -243,7 +244,7 @@ class _Answer:
     certificate: bytes
 
 
-def _asked(machine: _Machine, context: ssl.SSLContext) -> _Answer:
+def _asked(machine: _Machine, context: ssl.SSLContext) -> _ServerReply:
     """The server's description of itself, its clock, and the certificate that it serves."""
     deployment = machine.deployment
     connection = http.client.HTTPSConnection(deployment.host, deployment.port, timeout=machine.timeout, context=context)
@@ -253,7 +254,7 @@ def _asked(machine: _Machine, context: ssl.SSLContext) -> _Answer:
         served = connection.sock.getpeercert(binary_form=True) or b""
         connection.request("GET", "/openapi.json")
         response = connection.getresponse()
-        return _Answer(response.status, response.read(RESPONSE), response.headers.get("Date", ""), served)
+        return _ServerReply(response.status, response.read(RESPONSE), response.headers.get("Date", ""), served)
 
 
 def _untrusted(deployment: Deployment, error: Exception) -> tuple[str, str]:
@@ -277,7 +278,7 @@ def _untrusted(deployment: Deployment, error: Exception) -> tuple[str, str]:
     )
 
 
-def _served(machine: _Machine, served: bytes) -> Findings:
+def _served(machine: _Machine, served: bytes) -> Results:
     """Whether what is served is what lies in the file, for one that was renewed; only the server has it."""
     path = machine.folder / "server.crt"
     if machine.name == SERVER and path.is_file() and ssl.PEM_cert_to_DER_cert(_first(path)) != served:
@@ -289,7 +290,7 @@ def _first(path: Path) -> str:
     return path.read_text().partition(end)[0] + end
 
 
-def _software(machine: _Machine, answer: _Answer) -> Findings:
+def _software(machine: _Machine, answer: _ServerReply) -> Results:
     if answer.status in (401, 403, 404):  # as where a proxy lets nodes reach what they need, and nothing else
         yield machine.warning(
             "server", f"it does not say what it runs (status {answer.status})", "fine where a proxy stands before it"
@@ -321,7 +322,7 @@ def _installed() -> str:
         return ""
 
 
-def _clock(machine: _Machine, date: str) -> Findings:
+def _clock(machine: _Machine, date: str) -> Results:
     try:
         ahead = time.time() - parsedate_to_datetime(date).timestamp()
     except (TypeError, ValueError):
@@ -341,7 +342,7 @@ def _clock(machine: _Machine, date: str) -> Findings:
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 
-def _nodes(machine: _Machine) -> Findings:
+def _nodes(machine: _Machine) -> Results:
     """Which node keys the server knows, and which nodes are there now."""
     deployment = machine.deployment
     try:
@@ -354,23 +355,23 @@ def _nodes(machine: _Machine) -> Findings:
         return
     for member in deployment.machines:
         if member != SERVER:
-            yield Finding(member, "control", "warning", _CONTROL, _CLOSE)
+            yield CheckResult(member, "control", "warning", _CONTROL, _CLOSE)
     expected = _expected(machine)
     for member, line in expected.items():
         found = known.pop(line, None) if line else None
         if not line:
-            yield Finding(member, "node", "wrong", "its public key is missing here", "copy the folder again")
+            yield CheckResult(member, "node", "wrong", "its public key is missing here", "copy the folder again")
         elif found is None:
-            yield Finding(
+            yield CheckResult(
                 member, "node", "wrong", f"its key ({keys.fingerprint(line)}) is not registered at the server",
                 f"on the server: flwr supernode register nodes/{member}.pub sordino --name {member}",
             )  # fmt: skip
         elif found != "online":
             now = "never came" if found == "registered" else f"{found} now"
             remedy = "start flower-supernode on its machine, and read what it prints"
-            yield Finding(member, "node", "wrong", f"registered, and {now}", remedy)
+            yield CheckResult(member, "node", "wrong", f"registered, and {now}", remedy)
         else:
-            yield Finding(member, "node", "ok", "registered and online")
+            yield CheckResult(member, "node", "ok", "registered and online")
     if machine.name == SERVER and known:
         yield machine.warning(
             "nodes",
@@ -426,7 +427,7 @@ def _listed(machine: _Machine) -> dict[bytes, str]:
 # --- a client ---------------------------------------------------------------------------------------------------------
 
 
-def _client(machine: _Machine) -> Findings:
+def _client(machine: _Machine) -> Results:
     """The owner's client: made, joined to this federation on these terms, answering."""
     for look in (_key, _joined, _serving):
         found = list(look(machine))
@@ -435,7 +436,7 @@ def _client(machine: _Machine) -> Findings:
             return
 
 
-def _key(machine: _Machine) -> Findings:
+def _key(machine: _Machine) -> Results:
     try:
         private, public = (machine.folder / "node.key").read_bytes(), _public(machine.folder / "node.pub")
         if keys.public_of(private) != public:
@@ -446,8 +447,8 @@ def _key(machine: _Machine) -> Findings:
         yield machine.wrong("node key", str(error), "copy node.key again")
 
 
-def _joined(machine: _Machine) -> Findings:
-    from sordino.client.keeping import Agreements
+def _joined(machine: _Machine) -> Results:
+    from sordino.client.folder import Agreements
 
     deployment, folder = machine.deployment, machine.folder / CLIENT
     if not (folder / "client.toml").is_file():
@@ -495,7 +496,7 @@ def _joined(machine: _Machine) -> Findings:
     yield machine.ok("client", f"agreed to {deployment.federation} ({deployment.terms_sha256[:12]})")
 
 
-def _serving(machine: _Machine) -> Findings:
+def _serving(machine: _Machine) -> Results:
     path = machine.folder / SOCKET
     if len(os.fsencode(path.absolute())) > LONGEST_SOCKET:
         yield machine.wrong(
@@ -532,4 +533,4 @@ def _step(machine: _Machine, which: str) -> str:
     return f"in {machine.folder}: " + next(command for command in found if which in command)
 
 
-__all__ = ["Finding", "check"]
+__all__ = ["CheckResult", "check"]

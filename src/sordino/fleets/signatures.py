@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 
-from sordino.channels.summed import plan_in
+from sordino.channels.secure_sum import plan_in
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet, Reply
 from sordino.wire.messages import Plan

@@ -31,16 +31,16 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from sordino.channels.secure_sum import Members
 from sordino.channels.spec import ReleasesOf
-from sordino.channels.summed import Members
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.interface import Fleet, Reply
 from sordino.learning.cohort import ClientData
 from sordino.learning.evaluation import Exam, Scores, in_pieces, score
 from sordino.learning.examples import Examples, Normalisation
 from sordino.learning.models import Loss
-from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, Reported, View
-from sordino.privacy.history import Spent
+from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, ModelView, Reported
+from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import MemoryLedger
 from sordino.randomness import Keystream
 from sordino.wire.messages import Plan, answer_to
@@ -432,7 +432,7 @@ class SimulatedFleet(Fleet):
         self.prepared: MutableMapping[int, ClientState] = {} if prepared is None else prepared
         self._looks: dict[tuple[str, int], NDArray[Any]] = {}
         self.diagnostics = Diagnostics()
-        self._spent: Spent | None = None  # of the last round
+        self._spent: RoundReleases | None = None  # of the last round
 
     def exchange(self, step: str, messages: Mapping[int, bytes], deadline: float | None) -> Generator[Reply]:
         """The clients' replies to a plan, as they are computed; declines come first."""
@@ -519,14 +519,14 @@ class SimulatedFleet(Fleet):
             if client not in refused:
                 by_class[c].append(client)
         declined = {client: str(reason) for client, reason in refused.items()}
-        self._spent = Spent(plan.round, releases, tuple(map(tuple, by_class)), declined)
+        self._spent = RoundReleases(plan.round, releases, tuple(map(tuple, by_class)), declined)
         return declined
 
-    def spent_in(self, round: int) -> Spent:
+    def spent_in(self, round: int) -> RoundReleases:
         """What was released in the last round, which may be nothing: then nobody was asked."""
-        return self._spent if self._spent is not None and self._spent.round == round else Spent(round, (), ())
+        return self._spent if self._spent is not None and self._spent.round == round else RoundReleases(round, (), ())
 
-    def replay(self, spent: Spent) -> None:
+    def replay(self, spent: RoundReleases) -> None:
         """Charge an earlier round again, after a restart: the same releases of the same clients."""
         if self._ledger is not None:
             asked = {c: own for own, who in zip(spent.releases, spent.clients, strict=True) for c in who}
@@ -552,7 +552,7 @@ class SimulatedFleet(Fleet):
         task = Task(tuple(clients), ({},) * len(clients))
         return self.work.method.rehearse(plan, task.cohort(self.work), self.work.draw(plan.round), self.work.bench)
 
-    def grade(self, view: View, exam: str) -> Scores:
+    def grade(self, view: ModelView, exam: str) -> Scores:
         """Score a model; the pieces are added in their order, whoever computed them."""
         model = Plan("grading", 0, {}, {"parameters": view.parameters, **(view.buffers or {})})
         if view.client is not None:

@@ -24,7 +24,7 @@ from flwr.serverapp import Grid, ServerApp  # noqa: E402
 
 if TYPE_CHECKING:
     from sordino.recipe import Recipe
-    from sordino.report.records import Round
+    from sordino.report.records import RoundRecord
     from sordino.runs.coordinator import Attendance
     from sordino.runs.federation import Federation
     from sordino.runs.outcome import Outcome
@@ -90,7 +90,7 @@ class _LogObserver(Observer):
     def preparing(self, clients: int) -> None:
         log.info(f"{clients} clients prepare")
 
-    def round(self, record: Round, attendance: Attendance) -> None:
+    def round(self, record: RoundRecord, attendance: Attendance) -> None:
         counts = {"declined": record.declined, "refused": record.refused, "late": record.late}
         others = "".join(f", {count} {what}" for what, count in counts.items() if count)
         lost = "" if record.counted else ", and it does not count"

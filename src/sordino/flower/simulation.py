@@ -17,7 +17,7 @@ import numpy as np
 
 from sordino.errors import InvalidInput
 from sordino.flower import bundles, require
-from sordino.storage.files import held, write_whole
+from sordino.storage.files import exclusive_lock, write_whole
 
 require()
 
@@ -31,7 +31,7 @@ from sordino.flower.server_app import coordinate, said_aloud  # noqa: E402
 from sordino.wire.requests import Request, Response  # noqa: E402
 
 if TYPE_CHECKING:
-    from sordino.client.core import Client
+    from sordino.client.client import Client
     from sordino.client.settings import Settings
     from sordino.learning.examples import Examples
     from sordino.recipe import Recipe
@@ -109,7 +109,7 @@ def _server_app(recipe: Recipe, config: RunConfig, keep: Callable[[Outcome], Non
 
 def _make_clients(recipe: Recipe, place: Path) -> None:
     """A folder for each client, unless an earlier attempt made them all."""
-    from sordino.client.core import Client
+    from sordino.client.client import Client
     from sordino.runs.federation import wire
 
     if (place / "complete").exists():
@@ -170,15 +170,15 @@ def client_app(clients: Path, seed: int) -> ClientApp:
 
     @app.query()
     def answer(message: Message, context: Context) -> Message:
-        from sordino.client.core import Client
-        from sordino.learning.stacked import Execution
+        from sordino.client.client import Client
+        from sordino.learning.stacked_model import Execution
         from sordino.randomness import Keystream
 
         number = int(context.node_config["partition-id"])
         requests = [Request.decode(body) for body in bundles.unpack(bundles.bundle_in(message))]
         place = clients / str(number)
         with (
-            held(clients / f"{number}.lock", f"client {number}"),
+            exclusive_lock(clients / f"{number}.lock", f"client {number}"),
             Client.open(
                 place,
                 randomness=lambda round: lambda _: Keystream.simulation(seed, [number], round),
@@ -194,7 +194,7 @@ def client_app(clients: Path, seed: int) -> ClientApp:
 def respond(client: Client, request: Request) -> Response:
     """As the client's service responds, but for the owner, who agrees to everything here."""
     from sordino.client.refusal import Refused
-    from sordino.client.service import handled
+    from sordino.client.socket_service import handled
 
     try:
         return handled(client, request, client.join)

@@ -17,7 +17,7 @@ Losses, failures, step counts and running statistics stay with the client: they 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,24 +28,14 @@ from torch.nn import functional
 
 from sordino.errors import InvalidInput
 from sordino.learning import draws, private_sgd
-from sordino.learning.draws import Draw
+from sordino.learning.augmentation import Affine
+from sordino.learning.draws import Stream
 from sordino.learning.linear_head import Rounded
 from sordino.learning.optimizers import Descent, Optimizer, check_count
 from sordino.learning.private_sgd import PrivateTraining, Records
-from sordino.learning.stacked import GPU, LOOP, Batch, Buffers, Execution, Loss, StackedModel, probes
+from sordino.learning.stacked_model import GPU, LOOP, Batch, Buffers, Execution, Loss, StackedModel, probes
 from sordino.privacy.guarantee import Guarantee
 from sordino.randomness import Randomness, Rows, Words
-
-
-@dataclass(frozen=True)
-class Augmentation:
-    """Random changes of records: `function(x [N, ...], uniforms [N, draws]) -> x [N, ...]`, each record by itself."""
-
-    function: Callable[[Tensor, Tensor], Tensor]
-    draws: int
-
-    def __post_init__(self) -> None:
-        check_count("draws", self.draws)
 
 
 @dataclass(frozen=True)
@@ -63,7 +53,7 @@ class LocalTraining:
     shuffle: bool = True
     drop_last: bool = False
     loss: Loss = functional.cross_entropy
-    augmentation: Augmentation | None = None
+    augmentation: Affine | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.optimizer, Optimizer):
@@ -377,12 +367,12 @@ class _Chunk:
         x, y = records.x[index], records.y[index]
         if training.augmentation is not None:
             each = training.augmentation.draws
-            words = draws.draw(self._randomness, rows, Draw.AUGMENT, t, shape[1] * each, full * each)
+            words = draws.draw(self._randomness, rows, Stream.AUGMENT, t, shape[1] * each, full * each)
             uniforms = self._stacked.upload(draws.uniforms(words).reshape(-1, each))
-            x = training.augmentation.function(x, uniforms)
+            x = training.augmentation(x, uniforms)
         masks: tuple[Tensor, ...] = ()
         if each := self._stacked.mask_words:
-            words = draws.draw(self._randomness, rows, Draw.DROPOUT, t, shape[1] * each, full * each)
+            words = draws.draw(self._randomness, rows, Stream.DROPOUT, t, shape[1] * each, full * each)
             masks = self._stacked.masks(words.reshape(*shape, each))
         return Batch(x.view(*shape, *x.shape[1:]), y.view(*shape, *y.shape[1:]), masks)
 
@@ -506,6 +496,6 @@ def _starting_buffers(stacked: StackedModel, given: Mapping[str, Tensor] | None,
 
 
 __all__ = [
-    "Augmentation", "ClientData", "CohortResult", "CohortTrainer", "LocalDiagnostics", "LocalTraining", "train_cohort",
+    "ClientData", "CohortResult", "CohortTrainer", "LocalDiagnostics", "LocalTraining", "train_cohort",
     "train_one",
 ]  # fmt: skip

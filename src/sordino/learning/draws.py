@@ -17,7 +17,7 @@ from sordino.randomness import BLOCK_WORDS, STREAM_WORDS, Purpose, Randomness, R
 Indices = NDArray[np.int64]
 
 
-class Draw(IntEnum):
+class Stream(IntEnum):
     """What a stream of local training is used for; the number is the tensor field of its counter block."""
 
     ORDER = 0  #: the order of records in each epoch
@@ -29,7 +29,7 @@ class Draw(IntEnum):
 
 
 def draw(
-    randomness: Randomness, rows: Rows, kind: Draw, turn: int, count: int, most: int | None = None, skip: int = 0
+    randomness: Randomness, rows: Rows, kind: Stream, turn: int, count: int, most: int | None = None, skip: int = 0
 ) -> Words:
     """`[len(rows), count]` words: what clients who draw at most `most` words each time draw in turn 0, 1, ...
 
@@ -44,7 +44,7 @@ def draw(
     return np.concatenate([found, randomness.words(rows, *_address(kind, stream + 1), 0, count - here)], axis=1)
 
 
-def _address(kind: Draw, stream: int) -> tuple[int, int]:
+def _address(kind: Stream, stream: int) -> tuple[int, int]:
     """The purpose and tensor of a draw's stream 0, 1, ...: together 2^60 words.
 
     How many words are drawn grows with the number of records, which is private: that it is large must break nothing.
@@ -62,13 +62,13 @@ def orders(randomness: Randomness, rows: Rows, epoch: int, records: int) -> Indi
 
     Uniform but for ties among the words, whose probability is below records^2 / 2^65.
     """
-    keys = _wide(draw(randomness, rows, Draw.ORDER, epoch, 2 * records))
+    keys = _wide(draw(randomness, rows, Stream.ORDER, epoch, 2 * records))
     return np.argsort(keys, axis=1, kind="stable")
 
 
 def poisson_samples(randomness: Randomness, row: int, step: int, records: int, rate: float) -> Indices:
     """The records of one client's Poisson batch: each with probability floor(rate 2^32) / 2^32, never above `rate`."""
-    words = draw(randomness, np.array([row]), Draw.SAMPLE, step, records)[0]
+    words = draw(randomness, np.array([row]), Stream.SAMPLE, step, records)[0]
     return np.flatnonzero(words.astype(np.uint64) < np.uint64(int(rate * 2**32)))
 
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sordino.learning import models
-from sordino.learning.stacked import Loss
+from sordino.learning.stacked_model import Loss
 from sordino.mechanisms.integers import exp_fixed
 
 FEATURE_BITS = 18  #: a record's largest value has so many bits before it is scaled to the grid

@@ -517,7 +517,7 @@ def _output_shape(module: nn.Module, input_shape: Shape) -> Shape:
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerSlice:
     """The columns `start .. stop-1` of the flat vector that belong to one layer."""
 
     name: str
@@ -534,7 +534,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ParameterLayout:
     """How the trainable parameters lie in one float32 vector: tensor after tensor in `named_parameters()` order.
 
     Each tensor is written row by row (C order); the tensors of one layer lie side by side.
@@ -543,7 +543,7 @@ class Layout:
     names: tuple[str, ...]
     shapes: tuple[Shape, ...]
     sizes: tuple[int, ...]
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerSlice, ...]
 
     @property
     def size(self) -> int:
@@ -590,7 +590,7 @@ class Layout:
         return tuple(tensor.shape[:axes])
 
 
-def parameter_layout(module: nn.Module) -> Layout:
+def parameter_layout(module: nn.Module) -> ParameterLayout:
     """The layout of a module's trainable parameters; a layer is a submodule with parameters of its own."""
     found = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     if not found:
@@ -600,15 +600,15 @@ def parameter_layout(module: nn.Module) -> Layout:
             raise InvalidInput(f"{name} must be float32 and not empty, got {parameter.dtype} {[*parameter.shape]}")
     shapes = tuple(tuple(parameter.shape) for parameter in found.values())
     sizes = tuple(parameter.numel() for parameter in found.values())
-    return Layout(tuple(found), shapes, sizes, _layers(tuple(found), sizes))
+    return ParameterLayout(tuple(found), shapes, sizes, _layers(tuple(found), sizes))
 
 
-def _layers(named: Sequence[str], sizes: Sequence[int]) -> tuple[Layer, ...]:
+def _layers(named: Sequence[str], sizes: Sequence[int]) -> tuple[LayerSlice, ...]:
     ends = [0, *accumulate(sizes)]
     layers = []
     for owner, group in groupby(range(len(named)), key=lambda index: named[index].rpartition(".")[0]):
         members = list(group)
-        layers.append(Layer(owner or "(top)", ends[members[0]], ends[members[-1] + 1]))
+        layers.append(LayerSlice(owner or "(top)", ends[members[0]], ends[members[-1] + 1]))
     return tuple(layers)
 
 

@@ -191,7 +191,7 @@ def read_csv(
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.reader(file, delimiter=delimiter, strict=True)
-            table = _Table.begin(path, rows, label, features)
+            table = _CsvTable.begin(path, rows, label, features)
             chunks = [table.numbers(chunk, classes) for chunk in _numbered(rows)]
     except FileNotFoundError:
         raise InvalidInput(f"{path}: there is no such file") from None
@@ -213,7 +213,7 @@ def _numbered(rows: Any) -> Iterator[list[Numbered]]:
 
 
 @dataclass(frozen=True)
-class _Table:
+class _CsvTable:
     """Where the label and the features stand in a table of `width` columns; `names` is empty without a header."""
 
     path: Path
@@ -223,7 +223,9 @@ class _Table:
     features: tuple[int, ...]
 
     @classmethod
-    def begin(cls, path: Path, rows: Any, label: str | int, features: Sequence[str] | Sequence[int] | None) -> _Table:
+    def begin(
+        cls, path: Path, rows: Any, label: str | int, features: Sequence[str] | Sequence[int] | None
+    ) -> _CsvTable:
         with path.open(newline="", encoding="utf-8-sig") as file:
             first = next(csv.reader(file, rows.dialect), [])
         if not first:

@@ -32,7 +32,7 @@ _NO_ROWS: Indices = np.zeros(0, np.int64)
 UNUSED = -1  # the owner of an example that no client holds
 
 
-class Parts(Sequence[Indices]):
+class Partition(Sequence[Indices]):
     """A split in two arrays, however many clients there are: all positions one after the other, and where each ends."""
 
     def __init__(self, parts: Iterable[Indices]) -> None:
@@ -44,11 +44,11 @@ class Parts(Sequence[Indices]):
     def __getitem__(self, client: int) -> Indices: ...
 
     @overload
-    def __getitem__(self, client: slice) -> Parts: ...
+    def __getitem__(self, client: slice) -> Partition: ...
 
-    def __getitem__(self, client: int | slice) -> Indices | Parts:
+    def __getitem__(self, client: int | slice) -> Indices | Partition:
         if isinstance(client, slice):
-            return Parts(self[k] for k in range(*client.indices(len(self))))
+            return Partition(self[k] for k in range(*client.indices(len(self))))
         k = range(len(self))[client]
         return self._positions[self._edges[k] : self._edges[k + 1]]
 

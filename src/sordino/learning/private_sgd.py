@@ -24,10 +24,10 @@ from torch.nn import functional
 
 from sordino.errors import InvalidInput
 from sordino.learning import draws, linear_head
-from sordino.learning.draws import Draw
+from sordino.learning.draws import Stream
 from sordino.learning.linear_head import LinearHead, Rounded, aim, rounded_within
 from sordino.learning.optimizers import Descent, Optimizer, check_count, check_positive
-from sordino.learning.stacked import LOOP, Batch, Loss, StackedModel, probes
+from sordino.learning.stacked_model import LOOP, Batch, Loss, StackedModel, probes
 from sordino.mechanisms.noise import FARTHEST, DiscreteGaussian, Slack, discrete_gaussian
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Infinite, PoissonGaussian, summed
 from sordino.randomness import BLOCK_WORDS, Randomness, Rows
@@ -54,7 +54,7 @@ FAINT_EXCHANGE = (
 
 
 @dataclass(frozen=True)
-class Grid:
+class SumGrid:
     """The whole numbers of one step's sum over d values."""
 
     clip: int  #: L2 norm that no record's vector exceeds, in grid steps
@@ -106,7 +106,7 @@ class PrivateTraining:
                 f"{self.coarsening!r}"
             )
 
-    def grid(self, values: int) -> Grid:
+    def grid(self, values: int) -> SumGrid:
         """The grid of sums over so many values."""
         return grid_for(self.noise_multiplier, values, self.shares, self.resolution, self.coarsening)
 
@@ -174,7 +174,7 @@ class PrivateTraining:
 @lru_cache(maxsize=256)
 def grid_for(
     noise_multiplier: float, values: int, shares: int = 1, resolution: int = RESOLUTION, coarsening: int = 0
-) -> Grid:
+) -> SumGrid:
     """As many grid steps to the clip as keep the noise at `noise_multiplier` times the sensitivity, or more."""
     largest = noise_multiplier * LARGEST_CLIP / math.sqrt(shares)  # where the noise would be more, it has fewer bits
     noise = discrete_gaussian(max(1, min(resolution, math.frexp(max(2.0, largest))[1] - 1)))
@@ -192,10 +192,10 @@ def grid_for(
             f"2^{resolution}, coarser by {coarsening} bits, over {values:,} values; {SMALLEST_CLIP} are the least: "
             "raise method.resolution, lower method.coarsening, or lower the noise"
         )
-    return Grid(clip, coarsening, coarse_sensitivity(clip / 2**coarsening, values) if coarsening else clip, noise)
+    return SumGrid(clip, coarsening, coarse_sensitivity(clip / 2**coarsening, values) if coarsening else clip, noise)
 
 
-def too_faint(grid: Grid, adjacency: Adjacency, shares: int = 1) -> str | None:
+def too_faint(grid: SumGrid, adjacency: Adjacency, shares: int = 1) -> str | None:
     """Why nothing can be stated of neighbouring sums: they lie further apart than the noise reaches; None if not.
 
     An exchange moves a sum by two records' vectors; anything but adding or removing a record counts as one.
@@ -405,7 +405,7 @@ def coarsened(sums: Tensor, bits: int, rows: Rows, randomness: Randomness, t: in
     """Sums divided by 2^bits and rounded at random: a uniform whole number below 2^bits is added, then bits are cut."""
     if not bits:
         return sums
-    words = draws.draw(randomness, rows, Draw.COARSEN, t, sums.shape[1]) >> np.uint32(32 - bits)
+    words = draws.draw(randomness, rows, Stream.COARSEN, t, sums.shape[1]) >> np.uint32(32 - bits)
     return (sums + torch.from_numpy(words.astype(np.int64)).to(sums.device)) >> bits
 
 
@@ -414,7 +414,7 @@ def integer_noise(
 ) -> NDArray[np.int64]:
     """The noise `[w, d]` of step t, in grid steps, from each client's own stream."""
     noise = training.grid(values).noise
-    return noise.draw(draws.draw(randomness, rows, Draw.NOISE, t, noise.words_per_value * values))
+    return noise.draw(draws.draw(randomness, rows, Stream.NOISE, t, noise.words_per_value * values))
 
 
 def noisy_sums(training: PrivateTraining, sums: Tensor, rows: Rows, randomness: Randomness, t: int) -> Tensor:
@@ -479,12 +479,27 @@ class _Masks:
         for row, b, n in zip(records.rows, counts.tolist(), records.sizes.tolist(), strict=True):
             for first in range(0, b, step):
                 own = min(step, b - first) * each
-                words = draws.draw(randomness, np.array([row]), Draw.DROPOUT, t, own, n * each, first * each)
+                words = draws.draw(randomness, np.array([row]), Stream.DROPOUT, t, own, n * each, first * each)
                 yield words.reshape(-1, 1, each)
 
 
 __all__ = [
-    "RESOLUTION", "Grid", "IntegerSums", "PrivateTraining", "Records", "coarse_sensitivity", "coarsened",
-    "gradient_of", "grid_for", "head_of", "integer_noise", "integer_rows", "integer_sums", "least_noise", "noise_alone",
-    "noisy_sums", "remembers", "too_faint",
+    "RESOLUTION",
+    "IntegerSums",
+    "PrivateTraining",
+    "Records",
+    "SumGrid",
+    "coarse_sensitivity",
+    "coarsened",
+    "gradient_of",
+    "grid_for",
+    "head_of",
+    "integer_noise",
+    "integer_rows",
+    "integer_sums",
+    "least_noise",
+    "noise_alone",
+    "noisy_sums",
+    "remembers",
+    "too_faint",
 ]  # fmt: skip

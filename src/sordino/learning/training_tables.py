@@ -13,7 +13,19 @@ from pydantic import Field
 
 from sordino.errors import InvalidInput
 from sordino.parts.slot import Slot
-from sordino.parts.tables import Count, Found, Natural, NonNegative, Positive, Share, SomeTexts, Spec, Table, reads, tag
+from sordino.parts.tables import (
+    Count,
+    Found,
+    Natural,
+    NonNegative,
+    Positive,
+    RecipeTable,
+    Share,
+    SomeTexts,
+    Spec,
+    reads,
+    tag,
+)
 
 if TYPE_CHECKING:
     from sordino.learning.cohort import LocalTraining
@@ -45,7 +57,7 @@ def _common(spec: Any) -> dict[str, Any]:
     return {"lr": spec.lr, "weight_decay": decay, "decay": spec.decay}
 
 
-class Sgd(OptimizerSpec):
+class SgdSpec(OptimizerSpec):
     """Stochastic gradient descent."""
 
     name: str = tag("sgd", "stochastic gradient descent")
@@ -68,7 +80,7 @@ class Sgd(OptimizerSpec):
             yield ".nesterov", "got true with momentum = 0; allowed: only with momentum above 0"
 
 
-class Adam(OptimizerSpec):
+class AdamSpec(OptimizerSpec):
     """Adam, without AMSGrad."""
 
     name: str = tag("adam", "Adam, without AMSGrad")
@@ -86,7 +98,7 @@ class Adam(OptimizerSpec):
         return optimizers.Adam(**_common(self), betas=(self.beta1, self.beta2), epsilon=self.epsilon)
 
 
-class RmsProp(OptimizerSpec):
+class RmsPropSpec(OptimizerSpec):
     """RMSprop, not centred."""
 
     name: str = tag("rmsprop", "RMSprop, not centred")
@@ -111,7 +123,7 @@ def _one_epoch_unless_steps(earlier: dict[str, Any]) -> int | None:
     return 1 if earlier.get("steps") is None else None
 
 
-class Augmentation(Table):
+class Augmentation(RecipeTable):
     """Images changed at random in every step, by numbers from the client's own stream."""
 
     inline: ClassVar[bool] = True
@@ -122,7 +134,7 @@ class Augmentation(Table):
     flip: bool = Field(default=False, description="mirrored left to right, every other time")
 
 
-class Training(Table):
+class Training(RecipeTable):
     """How a client trains in one round. Methods that draw batches of their own (silo-dp) take the optimizer alone."""
 
     steps: Count | None = Field(default=None, description="local steps per round; or give epochs")
@@ -133,7 +145,7 @@ class Training(Table):
     shuffle: bool = Field(default=True, description="a new order of the records in every epoch")
     drop_last: bool = Field(default=False, description="leave out a last batch that is not full")
     augmentation: Augmentation | None = Field(default=None, description="random changes of images; none if left out")
-    optimizer: AnyOptimizer = Field(default=Sgd(lr=0.1), description="the rule of each step")
+    optimizer: AnyOptimizer = Field(default=SgdSpec(lr=0.1), description="the rule of each step")
 
     def local(self, model: str, shape: tuple[int, ...]) -> LocalTraining:
         """Plain local training of a model on records of this shape."""
@@ -144,7 +156,6 @@ class Training(Table):
             raise InvalidInput(
                 f"augmentation turns and moves images; records of shape {list(shape)} are none: leave it out"
             )
-        affine = augmentation.Affine
         return cohort.LocalTraining(
             self.optimizer.build(),
             epochs=self.epochs,
@@ -153,8 +164,8 @@ class Training(Table):
             shuffle=self.shuffle,
             drop_last=self.drop_last,
             loss=models.loss_for(model),
-            augmentation=None if change is None else cohort.Augmentation(affine(**change.model_dump()), affine.draws),
+            augmentation=None if change is None else augmentation.Affine(**change.model_dump()),
         )
 
 
-__all__ = ["Adam", "AnyOptimizer", "Augmentation", "OptimizerSpec", "RmsProp", "Sgd", "Training"]
+__all__ = ["AdamSpec", "AnyOptimizer", "Augmentation", "OptimizerSpec", "RmsPropSpec", "SgdSpec", "Training"]

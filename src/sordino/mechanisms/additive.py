@@ -29,7 +29,7 @@ from sordino.mechanisms.interface import (
     tile_of,
     tiles,
 )
-from sordino.mechanisms.laws import Law, Normal, Table
+from sordino.mechanisms.laws import Law, Normal, TableLaw
 from sordino.mechanisms.likelihood import Vector
 from sordino.mechanisms.noise import GaussianNoise, GeometricNoise
 from sordino.mechanisms.output import IntegerOutput, Output, decode_integers, integer_dtype
@@ -39,7 +39,7 @@ from sordino.randomness import Purpose, Randomness
 
 
 @dataclass(frozen=True)
-class Grid:
+class NoiseGrid:
     """One client's grid: `steps` from the centre of the domain to its edge, the noise, and the clamp of outputs."""
 
     steps: int
@@ -56,10 +56,10 @@ class Grid:
         noise = self.noise
         if isinstance(noise, GeometricNoise):
             first, weights = noise.weights()
-            return Table(v, self.limit, first, weights, 2 * self.steps)
+            return TableLaw(v, self.limit, first, weights, 2 * self.steps)
         if noise.levels == 1:
             weights = np.array(noise.table.weights, np.float64) * 2.0**-64
-            return Table(v, self.limit, -noise.offset, weights, 2 * self.steps)
+            return TableLaw(v, self.limit, -noise.offset, weights, 2 * self.steps)
         return Normal(v, self.limit, noise.proven_sigma)
 
 
@@ -74,14 +74,14 @@ class AdditiveNoise(Mechanism):
         return None if self._parameters.size == 1 else int(self._parameters.size)
 
     @abstractmethod
-    def grid(self, values: int, client: int = 0) -> Grid:
+    def grid(self, values: int, client: int = 0) -> NoiseGrid:
         """The grid of one client for vectors of d values."""
 
     @abstractmethod
-    def _noise_moments(self, grid: Grid, v: Float64s) -> tuple[Float64s, Float64s]:
+    def _noise_moments(self, grid: NoiseGrid, v: Float64s) -> tuple[Float64s, Float64s]:
         """Mean and variance, in grid steps, of the clamped output at input v (in steps), less v."""
 
-    def _grids(self, values: int, rows: int) -> tuple[list[Grid], NDArray[np.intp]]:
+    def _grids(self, values: int, rows: int) -> tuple[list[NoiseGrid], NDArray[np.intp]]:
         """The distinct grids, and which of them each row uses."""
         distinct, first, which = np.unique(self._parameters, return_index=True, return_inverse=True)
         grids = [self.grid(values, int(k)) for k in first]
@@ -116,7 +116,7 @@ class AdditiveNoise(Mechanism):
         noise_scale = np.array([self._unit(g) * np.sqrt(self._noise_moments(g, np.zeros(1))[1][0]) for g in grids])
         return Randomized(IntegerOutput(out, -limits, limits), Diagnostics(clipped, noise_scale[which]))
 
-    def _prepare(self, w: Floats, grids: list[Grid], which: NDArray[np.intp]) -> tuple[Float64s, Float64s]:
+    def _prepare(self, w: Floats, grids: list[NoiseGrid], which: NDArray[np.intp]) -> tuple[Float64s, Float64s]:
         """Per row: the factor from values to steps (balls only), and the share clipped so far."""
         clients, d = w.shape
         if isinstance(self.domain, Box):
@@ -129,7 +129,7 @@ class AdditiveNoise(Mechanism):
         return shrink * steps / self.domain.radius * (1 - 2.0**-40), (shrink < 1).astype(np.float64)
 
     def _to_steps(
-        self, w: Floats, cols: slice, grid: Grid, scale: Float64s
+        self, w: Floats, cols: slice, grid: NoiseGrid, scale: Float64s
     ) -> tuple[NDArray[np.signedinteger], NDArray[np.intp]]:
         if isinstance(self.domain, Box):
             z, outside = self.domain.normalise(w, cols)
@@ -148,7 +148,7 @@ class AdditiveNoise(Mechanism):
         if not isinstance(self.domain, Box) and (norms > steps ** (2 if isinstance(self.domain, L2Ball) else 1)).any():
             raise ArithmeticError("a clipped vector left its ball; nothing was released")
 
-    def _unit(self, grid: Grid) -> float:
+    def _unit(self, grid: NoiseGrid) -> float:
         """The mean length of a grid step."""
         return float(np.mean(self.domain.radius, dtype=np.float64)) / grid.steps
 

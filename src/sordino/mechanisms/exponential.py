@@ -22,7 +22,6 @@ from annotated_types import Ge, Le
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
-from sordino.deferred import deferred
 from sordino.errors import InvalidInput
 from sordino.mechanisms import cases, likelihood, reach
 from sordino.mechanisms.cases import ENDS, Case, Specimen
@@ -51,6 +50,7 @@ from sordino.mechanisms.output import IntegerOutput, Output, decode_integers, in
 from sordino.mechanisms.reach import Reach
 from sordino.mechanisms.spec import MechanismSpec, Vectors
 from sordino.mechanisms.tuning import Ranges, Tuning
+from sordino.parts.lazy import lazy_module
 from sordino.parts.tables import tag
 from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Metric, Pure, check_count
 from sordino.randomness import Purpose, Randomness, Rows
@@ -58,7 +58,7 @@ from sordino.randomness import Purpose, Randomness, Rows
 if TYPE_CHECKING:
     import mpmath
 else:
-    mpmath = deferred("mpmath")
+    mpmath = lazy_module("mpmath")
 
 REDRAW_BLOCK = 2**18  #: columns whose redraws are made together
 MAX_REDRAWS = 512  #: a draw is kept with probability above 1/5, so this many fail with probability below 10^-49

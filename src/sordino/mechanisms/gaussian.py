@@ -19,7 +19,7 @@ from pydantic import Field
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms import cases, likelihood
-from sordino.mechanisms.additive import AdditiveNoise, Grid
+from sordino.mechanisms.additive import AdditiveNoise, NoiseGrid
 from sordino.mechanisms.cases import DEEP, DELTA, ENDS, Case, Specimen
 from sordino.mechanisms.domain import Box, L2Ball
 from sordino.mechanisms.integers import MIN_EPSILON
@@ -173,16 +173,16 @@ class Gaussian(AdditiveNoise):
         delta, values = check_delta(delta), check_count("values", values)
         return cls(np.array([_least_sigma(domain, float(e), delta, values) for e in eps]), domain)
 
-    def grid(self, values: int, client: int = 0) -> Grid:
+    def grid(self, values: int, client: int = 0) -> NoiseGrid:
         relative = float(self._parameters[client_index(self._parameters.size, client)])
         if isinstance(self.domain, Box) and relative * 2**8 <= COARSE_SIGMA:
             steps = 1 << max(8, math.ceil(math.log2(_MIN_SIGMA / relative)))
         else:
             steps = _fine_steps(relative, 64 * math.isqrt(values) if isinstance(self.domain, L2Ball) else 2**8)
         noise = gaussian_noise(relative * steps, 2 * steps)
-        return Grid(steps, noise, steps + noise.reach)
+        return NoiseGrid(steps, noise, steps + noise.reach)
 
-    def _noise_moments(self, grid: Grid, v: Float64s) -> tuple[Float64s, Float64s]:
+    def _noise_moments(self, grid: NoiseGrid, v: Float64s) -> tuple[Float64s, Float64s]:
         """No bias; a Gaussian rounded to whole steps has a twelfth of a step squared more variance."""
         assert isinstance(grid.noise, GaussianNoise)
         rounding = 1 / 12 if grid.noise.levels == 1 else 0.0
@@ -198,7 +198,7 @@ class Gaussian(AdditiveNoise):
             mu, what = mu * math.sqrt(count), "a box"
         else:
             count = values  # a change of one coordinate may move the whole scaled vector
-        loss = guarantee.Gaussian(mu, eta=count * noise.eta, tau=count * noise.tau)
+        loss = guarantee.GaussianLoss(mu, eta=count * noise.eta, tau=count * noise.tau)
         return Guarantee(SERVER, adjacency, loss, f"{count} values in {what}; rounded Gaussian, table enumerated")
 
     def claim(self, *, values: int = 1, client: int = 0) -> Claim | None:

@@ -27,7 +27,7 @@ from pydantic import Field
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms import cases, likelihood
-from sordino.mechanisms.additive import AdditiveNoise, Grid
+from sordino.mechanisms.additive import AdditiveNoise, NoiseGrid
 from sordino.mechanisms.cases import Case, Specimen
 from sordino.mechanisms.domain import Box, L1Ball
 from sordino.mechanisms.integers import MAX_EPSILON, MIN_EPSILON, cap_note
@@ -87,14 +87,14 @@ class Laplace(AdditiveNoise):
                 f"it may be at most {_MAX_STEPS / 8:g}. Use ClipOnly for no noise at all"
             )
 
-    def grid(self, values: int, client: int = 0) -> Grid:
+    def grid(self, values: int, client: int = 0) -> NoiseGrid:
         epsilon = float(self._parameters[client_index(self._parameters.size, client)])
         if isinstance(self.domain, L1Ball):
             return _calibrated(epsilon, 1 << max(8, (64 * values - 1).bit_length()), values)
         effective = epsilon * self.records
         return _calibrated(effective, 1 << max(8, math.ceil(math.log2(8 * effective))), 1)
 
-    def _noise_moments(self, grid: Grid, v: Float64s) -> tuple[Float64s, Float64s]:
+    def _noise_moments(self, grid: NoiseGrid, v: Float64s) -> tuple[Float64s, Float64s]:
         """Mean and variance of v + noise clamped to [-limit, limit], less v, in closed form."""
         assert isinstance(grid.noise, GeometricNoise)
         rate = float(grid.noise.rate)
@@ -177,7 +177,7 @@ class Laplace(AdditiveNoise):
 
 
 @lru_cache(maxsize=512)
-def _calibrated(epsilon: float, steps: int, values: int) -> Grid:
+def _calibrated(epsilon: float, steps: int, values: int) -> NoiseGrid:
     """Noise whose enumerated loss over 2 * steps (and over `values` coordinates in a ball) is at most epsilon."""
     target, ball = Fraction(epsilon), values > 1
     # How far the tables reach, in units of the noise's scale: the further, the smaller their last weights, and the more
@@ -191,7 +191,7 @@ def _calibrated(epsilon: float, steps: int, values: int) -> Grid:
         loss = noise.loss(2 * steps) + (values - 1) * noise.slack
         if loss <= epsilon:
             top = noise.digits[0]
-            return Grid(steps, noise, ((len(top.table.weights) - 1) << top.shift) - steps)
+            return NoiseGrid(steps, noise, ((len(top.table.weights) - 1) << top.shift) - steps)
         target -= Fraction(loss - epsilon) * (
             1 + attempt
         )  # the slack of another rate is another: overshoot more and more

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.deferred import deferred
+from sordino.parts.lazy import lazy_module
 
 if TYPE_CHECKING:
     from scipy import special
 else:
-    special = deferred("scipy.special")
+    special = lazy_module("scipy.special")
 
 Float64s = NDArray[np.float64]
 Int64s = NDArray[np.int64]
@@ -105,7 +105,7 @@ class Whole(Law):
 
 
 @dataclass(frozen=True, eq=False)
-class Table(Whole):
+class TableLaw(Whole):
     """Noise from a table, clamped to the limit: `weights[i]` is the probability of the noise `first + i`."""
 
     first: int
@@ -174,7 +174,7 @@ class TwoSided(Whole):
 
 
 @dataclass(frozen=True, eq=False)
-class Pieces(Whole):
+class PiecewiseLaw(Whole):
     """-limit .. limit - 1, each equally likely, and `counts / 2^32` more around the centre: the piecewise mechanism."""
 
     threshold: float  #: the probability of an output near the centre
@@ -226,6 +226,3 @@ class EvenWords(Whole):
     def interval(self, outputs: Outputs) -> tuple[Float64s, Float64s]:
         one = 1 / (self.limit + 1)
         return outputs * one, np.full(outputs.shape, one)
-
-
-__all__ = ["FEW", "Atoms", "Caps", "EvenWords", "Law", "Normal", "Pieces", "Table", "TwoSided", "Whole", "normal"]

@@ -40,7 +40,7 @@ from sordino.mechanisms.interface import (
     tiles,
     values_affected,
 )
-from sordino.mechanisms.laws import Pieces as PiecesLaw
+from sordino.mechanisms.laws import PiecewiseLaw
 from sordino.mechanisms.likelihood import Ratio, Vector
 from sordino.mechanisms.output import IntegerOutput, Output, decode_integers
 from sordino.mechanisms.reach import Reach
@@ -198,9 +198,9 @@ class Piecewise(Mechanism):
 
     # --- audits
 
-    def law(self, values: NDArray[np.floating]) -> PiecesLaw:
+    def law(self, values: NDArray[np.floating]) -> PiecewiseLaw:
         piece, t = self.pieces[0], self.on_grid(values[None])[0].astype(np.int64)
-        return PiecesLaw(t, _HALF, piece.threshold / ONE, piece.counts())
+        return PiecewiseLaw(t, _HALF, piece.threshold / ONE, piece.counts())
 
     def likelihood_ratio(self, first: Vector, second: Vector) -> Ratio:
         """Whether an output is near the one input or near the other."""

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sordino.deferred import deferred
 from sordino.errors import InvalidInput
 from sordino.mechanisms import cases, reach
 from sordino.mechanisms.cases import DEEP, WIDE, Case, Specimen
@@ -46,6 +45,7 @@ from sordino.mechanisms.likelihood import Ratio, Vector
 from sordino.mechanisms.output import IntegerOutput, Output, decode_integers, integer_dtype
 from sordino.mechanisms.reach import Reach
 from sordino.mechanisms.spec import MechanismSpec, Vectors
+from sordino.parts.lazy import lazy_module
 from sordino.parts.tables import tag
 from sordino.privacy.guarantee import Adjacency, Claim, Guarantee, check_count
 from sordino.randomness import Purpose, Randomness
@@ -53,7 +53,7 @@ from sordino.randomness import Purpose, Randomness
 if TYPE_CHECKING:
     from scipy import optimize, special
 else:
-    optimize, special = deferred("scipy.optimize"), deferred("scipy.special")
+    optimize, special = lazy_module("scipy.optimize"), lazy_module("scipy.special")
 
 _MAX_EPSILON = 60.0
 _WHY = (

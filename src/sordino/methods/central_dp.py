@@ -29,21 +29,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Discriminator, Field, Tag
 
-from sordino.deferred import deferred
 from sordino.learning import draws
-from sordino.learning.draws import Draw as Drawn
+from sordino.learning.draws import Stream
 from sordino.mechanisms import NoPrivacy
 from sordino.mechanisms.interface import Float64s, as_matrix
 from sordino.mechanisms.noise import FARTHEST, Slack
 from sordino.methods.aggregation import Mean, MeanAlone
+from sordino.methods.blueprint import Blueprint, Built, plainly_built
 from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import Bench, Cohort, LocalView, Reported, State
 from sordino.methods.round_steps import send, train
 from sordino.methods.selection import SelectionSpec, SelectProbability
-from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.silo_dp import NoiseSpec
 from sordino.methods.spec import AGGREGATION, CHANNEL, ClipNorm, DirectAlone, ServerLr, Target, direct
 from sordino.methods.upload import Draw, Int64s, Same, Tally, Upload
+from sordino.parts.lazy import lazy_module
 from sordino.parts.slot import Slot
 from sordino.parts.tables import Positive, Says, tag
 from sordino.privacy.accountant import compose
@@ -64,9 +64,9 @@ from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
     from sordino.learning import private_sgd
-    from sordino.learning.private_sgd import Grid
+    from sordino.learning.private_sgd import SumGrid
 else:
-    private_sgd = deferred("sordino.learning.private_sgd")
+    private_sgd = lazy_module("sordino.learning.private_sgd")
 
 WHAT = "model update, to a trusted server"
 SERVER_STREAM = 2**32 - 1  #: the number under which the server draws its noise, where clients have theirs
@@ -94,7 +94,7 @@ class Noise:
     expected: float  #: m = q K
     seed: int
 
-    def grid(self, values: int) -> Grid:
+    def grid(self, values: int) -> SumGrid:
         """Of the clipped updates and the noise."""
         return private_sgd.grid_for(self.sigma, values)
 
@@ -102,7 +102,7 @@ class Noise:
         """The noise of one round in grid steps, from the server's own stream."""
         stream = Keystream.simulation(self.seed, [SERVER_STREAM], round)
         noise, server = self.grid(values).noise, np.zeros(1, np.intp)
-        return np.asarray(noise.draw(draws.draw(stream, server, Drawn.NOISE, 0, noise.words_per_value * values))[0])
+        return np.asarray(noise.draw(draws.draw(stream, server, Stream.NOISE, 0, noise.words_per_value * values))[0])
 
 
 class ClippedTally(Tally):
@@ -213,18 +213,18 @@ class CentralDp(FedAvg):
         def sends_updates(self) -> bool:
             return True
 
-        def build(self, setting: Setting) -> Built:
-            noise = noise_of(setting)
+        def build(self, blueprint: Blueprint) -> Built:
+            noise = noise_of(blueprint)
             share = (noise.sigma * (noise.clip or 0.0)) ** 2 / noise.expected
-            upload = Upload(Same(Unprotected(share)), None, setting.values, clients=setting.clients, what=WHAT)
-            method = CentralDp(setting, upload, noise)
-            built = plainly_built(setting, method, upload)
+            upload = Upload(Same(Unprotected(share)), None, blueprint.values, clients=blueprint.clients, what=WHAT)
+            method = CentralDp(blueprint, upload, noise)
+            built = plainly_built(blueprint, method, upload)
             return Built(method, upload, built.batch, built.records * noise.rate)
 
-    def __init__(self, setting: Setting, upload: Upload, noise: Noise) -> None:
-        super().__init__(setting, setting.local_training, upload, sends="update")
+    def __init__(self, blueprint: Blueprint, upload: Upload, noise: Noise) -> None:
+        super().__init__(blueprint, blueprint.local_training, upload, sends="update")
         self._noise = noise
-        self._claim = claim(setting, noise) if noise.clip is None else None
+        self._claim = claim(blueprint, noise) if noise.clip is None else None
 
     def select(self, state: State) -> Sequence[int]:
         return range(self.clients)
@@ -268,27 +268,27 @@ class CentralDp(FedAvg):
         return words.astype(np.uint64) < np.uint64(int(self._noise.rate * 2**32))
 
 
-def claim(setting: Setting, noise: Noise) -> Claim:
+def claim(blueprint: Blueprint, noise: Noise) -> Claim:
     """What the paper's accountant says of the whole run: a client more or less, the median taken for a constant."""
-    delta = _delta(setting)
-    loss = PoissonGaussian(noise.rate, noise.sigma, setting.recipe.rounds.count)
+    delta = _delta(blueprint)
+    loss = PoissonGaussian(noise.rate, noise.sigma, blueprint.recipe.rounds.count)
     epsilon = compose([loss], adjacency=Adjacency.RECORD_ADD_REMOVE).epsilon(delta)
     formula = "sampled Gaussian noise on updates clipped to their median, for one client more or less (Geyer et al.)"
     return Claim(epsilon, delta, formula, adversary=MODEL_READER, covers="schedule")
 
 
-def _delta(setting: Setting) -> float:
-    given = setting.recipe.method
-    budget = setting.recipe.clients.budget
+def _delta(blueprint: Blueprint) -> float:
+    given = blueprint.recipe.method
+    budget = blueprint.recipe.clients.budget
     if given.target is not None:
         return float(given.target.delta)
     return float(budget.delta) if budget is not None and budget.delta > 0 else 1e-5
 
 
-def noise_of(setting: Setting) -> Noise:
+def noise_of(blueprint: Blueprint) -> Noise:
     """The recipe's noise; the multiplier follows from its target where it names one, for a client exchanged."""
-    given = setting.recipe.method
-    sigma, rate, values = given.noise_multiplier, given.selection.p, setting.values
+    given = blueprint.recipe.method
+    sigma, rate, values = given.noise_multiplier, given.selection.p, blueprint.values
     if given.target is not None:
 
         def least(slack: Slack) -> float:
@@ -297,7 +297,7 @@ def noise_of(setting: Setting) -> Noise:
                 given.target.delta,
                 sampling_rate=rate,
                 steps=1,
-                rounds=setting.recipe.rounds.count,
+                rounds=blueprint.recipe.rounds.count,
                 adjacency=Adjacency.RECORD_REPLACE,  # counted as an exchanged client is: two updates' worth
                 eta=values * slack.eta,
                 tau=values * slack.tau,
@@ -308,7 +308,7 @@ def noise_of(setting: Setting) -> Noise:
             least, lambda multiplier: private_sgd.grid_for(multiplier, values).noise, private_sgd.RESOLUTION
         )
     clip = None if given.clip == "median" else float(given.clip)
-    return Noise(clip, float(sigma), rate, rate * setting.clients, setting.recipe.seed)
+    return Noise(clip, float(sigma), rate, rate * blueprint.clients, blueprint.recipe.seed)
 
 
 __all__ = ["WHAT", "CentralDp", "ClippedTally", "Noise", "claim", "noise_of"]

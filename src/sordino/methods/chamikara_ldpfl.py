@@ -38,22 +38,22 @@ from annotated_types import Ge, Le, MinLen
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
-from sordino.deferred import deferred
 from sordino.learning.training_tables import Training
 from sordino.mechanisms import NoPrivacy
 from sordino.mechanisms.record_tables import RecordMechanismSpec, Theorem2
 from sordino.methods.aggregation import AggregationSpec, Mean, offering
+from sordino.methods.blueprint import Blueprint, Built, plainly_built
 from sordino.methods.fedavg import DATASET, FedAvg
-from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Positions, Reported, State, View
+from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, ModelView, Positions, Reported, State
 from sordino.methods.local_only import LocalOnly, alone
 from sordino.methods.round_steps import PARAMETERS, average, send, train
 from sordino.methods.selection import AnySelection, SelectAll
-from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.spec import AGGREGATION, CHANNEL, SELECTION, Clamp, DirectAlone, MethodSpec, direct
 from sordino.methods.upload import Draw, PerClass, Same, Tally, Upload, samples_release
+from sordino.parts.lazy import lazy_module
 from sordino.parts.registry import allowed_model
 from sordino.parts.slot import Slot
-from sordino.parts.tables import Count, Found, Options, Spec, Table, reads, tag
+from sordino.parts.tables import Count, Found, Options, RecipeTable, Spec, reads, tag
 from sordino.privacy.guarantee import Release
 from sordino.randomness import Randomness
 from sordino.wire.messages import Plan
@@ -67,8 +67,8 @@ if TYPE_CHECKING:
     from sordino.methods.randomised_records import RandomisedRecords
     from sordino.recipe import Recipe
 else:
-    extractors = deferred("sordino.methods.extractors")
-    randomised_records = deferred("sordino.methods.randomised_records")
+    extractors = lazy_module("sordino.methods.extractors")
+    randomised_records = lazy_module("sordino.methods.randomised_records")
 
 WHAT = "network trained on randomised records"
 
@@ -90,7 +90,7 @@ ModelName = Annotated[
 ModelOptions = Annotated[Options, Field(description="the model's options")]
 
 
-class TrainedExtractor(ExtractorSpec):
+class TrainedExtractorSpec(ExtractorSpec):
     """Each client's own network, trained on its own records before the first round; its convolutions are kept."""
 
     kind: str = tag("trained", "a network of each client, trained on its records")
@@ -112,7 +112,7 @@ class TrainedExtractor(ExtractorSpec):
         return extractors.TrainedExtractor(network, training, features, seed, self.start)
 
 
-class RandomExtractor(ExtractorSpec):
+class RandomExtractorSpec(ExtractorSpec):
     """A network as the seed starts it, untrained: public, and the same for all."""
 
     kind: str = tag("random", "an untrained network, public and the same for all")
@@ -124,7 +124,7 @@ class RandomExtractor(ExtractorSpec):
         return extractors.RandomExtractor(network, features, seed)
 
 
-class OrientedExtractor(ExtractorSpec):
+class OrientedExtractorSpec(ExtractorSpec):
     """How strongly each part of an image changes in which direction: fixed filters, public, the same for all."""
 
     kind: str = tag("oriented", "fixed filters, public and the same for all")
@@ -135,7 +135,7 @@ class OrientedExtractor(ExtractorSpec):
         return extractors.OrientedExtractor(self.orientations, self.cells, shape)
 
 
-class Encoding(Table):
+class Encoding(RecipeTable):
     """The fixed-point code of a feature (Eq. 10 of LDPFL), whole + fraction + 1 bits."""
 
     whole: Annotated[int, Ge(0), Le(20)] = Field(default=4, description="bits before the point")
@@ -194,32 +194,32 @@ class Ldpfl(FedAvg):
                     "got some, but this training sees randomised features only: give it to method.extractor.training",
                 )
 
-        def build(self, setting: Setting) -> Built:
-            extractor = self.extractor.build(setting.input_shape, setting.classes, setting.recipe.seed)
-            records = self._records(setting.recipe, extractor, setting.classes)
-            records.check(setting.checked)
+        def build(self, blueprint: Blueprint) -> Built:
+            extractor = self.extractor.build(blueprint.input_shape, blueprint.classes, blueprint.recipe.seed)
+            records = self._records(blueprint.recipe, extractor, blueprint.classes)
+            records.check(blueprint.checked)
             upload = Upload(
-                Same(NoPrivacy()), None, setting.values, clients=setting.clients, what=WHAT,
+                Same(NoPrivacy()), None, blueprint.values, clients=blueprint.clients, what=WHAT,
                 samples=self.aggregation.samples, clamp=self.clamp,
             )  # fmt: skip
-            together = Ldpfl(setting, setting.local_training, upload, extractor, records)
-            method = together if self.learning == "together" else LdpflAlone(alone(setting), together)
-            built = plainly_built(setting, method, upload)
-            return replace(built, graded=records.graded(setting.model))
+            together = Ldpfl(blueprint, blueprint.local_training, upload, extractor, records)
+            method = together if self.learning == "together" else LdpflAlone(alone(blueprint), together)
+            built = plainly_built(blueprint, method, upload)
+            return replace(built, graded=records.graded(blueprint.model))
 
     def __init__(
         self,
-        setting: Setting,
+        blueprint: Blueprint,
         training: LocalTraining,
         upload: Upload,
         extractor: Extractor,
         records: RandomisedRecords,
     ) -> None:
-        learner, loss = records.learner(setting.model)
-        super().__init__(setting, replace(training, loss=loss), upload, sends="weights")
+        learner, loss = records.learner(blueprint.model)
+        super().__init__(blueprint, replace(training, loss=loss), upload, sends="weights")
         self.model = learner
         self._extractor, self.records = extractor, records
-        self._most: int | None = None if extractor.public else setting.recipe.method.extractor.most_records
+        self._most: int | None = None if extractor.public else blueprint.recipe.method.extractor.most_records
         first = {strength: client for client, strength in reversed(list(enumerate(records.strengths)))}
         self._kinds = sorted(first.values())  # of every strength, its first client
         number = {records.strengths[client]: k for k, client in enumerate(self._kinds)}
@@ -289,7 +289,7 @@ class Ldpfl(FedAvg):
 
     # --- evaluation
 
-    def views(self, state: State, kept: Mapping[int, ClientState]) -> Sequence[View]:
+    def views(self, state: State, kept: Mapping[int, ClientState]) -> Sequence[ModelView]:
         """The common network as each client sees it, through its own extractor."""
         return [
             replace(self.view(state), client=client)
@@ -308,8 +308,8 @@ class Ldpfl(FedAvg):
 class LdpflAlone(LocalOnly):
     """The same without the federation: every client trains its own network on its own randomised records."""
 
-    def __init__(self, setting: Setting, together: Ldpfl) -> None:
-        super().__init__(setting, together.training, together.upload(Plan("", 1)), sends="weights")
+    def __init__(self, blueprint: Blueprint, together: Ldpfl) -> None:
+        super().__init__(blueprint, together.training, together.upload(Plan("", 1)), sends="weights")
         self.model, self._together = together.model, together
 
     def preparation(self, federation: str) -> Plan:
@@ -324,7 +324,7 @@ class LdpflAlone(LocalOnly):
     def rehearse(self, plan: Plan, cohort: Cohort, draw: Draw, bench: Bench) -> LocalView:
         return self._together.rehearse(plan, cohort, draw, bench)
 
-    def views(self, state: State, kept: Mapping[int, ClientState]) -> Sequence[View]:
+    def views(self, state: State, kept: Mapping[int, ClientState]) -> Sequence[ModelView]:
         """Every client's own network, seen through its own extractor."""
         ready = {client: own for client, own in kept.items() if randomised_records.RECORDS in own and PARAMETERS in own}
         return [replace(self.own_view(own), client=client) for client, own in ready.items()]
@@ -336,6 +336,6 @@ class LdpflAlone(LocalOnly):
 
 
 __all__ = [
-    "WHAT", "Encoding", "ExtractorSpec", "Ldpfl", "LdpflAlone", "OrientedExtractor", "RandomExtractor",
-    "TrainedExtractor",
+    "WHAT", "Encoding", "ExtractorSpec", "Ldpfl", "LdpflAlone", "OrientedExtractorSpec", "RandomExtractorSpec",
+    "TrainedExtractorSpec",
 ]  # fmt: skip

@@ -22,12 +22,12 @@ from pydantic import Field
 from sordino.mechanisms import NoPrivacy
 from sordino.mechanisms.spec import AnyMechanism, Fixed
 from sordino.methods.aggregation import AggregationSpec, AnyAggregation, Mean
-from sordino.methods.interface import Bench, Cohort, Method, Reported, State, View
+from sordino.methods.blueprint import Blueprint, Built, plainly_built
+from sordino.methods.interface import Bench, Cohort, Method, ModelView, Reported, State
 from sordino.methods.robust import AgreementTally
 from sordino.methods.round_steps import PARAMETERS, moved, send, train, vector_of
 from sordino.methods.scopes import ScopeAll, ScopeSpec
 from sordino.methods.selection import AnySelection, SelectAll, SelectionSpec
-from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.spec import AGGREGATION, CHANNEL, SELECTION, AnyChannel, MethodSpec, Norm, ServerLr, direct
 from sordino.methods.upload import Draw, Tally, Upload
 from sordino.parts.slot import Slot
@@ -101,34 +101,34 @@ class FedAvg(Method):
             elif self.range is not None and self.range.centre != 0:
                 yield ".norm", f"got {self.norm:g} with range.centre = {shown(self.range.centre)}; allowed: 0"
 
-        def build(self, setting: Setting) -> Built:
-            return self.built(setting, FedAvg)
+        def build(self, blueprint: Blueprint) -> Built:
+            return self.built(blueprint, FedAvg)
 
-        def built(self, setting: Setting, kind: type[FedAvg]) -> Built:
+        def built(self, blueprint: Blueprint, kind: type[FedAvg]) -> Built:
             """Federated averaging, or a `kind` of it."""
             what = "model update" if self.upload == "update" else "model weights"
-            upload = setting.upload(what, self.range, norm=self.norm)
-            method = kind(setting, setting.local_training, upload, sends=self.upload)
-            return plainly_built(setting, method, upload)
+            upload = blueprint.upload(what, self.range, norm=self.norm)
+            method = kind(blueprint, blueprint.local_training, upload, sends=self.upload)
+            return plainly_built(blueprint, method, upload)
 
     def __init__(
         self,
-        setting: Setting,
+        blueprint: Blueprint,
         training: LocalTraining | PrivateTraining,
         upload: Upload,
         *,
         sends: Literal["update", "weights"],
     ) -> None:
-        given = setting.recipe.method
+        given = blueprint.recipe.method
         self.spec = given  #: the method's table
-        self.clients = setting.clients
-        self.model, self.training, self.statistics = setting.model, training, setting.statistics
-        self._initial = setting.initial
+        self.clients = blueprint.clients
+        self.model, self.training, self.statistics = blueprint.model, training, blueprint.statistics
+        self._initial = blueprint.initial
         self._upload, self._sends, self._server_lr = upload, sends, given.server_lr
         self._selection: SelectionSpec = given.selection
         self._aggregation: AggregationSpec = given.aggregation
-        self._seed = setting.recipe.seed
-        given.aggregation.check_room(given.selection.asked(setting.clients), setting.clients, setting.values)
+        self._seed = blueprint.recipe.seed
+        given.aggregation.check_room(given.selection.asked(blueprint.clients), blueprint.clients, blueprint.values)
 
     def upload(self, plan: Plan) -> Upload:
         """How values leave a client in this plan's round."""
@@ -165,8 +165,8 @@ class FedAvg(Method):
         step = self._aggregation.move(x, x if self._sends == "update" else x - w)
         return moved(state, self._server_lr * step, self.statistics)
 
-    def view(self, state: State) -> View:
-        return View(state.parameters, {name: state.arrays[name] for name in self.statistics.released} or None)
+    def view(self, state: State) -> ModelView:
+        return ModelView(state.parameters, {name: state.arrays[name] for name in self.statistics.released} or None)
 
     # --- client
 

@@ -26,11 +26,11 @@ from pydantic import Field
 from sordino.errors import InvalidInput
 from sordino.mechanisms import NoisySums
 from sordino.methods.aggregation import Mean, MeanAlone
+from sordino.methods.blueprint import Blueprint, Built
 from sordino.methods.interface import Bench, Cohort, LocalView, Reported, State
-from sordino.methods.setting import Built, Setting
 from sordino.methods.silo_dp import RECORDS, WHAT, SiloDp, private_training
 from sordino.methods.spec import AGGREGATION
-from sordino.methods.upload import Draw, Same, Sum, Tally, Upload
+from sordino.methods.upload import Draw, ReportSum, Same, Tally, Upload
 from sordino.parts.tables import Count, Found, Says, reads, tag
 from sordino.privacy.guarantee import Guarantee, Infinite, Release
 from sordino.wire.messages import Plan
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 class WrappedTally(Tally):
     """The sum of numbers modulo 2^bits, itself taken around zero."""
 
-    def add_sum(self, found: Sum) -> None:
+    def add_sum(self, found: ReportSum) -> None:
         mechanism = self.upload.mechanisms[found.group]
         assert isinstance(mechanism, NoisySums)
         super().add_sum(replace(found, total=mechanism.wrapped(found.total)))
@@ -90,20 +90,20 @@ class HybridOne(SiloDp):
                     "in every sum: raise method.channel.threshold, or ask more silos",
                 )
 
-        def build(self, setting: Setting) -> Built:
+        def build(self, blueprint: Blueprint) -> Built:
             if self.clamp is not None:
                 raise InvalidInput(
                     "method.clamp cuts single reports, and of a secure sum nobody sees any: leave it out, or take "
                     "silo-dp"
                 )
-            silos = super().build(setting)
-            training = private_training(setting, honest_silos(self, setting.clients))
-            grid = training.grid(setting.values)
+            silos = super().build(blueprint)
+            training = private_training(blueprint, honest_silos(self, blueprint.clients))
+            grid = training.grid(blueprint.values)
             unit = training.clip * 2**grid.coarsening / grid.clip / training.expected_batch
-            bits = modulus_bits(training, setting.values, self.selection.asked(setting.clients))
+            bits = modulus_bits(training, blueprint.values, self.selection.asked(blueprint.clients))
             mechanism = NoisySums(unit, bits, grid.noise.sigma)
-            upload = Upload(Same(mechanism), None, setting.values, clients=setting.clients, what=WHAT)
-            return replace(silos, method=HybridOne(setting, training, upload, sends="update"), upload=upload)
+            upload = Upload(Same(mechanism), None, blueprint.values, clients=blueprint.clients, what=WHAT)
+            return replace(silos, method=HybridOne(blueprint, training, upload, sends="update"), upload=upload)
 
     def tally(self, plan: Plan) -> Tally:
         return WrappedTally(self._upload, np.ones(1))

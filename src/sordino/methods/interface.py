@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # reading a recipe must not load PyTorch
     from torch import Tensor, nn
 
     from sordino.learning.cohort import ClientData, CohortTrainer
-    from sordino.learning.stacked import Execution
+    from sordino.learning.stacked_model import Execution
 
 Floats = NDArray[np.float32]
 Positions = NDArray[np.int64]
@@ -55,7 +55,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class View:
+class ModelView:
     """What is evaluated and handed out: parameters `[d]`, and running statistics by name where the server has them."""
 
     parameters: Floats
@@ -78,7 +78,7 @@ class Cohort:
 
 
 def _execution() -> Execution:
-    from sordino.learning.stacked import Execution
+    from sordino.learning.stacked_model import Execution
 
     return Execution()
 
@@ -157,10 +157,10 @@ class Method(ABC):
         """The state after this round's reports."""
 
     @abstractmethod
-    def view(self, state: State) -> View:
+    def view(self, state: State) -> ModelView:
         """The model to evaluate and to hand out."""
 
-    def views(self, state: State, kept: Mapping[int, ClientState]) -> Sequence[View]:
+    def views(self, state: State, kept: Mapping[int, ClientState]) -> Sequence[ModelView]:
         """The models that are scored, of which the mean is reported: the common one, unless clients have their own.
 
         `kept` is what each client has kept so far; only a simulation, in which the researcher is all of them, has it.
@@ -206,5 +206,12 @@ class Method(ABC):
 
 
 __all__ = [
-    "Bench", "ClientState", "Cohort", "LocalView", "Method", "Reported", "State", "View",
+    "Bench",
+    "ClientState",
+    "Cohort",
+    "LocalView",
+    "Method",
+    "ModelView",
+    "Reported",
+    "State",
 ]  # fmt: skip

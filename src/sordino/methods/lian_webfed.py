@@ -40,11 +40,11 @@ from pydantic import Field
 from sordino.mechanisms import Box, Laplace
 from sordino.mechanisms.spec import FixedUnsaid, MechanismSpec, noise
 from sordino.methods.aggregation import AggregationSpec, Mean, NoisySamples, offering
+from sordino.methods.blueprint import Blueprint, Built, plainly_built
 from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import Bench, ClientState, Cohort, Reported, State
 from sordino.methods.round_steps import average, send, train
 from sordino.methods.selection import AnySelection, SelectAll
-from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.spec import AGGREGATION, SELECTION, MethodSpec, direct
 from sordino.methods.upload import MAX_SAMPLES, Draw, PerClass, Tally, Upload
 from sordino.parts.slot import Slot
@@ -110,15 +110,15 @@ class WebFed(FedAvg):
         def channel(self) -> Any:
             return direct()
 
-        def build(self, setting: Setting) -> Built:
+        def build(self, blueprint: Blueprint) -> Built:
             noisy = isinstance(self.aggregation, NoisySamples)
             most = self.aggregation.limit if noisy else MAX_SAMPLES
-            upload = setting.upload("model weights", self.range, most_samples=most)
+            upload = blueprint.upload("model weights", self.range, most_samples=most)
             counts = Counts(self.aggregation.epsilon, self.aggregation.limit) if noisy else None
-            return plainly_built(setting, WebFed(setting, upload, counts), upload)
+            return plainly_built(blueprint, WebFed(blueprint, upload, counts), upload)
 
-    def __init__(self, setting: Setting, upload: Upload, counts: Counts | None) -> None:
-        super().__init__(setting, setting.local_training, upload, sends="weights")
+    def __init__(self, blueprint: Blueprint, upload: Upload, counts: Counts | None) -> None:
+        super().__init__(blueprint, blueprint.local_training, upload, sends="weights")
         self._counts = counts
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:

@@ -17,11 +17,11 @@ import numpy as np
 from sordino.mechanisms import NoPrivacy
 from sordino.mechanisms.spec import MechanismSpec
 from sordino.methods.aggregation import Mean
+from sordino.methods.blueprint import Blueprint, Built, plainly_built
 from sordino.methods.fedavg import FedAvg
-from sordino.methods.interface import Bench, ClientState, Cohort, Reported, State, View
+from sordino.methods.interface import Bench, ClientState, Cohort, ModelView, Reported, State
 from sordino.methods.round_steps import PARAMETERS, steps_before, train_from
 from sordino.methods.selection import SelectAll
-from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.spec import MethodSpec, direct
 from sordino.methods.upload import Draw, Same, Tally, Upload
 from sordino.parts.tables import Found, reads, tag
@@ -69,10 +69,10 @@ class LocalOnly(FedAvg):
             """Nothing leaves that could be randomised."""
             yield from self.mechanism.epsilon_where_it_is_used(recipe)
 
-        def build(self, setting: Setting) -> Built:
-            upload = Upload(Same(NoPrivacy()), None, setting.values, clients=setting.clients, what="nothing")
+        def build(self, blueprint: Blueprint) -> Built:
+            upload = Upload(Same(NoPrivacy()), None, blueprint.values, clients=blueprint.clients, what="nothing")
             return plainly_built(
-                setting, LocalOnly(alone(setting), setting.local_training, upload, sends="update"), upload
+                blueprint, LocalOnly(alone(blueprint), blueprint.local_training, upload, sends="update"), upload
             )
 
     def plan(self, state: State, federation: str) -> Plan:
@@ -85,15 +85,15 @@ class LocalOnly(FedAvg):
     def update(self, state: State, plan: Plan, tally: Tally) -> State:
         return state.unchanged()
 
-    def views(self, state: State, kept: Mapping[int, ClientState]) -> Sequence[View]:
+    def views(self, state: State, kept: Mapping[int, ClientState]) -> Sequence[ModelView]:
         """Every client's own model, with its own running statistics."""
         own = [self.own_view(one) for one in kept.values() if PARAMETERS in one]
         return own or super().views(state, kept)
 
-    def own_view(self, kept: ClientState) -> View:
+    def own_view(self, kept: ClientState) -> ModelView:
         """The model that a client keeps."""
         statistics = {n: np.asarray(kept[n], np.float32) for n in self.statistics.start if n in kept}
-        return View(np.asarray(kept[PARAMETERS], np.float32), statistics or None)
+        return ModelView(np.asarray(kept[PARAMETERS], np.float32), statistics or None)
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         return ((),)
@@ -110,9 +110,9 @@ class LocalOnly(FedAvg):
         return Reported(nothing, tuple(states), trained.local(np.zeros(len(nothing)), trained.update))
 
 
-def alone(setting: Setting) -> Setting:
-    """The setting of clients that keep their running statistics too."""
-    return replace(setting, statistics=replace(setting.statistics, policy="local", released=()))
+def alone(blueprint: Blueprint) -> Blueprint:
+    """The blueprint of clients that keep their running statistics too."""
+    return replace(blueprint, statistics=replace(blueprint.statistics, policy="local", released=()))
 
 
 __all__ = ["LocalOnly", "alone"]

@@ -31,7 +31,7 @@ from pydantic import Field
 from sordino.errors import InvalidInput
 from sordino.mechanisms.output import Output
 from sordino.methods.aggregation import AggregationSpec, label, noise_of
-from sordino.methods.upload import Float64s, Int64s, Sum, Tally, Upload
+from sordino.methods.upload import Float64s, Int64s, ReportSum, Tally, Upload
 from sordino.parts.tables import Found, Says, reads, tag
 
 Rows = NDArray[np.float32]  #: [K, d] estimates, one report a row
@@ -137,7 +137,7 @@ class RobustTally(Tally):
         self._rows.append(estimates.astype(np.float32))
         self._clients += clients
 
-    def add_sum(self, found: Sum) -> None:
+    def add_sum(self, found: ReportSum) -> None:
         """Refused: a sum has no single reports."""
         raise InvalidInput("a robust aggregation looks at single reports, and a sum has none: take mean")
 

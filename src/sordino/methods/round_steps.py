@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from sordino.learning.cohort import ClientData, CohortResult, LocalTraining
     from sordino.learning.private_sgd import PrivateTraining
-    from sordino.methods.setting import Statistics
+    from sordino.methods.blueprint import Statistics
 
 PARAMETERS = "parameters"  #: the array of a plan with the model's parameters
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sordino.parts.tables import Spec, tag
 
 if TYPE_CHECKING:
-    from sordino.learning.models import Layer
+    from sordino.learning.models import LayerSlice
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Turn:
         return slice(self.start, self.stop)
 
     @classmethod
-    def of(cls, layer: Layer, share: Fraction) -> Turn:
+    def of(cls, layer: LayerSlice, share: Fraction) -> Turn:
         """The round in which a layer is sent."""
         return cls(layer.name, layer.start, layer.stop, share)
 
@@ -42,7 +42,7 @@ class Turn:
 Schedule = tuple[Turn, ...]
 
 
-def basic(layers: Sequence[Layer], rounds: int) -> Schedule:
+def basic(layers: Sequence[LayerSlice], rounds: int) -> Schedule:
     """CLDP-Basic: everything in every round."""
     return (Turn("all layers", layers[0].start, layers[-1].stop, Fraction(1, rounds)),) * rounds
 
@@ -51,7 +51,7 @@ class ScopeSpec(Spec):
     """Which layers are sent in each round, and which part of the budget it spends."""
 
     @abstractmethod
-    def schedule(self, layers: Sequence[Layer], rounds: int) -> Schedule:
+    def schedule(self, layers: Sequence[LayerSlice], rounds: int) -> Schedule:
         """What is sent in each of so many rounds."""
 
 
@@ -60,7 +60,7 @@ class ScopeAll(ScopeSpec):
 
     kind: str = tag("all", "all tensors of the model")
 
-    def schedule(self, layers: Sequence[Layer], rounds: int) -> Schedule:
+    def schedule(self, layers: Sequence[LayerSlice], rounds: int) -> Schedule:
         return basic(layers, rounds)
 
 

@@ -22,15 +22,14 @@ from annotated_types import Ge, Le
 from numpy.typing import NDArray
 from pydantic import Field
 
-from sordino.deferred import deferred
 from sordino.errors import InvalidInput
 from sordino.mechanisms import NoPrivacy
 from sordino.methods.aggregation import AnyAggregation, Mean
+from sordino.methods.blueprint import Blueprint, Built
 from sordino.methods.fedavg import DATASET, FedAvg, unseen_norm
 from sordino.methods.interface import Bench, Cohort, LocalView, Reported
 from sordino.methods.round_steps import PARAMETERS, send, train
 from sordino.methods.selection import AnySelection, SelectAll
-from sordino.methods.setting import Built, Setting
 from sordino.methods.spec import (
     AGGREGATION,
     CHANNEL,
@@ -45,6 +44,7 @@ from sordino.methods.spec import (
     direct,
 )
 from sordino.methods.upload import Draw, Same, Upload, samples_release
+from sordino.parts.lazy import lazy_module
 from sordino.parts.tables import Count, Found, Natural, Positive, Says, reads, tag
 from sordino.parts.toml import shown
 from sordino.privacy.guarantee import Adjacency, Guarantee, Infinite, Release
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from sordino.learning import linear_head, models, private_sgd
     from sordino.learning.private_sgd import PrivateTraining
 else:
-    linear_head = deferred("sordino.learning.linear_head")
-    models = deferred("sordino.learning.models")
-    private_sgd = deferred("sordino.learning.private_sgd")
+    linear_head = lazy_module("sordino.learning.linear_head")
+    models = lazy_module("sordino.learning.models")
+    private_sgd = lazy_module("sordino.learning.private_sgd")
 
 WHAT = "model update (DP-SGD)"
 REMEMBERS = (
@@ -157,30 +157,30 @@ class SiloDp(FedAvg):
                     "1000",
                 )
 
-        def build(self, setting: Setting) -> Built:
-            if 0 in setting.sizes:
+        def build(self, blueprint: Blueprint) -> Built:
+            if 0 in blueprint.sizes:
                 raise InvalidInput(
-                    f"silo {setting.sizes.index(0)} holds no records, so there is nothing to protect: set "
+                    f"silo {blueprint.sizes.index(0)} holds no records, so there is nothing to protect: set "
                     "split.at_least=1"
                 )
             upload = Upload(
-                Same(NoPrivacy()), None, setting.values, clients=setting.clients, what=WHAT,
+                Same(NoPrivacy()), None, blueprint.values, clients=blueprint.clients, what=WHAT,
                 samples=self.aggregation.samples, clamp=self.clamp, norm=self.norm,
             )  # fmt: skip
-            method = SiloDp(setting, private_training(setting), upload, sends="update")
-            return Built(method, upload, 1, sum(setting.sizes) * self.sampling_rate * self.steps)
+            method = SiloDp(blueprint, private_training(blueprint), upload, sends="update")
+            return Built(method, upload, 1, sum(blueprint.sizes) * self.sampling_rate * self.steps)
 
     training: PrivateTraining
 
     def __init__(
-        self, setting: Setting, training: PrivateTraining, upload: Upload, *, sends: Literal["update", "weights"]
+        self, blueprint: Blueprint, training: PrivateTraining, upload: Upload, *, sends: Literal["update", "weights"]
     ) -> None:
-        super().__init__(setting, training, upload, sends=sends)
+        super().__init__(blueprint, training, upload, sends=sends)
         import torch
 
-        own = models.is_own(setting.recipe.model.name)
-        start = torch.from_numpy(setting.initial)
-        self._remembers = own and private_sgd.remembers(setting.model, training.loss, start, setting.input_shape)
+        own = models.is_own(blueprint.recipe.model.name)
+        start = torch.from_numpy(blueprint.initial)
+        self._remembers = own and private_sgd.remembers(blueprint.model, training.loss, start, blueprint.input_shape)
 
     def releases(self, plan: Plan) -> Sequence[Sequence[Release]]:
         name = f"{plan.federation}/{plan.round}"
@@ -223,26 +223,26 @@ class SiloDp(FedAvg):
         return SiloDp.report(quiet, plan, cohort, draw, bench).local
 
 
-def private_training(setting: Setting, shares: int = 1) -> PrivateTraining:
+def private_training(blueprint: Blueprint, shares: int = 1) -> PrivateTraining:
     """The recipe's DP-SGD; the noise follows from its target where it names one, and is that of `shares` silos."""
-    given = setting.recipe.method
-    announced = given.announced_size or sum(setting.sizes) / setting.clients
+    given = blueprint.recipe.method
+    announced = given.announced_size or sum(blueprint.sizes) / blueprint.clients
     training = private_sgd.PrivateTraining(
-        setting.optimizer,
+        blueprint.optimizer,
         clip=given.clip,
         noise_multiplier=given.noise_multiplier or 1.0,
         sampling_rate=given.sampling_rate,
         expected_batch=given.sampling_rate * announced,
         steps=given.steps,
-        loss=models.loss_for(setting.recipe.model.name),
+        loss=models.loss_for(blueprint.recipe.model.name),
         resolution=given.resolution,
         coarsening=given.coarsening,
         shares=shares,
     )
     if given.target is not None:
-        target, rounds = given.target, setting.recipe.rounds.count
-        training = training.with_noise_for(target.epsilon, target.delta, rounds, setting.values)
-    training.grid(setting.values)  # refuses what the grid has no room for, before any work
+        target, rounds = given.target, blueprint.recipe.rounds.count
+        training = training.with_noise_for(target.epsilon, target.delta, rounds, blueprint.values)
+    training.grid(blueprint.values)  # refuses what the grid has no room for, before any work
     return training
 
 

@@ -13,10 +13,10 @@ from pydantic import Field
 from sordino.methods.aggregation import offering
 from sordino.parts import registry
 from sordino.parts.slot import Slot
-from sordino.parts.tables import Inside, Positive, Says, Spec, Table
+from sordino.parts.tables import Inside, Positive, RecipeTable, Says, Spec
 
 if TYPE_CHECKING:
-    from sordino.methods.setting import Built, Setting
+    from sordino.methods.blueprint import Blueprint, Built
 
 
 class MethodSpec(Spec):
@@ -29,7 +29,7 @@ class MethodSpec(Spec):
     simulation_only: ClassVar[str] = ""  #: why real clients cannot take part; empty where they can
 
     @abstractmethod
-    def build(self, setting: Setting) -> Built:
+    def build(self, blueprint: Blueprint) -> Built:
         """The method, ready to run."""
 
     def record_shape(self, recipe: Any, shape: tuple[int, ...], classes: int) -> tuple[int, ...]:
@@ -74,7 +74,7 @@ Norm = Annotated[
 ]
 
 
-class Target(Table):
+class Target(RecipeTable):
     """What a run shall be proven to protect, in all its rounds together."""
 
     inline: ClassVar[bool] = True

@@ -37,11 +37,11 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms import TwoPoint
 from sordino.mechanisms.spec import Centre, MechanismSpec, Radius, RangeSpec, noise, per_layer
 from sordino.methods.aggregation import Mean, PartAggregation
+from sordino.methods.blueprint import Blueprint, Built, plainly_built
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import Bench, Cohort, Reported, State
 from sordino.methods.round_steps import moved, send, train, vector_of
 from sordino.methods.selection import AnySelection, SelectAll
-from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.spec import AGGREGATION, CHANNEL, SELECTION, BitChannel, MethodSpec, ServerLr, direct
 from sordino.methods.upload import Draw, Tally, Upload
 from sordino.parts.slot import Slot
@@ -49,7 +49,7 @@ from sordino.parts.tables import Found, Positive, Probability, reads, tag
 from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
-    from sordino.learning.models import Layout
+    from sordino.learning.models import ParameterLayout
 
 Floats = NDArray[np.float32]
 
@@ -62,10 +62,10 @@ SMALLEST_RADIUS = 1e-3  #: a layer whose weights are all alike still needs an in
 
 
 @dataclass(frozen=True)
-class Ranges:
+class LayerRanges:
     """From values `[d]` to the centre and radius of every layer."""
 
-    layout: Layout
+    layout: ParameterLayout
     slack: float = 1.0  #: factor on every radius
     quantile: float = 1.0  #: share of a layer's values that lie within; 1 is from the smallest to the largest
 
@@ -130,15 +130,15 @@ class LdpFl(FedAvg):
         channel: BitChannel = Field(default_factory=direct, description=CHANNEL)
         aggregation: PartAggregation = Field(default=Mean(), description=AGGREGATION)
 
-        def build(self, setting: Setting) -> Built:
-            ranges = first_range(setting) if getattr(self.range, "adapts", False) else None
-            upload = setting.upload(WHAT, self.range) if ranges is None else within(setting, ranges)
-            return plainly_built(setting, LdpFl(setting, upload, ranges), upload)
+        def build(self, blueprint: Blueprint) -> Built:
+            ranges = first_range(blueprint) if getattr(self.range, "adapts", False) else None
+            upload = blueprint.upload(WHAT, self.range) if ranges is None else within(blueprint, ranges)
+            return plainly_built(blueprint, LdpFl(blueprint, upload, ranges), upload)
 
-    def __init__(self, setting: Setting, first: Upload, ranges: Floats | None) -> None:
-        super().__init__(setting, setting.local_training, first, sends="weights")
-        self._setting, self._first_range = setting, ranges
-        self._adaptive = None if ranges is None else adaptive(setting)
+    def __init__(self, blueprint: Blueprint, first: Upload, ranges: Floats | None) -> None:
+        super().__init__(blueprint, blueprint.local_training, first, sends="weights")
+        self._blueprint, self._first_range = blueprint, ranges
+        self._adaptive = None if ranges is None else adaptive(blueprint)
         self._last: dict[bytes, Upload] = {}  # by its range: server and clients compute the same from the plan
 
     def upload(self, plan: Plan) -> Upload:
@@ -146,7 +146,7 @@ class LdpFl(FedAvg):
             return self._upload
         key = np.asarray(plan.arrays[RANGE], "<f4").tobytes()
         if key not in self._last:
-            self._last = {key: within(self._setting, plan.arrays[RANGE])}
+            self._last = {key: within(self._blueprint, plan.arrays[RANGE])}
         return self._last[key]
 
     # --- CloudUpdate
@@ -178,28 +178,28 @@ def _with_range(state: State, ranges: Floats) -> State:
     return replace(state, arrays={**state.arrays, RANGE: ranges})
 
 
-def within(setting: Setting, ranges: Floats) -> Upload:
+def within(blueprint: Blueprint, ranges: Floats) -> Upload:
     """The upload of a round with these centres and radii."""
-    layers = setting.sent_layout.layers
+    layers = blueprint.sent_layout.layers
     if ranges.shape != (2, len(layers)):
         raise InvalidInput(f"a plan's ranges are [2, {len(layers)}], centres and radii of all layers: ask for it again")
     centre, radius = ({layer.name: float(x) for layer, x in zip(layers, row, strict=True)} for row in ranges)
-    return setting.upload(WHAT, setting.recipe.method.range.model_copy(update={"centre": centre, "radius": radius}))
+    return blueprint.upload(WHAT, blueprint.recipe.method.range.model_copy(update={"centre": centre, "radius": radius}))
 
 
-def adaptive(setting: Setting) -> Ranges:
+def adaptive(blueprint: Blueprint) -> LayerRanges:
     """How ranges follow from noisy means."""
-    given = setting.recipe.method.range
-    return Ranges(setting.sent_layout, given.slack, given.quantile)
+    given = blueprint.recipe.method.range
+    return LayerRanges(blueprint.sent_layout, given.slack, given.quantile)
 
 
-def first_range(setting: Setting) -> Floats:
+def first_range(blueprint: Blueprint) -> Floats:
     """(C_0, R_0): as the recipe states them, else those of the initial weights, which are public."""
-    given, start = setting.recipe.method.range, setting.statistics
+    given, start = blueprint.recipe.method.range, blueprint.statistics
     if given.radius is not None:
-        return adaptive(setting).given(given.centre, given.radius)
-    values = [setting.initial, *(start.start[name].numpy().reshape(-1) for name in start.released)]
-    return adaptive(setting).of(np.concatenate(values))
+        return adaptive(blueprint).given(given.centre, given.radius)
+    values = [blueprint.initial, *(start.start[name].numpy().reshape(-1) for name in start.released)]
+    return adaptive(blueprint).of(np.concatenate(values))
 
 
-__all__ = ["RANGE", "AdaptiveRange", "LdpFl", "Ranges", "first_range"]
+__all__ = ["RANGE", "AdaptiveRange", "LayerRanges", "LdpFl", "first_range"]

@@ -35,12 +35,12 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms import Exponential, Mechanism
 from sordino.mechanisms.spec import FixedUnsaid, MechanismSpec, noise
 from sordino.methods.aggregation import Mean, PartAggregation
+from sordino.methods.blueprint import Blueprint, Built, plainly_built
 from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import Bench, Cohort, Reported, State
 from sordino.methods.round_steps import moved, send, train
 from sordino.methods.scopes import Schedule, ScopeSpec, Turn
 from sordino.methods.selection import AnySelection, SelectAll
-from sordino.methods.setting import Built, Setting, plainly_built
 from sordino.methods.spec import AGGREGATION, CHANNEL, SELECTION, AnyChannel, MethodSpec, ServerLr, direct
 from sordino.methods.upload import Draw, Tally, Upload
 from sordino.parts.slot import Slot
@@ -51,12 +51,12 @@ from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
     from sordino.learning.cohort import LocalTraining
-    from sordino.learning.models import Layer
+    from sordino.learning.models import LayerSlice
 
 # --- who sends what when: budgets and schedules -----------------------------------------------------------------------
 
 
-def single_layer(layers: Sequence[Layer], rounds: int) -> Schedule:
+def single_layer(layers: Sequence[LayerSlice], rounds: int) -> Schedule:
     """CLDP-Single-Layer: as many rounds and as much of alpha for every layer."""
     backwards = layers[::-1]
     counts = dealt(rounds, [1] * len(layers))
@@ -65,7 +65,7 @@ def single_layer(layers: Sequence[Layer], rounds: int) -> Schedule:
     )
 
 
-def proportional(layers: Sequence[Layer], rounds: int, cycles: int) -> Schedule:
+def proportional(layers: Sequence[LayerSlice], rounds: int, cycles: int) -> Schedule:
     """alpha-CLDP-Fed: rounds and alpha in proportion to each layer's size, in so many cycles."""
     if rounds % cycles:
         raise InvalidInput(
@@ -166,8 +166,8 @@ def formula(q: Fraction) -> str:
 class Uploads:
     """The upload of every round: those of equal layers and shares are one object, built once."""
 
-    def __init__(self, setting: Setting, q: Fraction) -> None:
-        self._setting, self._q, self._alphas = setting, q, setting.recipe.epsilons()
+    def __init__(self, blueprint: Blueprint, q: Fraction) -> None:
+        self._blueprint, self._q, self._alphas = blueprint, q, blueprint.recipe.epsilons()
         self._built: dict[tuple[str, Fraction], RoundUpload] = {}
 
     def __call__(self, turn: Turn) -> RoundUpload:
@@ -176,19 +176,19 @@ class Uploads:
         return self._built[turn.what, turn.share]
 
     def _build(self, turn: Turn) -> RoundUpload:
-        setting, given = self._setting, self._setting.recipe.method
-        builder = given.mechanism.builder(given.range, setting.sent_layout.layers, turn.size)
+        blueprint, given = self._blueprint, self._blueprint.recipe.method
+        builder = given.mechanism.builder(given.range, blueprint.sent_layout.layers, turn.size)
         upload = RoundUpload(
             LdpModule(builder, turn.size, turn.share / self._q),
             self._alphas,
             turn.size,
-            clients=setting.clients,
+            clients=blueprint.clients,
             what=f"model update of {turn.what}",
             samples=given.aggregation.samples,
         )
         if given.mechanism.noise == "coded":
             upload.formula = formula(self._q)
-        upload.check(setting.checked)
+        upload.check(blueprint.checked)
         return upload
 
 
@@ -234,16 +234,16 @@ class LdpFed(FedAvg):
                 found = f"got {shown(self.range.radius)}; ldp-fed codes all layers alike"
                 yield "method.range.radius", f"{found}: give one number"
 
-        def build(self, setting: Setting) -> Built:
-            schedule = self.scope.schedule(setting.sent_layout.layers, setting.recipe.rounds.count)
-            uploads, training = Uploads(setting, sampled(setting)), setting.local_training
+        def build(self, blueprint: Blueprint) -> Built:
+            schedule = self.scope.schedule(blueprint.sent_layout.layers, blueprint.recipe.rounds.count)
+            uploads, training = Uploads(blueprint, sampled(blueprint)), blueprint.local_training
             for turn in dict.fromkeys(schedule):
                 uploads(turn)  # refuses now what some round's alpha does not allow
-            method = LdpFed(setting, training, schedule, uploads)
-            return plainly_built(setting, method, uploads(schedule[0]))
+            method = LdpFed(blueprint, training, schedule, uploads)
+            return plainly_built(blueprint, method, uploads(schedule[0]))
 
-    def __init__(self, setting: Setting, training: LocalTraining, schedule: Schedule, uploads: Uploads) -> None:
-        super().__init__(setting, training, uploads(schedule[0]), sends="update")
+    def __init__(self, blueprint: Blueprint, training: LocalTraining, schedule: Schedule, uploads: Uploads) -> None:
+        super().__init__(blueprint, training, uploads(schedule[0]), sends="update")
         self._schedule, self._uploads = schedule, uploads
 
     def plan(self, state: State, federation: str) -> Plan:
@@ -284,14 +284,14 @@ class LdpFed(FedAvg):
         return turn
 
 
-def sampled(setting: Setting) -> Fraction:
+def sampled(blueprint: Blueprint) -> Fraction:
     """q = k/N, the part of the participants whose updates the aggregator gets; 1 where the recipe leaves it alone."""
-    given = setting.recipe.method
+    given = blueprint.recipe.method
     if given.sampling == "ignored":
         return Fraction(1)
     if not given.selection.steady:
         return Fraction(repr(given.selection.expected(1)))
-    return Fraction(given.channel.handed_on(given.selection.asked(setting.clients)), setting.clients)
+    return Fraction(given.channel.handed_on(given.selection.asked(blueprint.clients)), blueprint.clients)
 
 
 __all__ = ["LdpFed", "ScopeLayers", "ScopeProportional", "Uploads", "dealt", "proportional", "single_layer"]

@@ -219,7 +219,7 @@ def samples_release(name: str, dataset: str) -> Release:
 
 
 @dataclass(frozen=True, eq=False)
-class Sum:
+class ReportSum:
     """All that a secure sum reveals of one class: the sum of its clients' outputs as whole numbers, and whose they are.
 
     Where sample counts weigh, every output was multiplied by its client's, and the sum of the counts comes last.
@@ -242,7 +242,7 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class _Affine:
+class _LinearEstimate:
     """The estimate of an output x is offset + slope * x; outputs lie in low .. high, and are whole numbers or reals."""
 
     offset: Float64s | float
@@ -280,7 +280,7 @@ class Tally:
         self.reports = 0
 
     @cached_property
-    def _affine(self) -> Sequence[_Affine]:
+    def _affine(self) -> Sequence[_LinearEstimate]:
         """How the outputs of every class stand for estimates."""
         return PerClass(len(self._weights), partial(_class_affine, self._upload))
 
@@ -444,7 +444,7 @@ class Tally:
                 whole = np.rint(output.array[0].astype(np.float64) * 10.0**digits).astype(np.int64)
         return whole if samples is None else np.append(whole * samples[0], samples[0])
 
-    def add_sum(self, found: Sum) -> None:
+    def add_sum(self, found: ReportSum) -> None:
         """Add the reports of some clients of one class, of which nothing but the sum is known."""
         total, scale = found.total, self._scales[found.group]
         if total.shape != (self.summands,):
@@ -464,7 +464,7 @@ class Tally:
         self._counts[found.group] += weight
         self.reports += len(found.clients)
 
-    def _check_weighed(self, found: Sum, total: Int64s, weight: int) -> None:
+    def _check_weighed(self, found: ReportSum, total: Int64s, weight: int) -> None:
         """Values and samples are summed apart: refuse sums that no such number of samples can have."""
         affine = self._affine[found.group]
         scale = 1 if affine.whole else 10**found.digits
@@ -502,18 +502,18 @@ class Tally:
         return math.sqrt(float(spread.sum()) * self._upload.values)
 
 
-def _class_affine(upload: Upload, c: int) -> _Affine:
+def _class_affine(upload: Upload, c: int) -> _LinearEstimate:
     return _affine(upload.mechanisms[c], upload.values, upload.clamp)
 
 
-def _affine(mechanism: Mechanism, values: int, clamp: float | None) -> _Affine:
+def _affine(mechanism: Mechanism, values: int, clamp: float | None) -> _LinearEstimate:
     """Offset and slope are found by asking for the estimates of two outputs."""
     probe = mechanism.randomize(centre(mechanism, values), _NO_RANDOMNESS).output
     match probe:
         case BitOutput():
             low = mechanism.estimate(BitOutput.pack(np.zeros((1, values), np.bool_)))[0].astype(np.float64)
             high = mechanism.estimate(BitOutput.pack(np.ones((1, values), np.bool_)))[0].astype(np.float64)
-            return _Affine(_collapse(low), _collapse(high - low), 0.0, 1.0, whole=True, bits=True)
+            return _LinearEstimate(_collapse(low), _collapse(high - low), 0.0, 1.0, whole=True, bits=True)
         case IntegerOutput():
             limit = int(max(-probe.low.min(), probe.high.max()))
             at_zero, at_limit = (
@@ -521,7 +521,7 @@ def _affine(mechanism: Mechanism, values: int, clamp: float | None) -> _Affine:
                 for v in (0, limit)
             )
             slope = (at_limit.astype(np.float64) - at_zero) / limit
-            return _Affine(_collapse(at_zero.astype(np.float64)), _collapse(slope), -limit, limit, whole=True)
+            return _LinearEstimate(_collapse(at_zero.astype(np.float64)), _collapse(slope), -limit, limit, whole=True)
         case RealOutput():
             at_zero, at_one = (
                 mechanism.estimate(RealOutput(np.full((1, values), v, np.float32), probe.bound))[0].astype(np.float64)
@@ -529,7 +529,7 @@ def _affine(mechanism: Mechanism, values: int, clamp: float | None) -> _Affine:
             )
             bound = PLAIN_LIMIT if isinstance(mechanism, NoPrivacy) else float(probe.bound.max())
             bound = bound if clamp is None else min(bound, clamp)
-            return _Affine(_collapse(at_zero), _collapse(at_one - at_zero), -bound, bound, whole=False)
+            return _LinearEstimate(_collapse(at_zero), _collapse(at_one - at_zero), -bound, bound, whole=False)
 
 
 def _product(total: Int64s, factor: Int64s) -> tuple[Int64s, Int64s]:
@@ -555,4 +555,4 @@ class _Zeros:
 
 _NO_RANDOMNESS = _Zeros()
 
-__all__ = ["Draw", "Lost", "PerClass", "Same", "Sent", "Sum", "Tally", "Upload", "centre", "samples_release"]
+__all__ = ["Draw", "Lost", "PerClass", "ReportSum", "Same", "Sent", "Tally", "Upload", "centre", "samples_release"]

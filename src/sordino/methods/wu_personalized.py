@@ -45,11 +45,11 @@ from sordino.learning import draws
 from sordino.mechanisms import NoPrivacy
 from sordino.mechanisms.spec import FixedUnsaid, MechanismSpec, noise
 from sordino.methods.aggregation import AggregationSpec, InverseVariance, Mean, SelectionByBudget, offering, rhos
+from sordino.methods.blueprint import Blueprint, Built
 from sordino.methods.fedavg import DATASET, FedAvg
 from sordino.methods.interface import Bench, ClientState, Cohort, Reported, State
 from sordino.methods.round_steps import PARAMETERS, send, train_from
 from sordino.methods.selection import SelectAll
-from sordino.methods.setting import Built, Setting
 from sordino.methods.spec import AGGREGATION, MethodSpec, direct
 from sordino.methods.upload import Draw, PerClass, Tally, Upload
 from sordino.parts.slot import Slot
@@ -168,23 +168,24 @@ class Personalized(FedAvg):
                     "for votes",
                 )
 
-        def build(self, setting: Setting) -> Built:
-            if setting.statistics.released:
+        def build(self, blueprint: Blueprint) -> Built:
+            if blueprint.statistics.released:
                 raise InvalidInput(
                     'personalised LDP-FL has no place for batch-norm statistics: set model.buffers = "local", or take '
                     "a model without them, such as logistic-ovr"
                 )
-            upload = setting.upload("signs of model weights" if self.sends == "signs" else "model weights", self.range)
-            method = Personalized(setting, upload)
-            training = setting.local_training
-            sizes = [min(self.portion or size, size) for size in setting.sizes]
+            what = "signs of model weights" if self.sends == "signs" else "model weights"
+            upload = blueprint.upload(what, self.range)
+            method = Personalized(blueprint, upload)
+            training = blueprint.local_training
+            sizes = [min(self.portion or size, size) for size in blueprint.sizes]
             records = sum(training.total_steps(round_up(self.sampling * size)) for size in sizes if size)
             batch = training.batch_size or max(sizes)
             return Built(method, upload, batch, float(records * batch))
 
-    def __init__(self, setting: Setting, upload: Upload) -> None:
-        given = setting.recipe.method
-        super().__init__(setting, setting.local_training, upload, sends="weights")
+    def __init__(self, blueprint: Blueprint, upload: Upload) -> None:
+        given = blueprint.recipe.method
+        super().__init__(blueprint, blueprint.local_training, upload, sends="weights")
         if given.start == "zeros":
             self._initial = np.zeros_like(self._initial)
         self._votes = given.sends == "signs"

@@ -82,7 +82,7 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "relay": f"{_CHANNELS}.relay:Relay",
             "shuffled": f"{_CHANNELS}.shuffle:ShuffledChannel",
             "shuffler": f"{_CHANNELS}.shuffle:ShufflerChannel",
-            "summed": f"{_CHANNELS}.summed:Summed",
+            "summed": f"{_CHANNELS}.secure_sum:Summed",
         },
         "aggregation": {
             "mean": f"{_METHODS}.aggregation:Mean",
@@ -103,9 +103,9 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "patience": f"{_METHODS}.stopping_rules:Patience",
         },
         "extractor": {
-            "trained": f"{_METHODS}.chamikara_ldpfl:TrainedExtractor",
-            "random": f"{_METHODS}.chamikara_ldpfl:RandomExtractor",
-            "oriented": f"{_METHODS}.chamikara_ldpfl:OrientedExtractor",
+            "trained": f"{_METHODS}.chamikara_ldpfl:TrainedExtractorSpec",
+            "random": f"{_METHODS}.chamikara_ldpfl:RandomExtractorSpec",
+            "oriented": f"{_METHODS}.chamikara_ldpfl:OrientedExtractorSpec",
         },
         "split": {
             "iid": f"{_LEARNING}.splits:IidSplit",
@@ -115,9 +115,9 @@ SHIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "files": f"{_LEARNING}.splits:FilesSplit",
         },
         "optimizer": {
-            "sgd": f"{_LEARNING}.training_tables:Sgd",
-            "adam": f"{_LEARNING}.training_tables:Adam",
-            "rmsprop": f"{_LEARNING}.training_tables:RmsProp",
+            "sgd": f"{_LEARNING}.training_tables:SgdSpec",
+            "adam": f"{_LEARNING}.training_tables:AdamSpec",
+            "rmsprop": f"{_LEARNING}.training_tables:RmsPropSpec",
         },
     }
 )
@@ -134,7 +134,7 @@ EVERYTHING = Everything()
 _allowed: ContextVar[Container[str]] = ContextVar("own code that recipes may name", default=EVERYTHING)
 
 
-class Asked(Container[str]):
+class AddressLog(Container[str]):
     """Contains every address, and keeps those that were asked for."""
 
     def __init__(self) -> None:
@@ -254,9 +254,3 @@ def make(part: str, name: str, **keys: Any) -> Any:
     found = find(part, name)
     assert found is not None
     return found(**keys)
-
-
-__all__ = [
-    "ADDRESS", "EVERYTHING", "GROUP", "SHIPPED", "Asked", "CodeNotAllowed", "allowed_model", "check_allowed", "find",
-    "load", "make", "own_address", "own_code", "tables",
-]  # fmt: skip

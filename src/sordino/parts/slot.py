@@ -102,6 +102,3 @@ def _referred(spec: type[Spec]) -> Any:
     inner, others = (whole["schema"], whole["definitions"]) if whole["type"] == "definitions" else (whole, [])
     named = {**inner, "ref": f"{spec.__module__}.{spec.__qualname__}:{id(spec)}"}
     return core_schema.definitions_schema(named, others)
-
-
-__all__ = ["Slot"]

@@ -11,7 +11,7 @@ from annotated_types import Ge
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Discriminator, Field, Tag
 
-from sordino.parts.tables import Found, Positive, Positives, Says, Table, as_tuple, refusal
+from sordino.parts.tables import Found, Positive, Positives, RecipeTable, Says, as_tuple, refusal
 from sordino.randomness import Keystream, Purpose
 
 
@@ -21,7 +21,7 @@ def _rising(pair: tuple[float, float]) -> tuple[float, float]:
     return pair
 
 
-class Uniform(Table):
+class UniformStrength(RecipeTable):
     """Each client's number drawn evenly between two, from the seed, rounded to two decimals."""
 
     inline: ClassVar[bool] = True
@@ -34,7 +34,7 @@ class Uniform(Table):
     ] = Field(description="drawn evenly between these two, from the seed, rounded to two decimals")
 
 
-class Linear(Table):
+class LinearStrength(RecipeTable):
     """Evenly spaced numbers, the first client's first."""
 
     inline: ClassVar[bool] = True
@@ -44,7 +44,7 @@ class Linear(Table):
     )
 
 
-class Shares(Table):
+class SharesStrength(RecipeTable):
     """A few numbers, each for its share of the clients."""
 
     inline: ClassVar[bool] = True
@@ -55,11 +55,11 @@ class Shares(Table):
 
 def _strength_form(value: Any) -> str | None:
     match value:
-        case Uniform() | {"uniform": _}:
+        case UniformStrength() | {"uniform": _}:
             return "uniform"
-        case Linear() | {"linear": _}:
+        case LinearStrength() | {"linear": _}:
             return "linear"
-        case Shares() | {"values": _} | {"shares": _}:
+        case SharesStrength() | {"values": _} | {"shares": _}:
             return "shares"
         case dict() | BaseModel():
             return None
@@ -71,9 +71,9 @@ def _strength_form(value: Any) -> str | None:
 Strength = Annotated[
     Annotated[Positive, Tag("number")]
     | Annotated[Positives, Tag("list")]
-    | Annotated[Uniform, Tag("uniform")]
-    | Annotated[Linear, Tag("linear")]
-    | Annotated[Shares, Tag("shares")],
+    | Annotated[UniformStrength, Tag("uniform")]
+    | Annotated[LinearStrength, Tag("linear")]
+    | Annotated[SharesStrength, Tag("shares")],
     Discriminator(_strength_form),
     Says(
         "a number above 0 for all clients, a list with one for each, { uniform = [low, high] }, "
@@ -86,7 +86,7 @@ def strength_problems(key: str, strength: object, clients: int) -> Found:
     """What is wrong with numbers for so many clients."""
     if isinstance(strength, tuple) and len(strength) != clients:
         yield key, f"got {len(strength)} numbers for {clients} clients; allowed: one for each client"
-    if not isinstance(strength, Shares):
+    if not isinstance(strength, SharesStrength):
         return
     if len(strength.values) != len(strength.shares):
         yield f"{key}.shares", f"got {len(strength.shares)} for {len(strength.values)} values; allowed: one for each"
@@ -94,7 +94,7 @@ def strength_problems(key: str, strength: object, clients: int) -> Found:
         yield f"{key}.shares", f"add up to {sum(strength.shares):.12g}; allowed: 1 together"
 
 
-Strengths = float | tuple[float, ...] | Uniform | Linear | Shares
+Strengths = float | tuple[float, ...] | UniformStrength | LinearStrength | SharesStrength
 
 # Tensor numbers of the split's streams; splits of the data use those from 0 on.
 EPSILONS = 0x100
@@ -104,13 +104,13 @@ LIMITS = 0x101
 def resolved(strength: Strengths, clients: int, seed: int, stream: int) -> list[float]:
     """The number of each client; the same seed gives the same numbers everywhere."""
     match strength:
-        case Uniform(uniform=(low, high)):
+        case UniformStrength(uniform=(low, high)):
             unit = (_words(seed, clients, stream) >> np.uint64(11)).astype(np.float64) * 2.0**-53
             return [min(max(round(low + (high - low) * u, 2), low), high) for u in unit.tolist()]
-        case Linear(linear=(first, last)):
+        case LinearStrength(linear=(first, last)):
             between = [first + (last - first) * k / (clients - 1) for k in range(1, clients - 1)]
             return [first, *between, last][:clients]
-        case Shares(values=values, shares=shares):
+        case SharesStrength(values=values, shares=shares):
             numbers = [v for v, n in zip(values, _counts(shares, clients), strict=True) for _ in range(n)]
             order = np.argsort(_words(seed, clients, stream), kind="stable")
             return [numbers[place] for place in np.argsort(order, kind="stable").tolist()]

@@ -16,14 +16,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from sordino.parts.toml import shown
-from sordino.parts.words import Location
 
 TAGS = ("kind", "name")  #: the keys that tell the forms of a table apart
 
 Found = Iterator[tuple[str, str]]  #: keys, and what is wrong with each; a key that begins with a dot is the table's own
 
 
-class Table(BaseModel):
+class RecipeTable(BaseModel):
     """A table of a recipe: immutable, of exact types (no text for numbers), without unknown keys."""
 
     model_config = ConfigDict(
@@ -38,7 +37,7 @@ class Table(BaseModel):
     inline: ClassVar[bool] = False  #: whether it is written on one line: epsilon = { linear = [2, 8] }
 
 
-class Spec(Table):
+class Spec(RecipeTable):
     """The table of a part: `name` or `kind` tells which part it is, the other keys are the part's own."""
 
     if TYPE_CHECKING:
@@ -87,7 +86,7 @@ def tag_of(model: type[BaseModel]) -> tuple[str, str] | None:
 
 
 def missing_or_superfluous(
-    part: Table, wanted: Sequence[str], optional: Sequence[str], others: Sequence[str], whom: str
+    part: RecipeTable, wanted: Sequence[str], optional: Sequence[str], others: Sequence[str], whom: str
 ) -> Found:
     """Problems of fields (None: not given) of which one use of a table wants some and knows nothing of others."""
     for name in wanted:
@@ -143,10 +142,3 @@ SomeTexts = Annotated[tuple[str, ...], BeforeValidator(as_tuple), MinLen(1)]
 Numbers = Annotated[tuple[float, ...], BeforeValidator(as_tuple), MinLen(1)]
 Positives = Annotated[tuple[Positive, ...], BeforeValidator(as_tuple), MinLen(1)]
 Options = Annotated[dict[str, Any], AfterValidator(_plain_values)]
-
-
-__all__ = [
-    "TAGS", "Count", "Found", "Inside", "Location", "Natural", "NonNegative", "Numbers", "Options", "Positive",
-    "Positives", "Probability", "Says", "Share", "SomeTexts", "Spec", "Table", "Texts", "as_tuple",
-    "missing_or_superfluous", "reads", "refusal", "tag", "tag_of",
-]  # fmt: skip

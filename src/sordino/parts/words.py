@@ -35,6 +35,3 @@ def nearest(given: object, names: Iterable[str]) -> str:
     """`did you mean 'x'? ` where a name is close to the one given, else nothing."""
     near = difflib.get_close_matches(str(given).lower(), list(names), n=1)
     return f"did you mean {near[0]!r}? " if near else ""
-
-
-__all__ = ["Location", "Problem", "dotted", "nearest"]

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sordino.deferred import deferred
 from sordino.errors import InvalidInput, UnsupportedLoss
+from sordino.parts.lazy import lazy_module
 from sordino.privacy.guarantee import (
     SERVER,
     Adjacency,
@@ -36,7 +36,7 @@ from sordino.privacy.guarantee import (
     Claim,
     Derived,
     Destination,
-    Gaussian,
+    GaussianLoss,
     Guarantee,
     Infinite,
     Loss,
@@ -53,7 +53,7 @@ from sordino.privacy.numerical import Floats, Grid, Sum, gaussian_steps, two_poi
 if TYPE_CHECKING:
     from scipy import special
 else:
-    special = deferred("scipy.special")
+    special = lazy_module("scipy.special")
 
 _GRID_CELLS = 400_000  #: cells a composed privacy loss distribution may have: a fraction of a second of work
 _FINEST_INTERVAL = 1e-6
@@ -379,7 +379,7 @@ def compose(losses: Iterable[Loss], *, adjacency: Adjacency = Adjacency.CLIENT) 
                 bits[alpha * distance] += count
             case RandomizedBit(t_min, count):
                 bits[bit_epsilon(t_min)] += count
-            case Gaussian(mu, eta, tau):
+            case GaussianLoss(mu, eta, tau):
                 mu_squared.append(mu * mu)
                 etas.append(eta)
                 taus.append(tau)
@@ -787,7 +787,7 @@ def _loss_cost(loss: Loss, adjacency: Adjacency, order: float | None) -> Cost:
             return _NO_COST
         case RandomizedBit(t_min, count):
             return _pure_cost(_decimal(math.nextafter(bit_epsilon(t_min), math.inf)), count, order)
-        case Gaussian(mu, eta, tau):
+        case GaussianLoss(mu, eta, tau):
             return _gaussian_cost(mu, eta, tau, order)
         case PoissonGaussian(_, _, _, eta, tau) if not _samples(loss):
             return _gaussian_cost(_unsampled_mu(loss, adjacency), eta, tau, order)
@@ -868,10 +868,3 @@ def _exact(value: float) -> _Amount:
 
 def _up(value: float) -> _Amount:
     return _exact(value * _ROUNDING)
-
-
-__all__ = [
-    "Account", "Composed", "Cost", "bit_epsilon", "compose", "covers", "delta", "epsilon", "equal_bits_delta",
-    "equal_bits_epsilon", "gaussian_delta", "gaussian_epsilon", "gaussian_sigma", "holds_against", "implies", "mu_for",
-    "renyi_epsilon",
-]  # fmt: skip

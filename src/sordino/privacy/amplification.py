@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sordino.deferred import deferred
 from sordino.errors import InvalidInput
+from sordino.parts.lazy import lazy_module
 from sordino.privacy.accountant import equal_bits_epsilon
 from sordino.privacy.numerical import Floats, Sum, dots, means
 
 if TYPE_CHECKING:
     from scipy import special
 else:
-    special = deferred("scipy.special")
+    special = lazy_module("scipy.special")
 
 SMALLEST_DELTA = 1e-18  #: below this, what is left out of the binomial distributions is not negligible
 
@@ -311,9 +311,3 @@ def closed_form_2023(epsilon: float, n: int, delta: float) -> float:
     e = math.exp(epsilon)
     gain = 4 * math.sqrt(2 * math.log(4 / delta)) / math.sqrt((e + 1) * n) + 4 / n
     return min(epsilon, math.log1p((e - 1) * gain))
-
-
-__all__ = [
-    "SMALLEST_DELTA", "Interval", "Pair", "clone_pair", "closed_form_2021", "closed_form_2023", "count_pair", "sampled",
-    "shuffled_bits", "shuffled_reports",
-]  # fmt: skip

@@ -137,7 +137,7 @@ class RandomizedBit:
 
 
 @dataclass(frozen=True)
-class Gaussian:
+class GaussianLoss:
     """Gaussian differential privacy with parameter mu, up to the slack of an integer sampler.
 
     Every event is at most as likely as delta_mu(epsilon - eta) + tau allows; eta = tau = 0 is exact mu-GDP.
@@ -188,7 +188,7 @@ class Infinite:
             raise InvalidInput("an infinite loss must say why: give the reason in words")
 
 
-Loss = Pure | Metric | RandomizedBit | Gaussian | PoissonGaussian | Infinite
+Loss = Pure | Metric | RandomizedBit | GaussianLoss | PoissonGaussian | Infinite
 
 
 @dataclass(frozen=True)
@@ -312,18 +312,27 @@ class Budget:
             raise InvalidInput(f"a budget's basis is 'proven' or 'claimed', got {self.basis!r}")
 
 
-_TAGGED: dict[str, type[Any]] = {
-    cls.__name__: cls
+def kind(value: object) -> str:
+    """The name of a description's class in JSON."""
+    return _kind(type(value))
+
+
+def _kind(cls: type) -> str:
+    return cls.__name__.removesuffix("Loss")
+
+
+_KINDS: dict[str, type[Any]] = {
+    _kind(cls): cls
     for cls in (
-        Adversary, Pure, Metric, RandomizedBit, Gaussian, PoissonGaussian, Infinite, Guarantee, Claim,
+        Adversary, Pure, Metric, RandomizedBit, GaussianLoss, PoissonGaussian, Infinite, Guarantee, Claim,
         Sequential, ParallelByRecord, Derived, Release, Budget,
     )
 }  # fmt: skip
 
 
 def _pack(value: Any) -> Any:
-    if type(value).__name__ in _TAGGED:
-        return {"type": type(value).__name__, **{f.name: _pack(getattr(value, f.name)) for f in fields(value)}}
+    if kind(value) in _KINDS:
+        return {"type": kind(value), **{f.name: _pack(getattr(value, f.name)) for f in fields(value)}}
     if isinstance(value, tuple):
         return [_pack(v) for v in value]
     return str(value) if isinstance(value, StrEnum) else value
@@ -334,9 +343,9 @@ def _unpack(value: Any) -> Any:
         return tuple(_unpack(v) for v in value)
     if not isinstance(value, dict):
         return value
-    cls = _TAGGED.get(value.get("type", ""))
+    cls = _KINDS.get(value.get("type", ""))
     if cls is None:
-        raise InvalidInput(f"unknown kind of description {value.get('type')!r}; allowed: {', '.join(_TAGGED)}")
+        raise InvalidInput(f"unknown kind of description {value.get('type')!r}; allowed: {', '.join(_KINDS)}")
     known = {f.name for f in fields(cls)}
     given = {k: _unpack(v) for k, v in value.items() if k != "type"}
     if unknown := set(given) - known:
@@ -365,10 +374,3 @@ def from_json(text: str) -> Any:
     if not isinstance(packed, dict):
         raise InvalidInput("not a description in JSON: expected an object")
     return _unpack(packed)
-
-
-__all__ = [
-    "MODEL_READER", "SERVER", "Adjacency", "Adversary", "Budget", "Claim", "Composition", "Derived",
-    "Destination", "Gaussian", "Guarantee", "Infinite", "Loss", "Metric", "ParallelByRecord", "PoissonGaussian", "Pure",
-    "RandomizedBit", "Release", "Sequential", "from_json", "shuffled", "summed", "to_json",
-]  # fmt: skip

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput, UnsupportedLoss
 from sordino.privacy.guarantee import Derived, Release, from_json, to_json
-from sordino.privacy.statement import Clients, Counted, Statement
+from sordino.privacy.statement import ClientSet, Counted, Statement
 
 _LARGEST = 2**32 - 1  #: number of a client
 _LONGEST_NAME = 30  #: letters of a group's name that list its clients; longer lists are cut short
 
 
 @dataclass(frozen=True)
-class Spent:
+class RoundReleases:
     """The releases of one round: for every class what it released and who did; and who declined, with the reason."""
 
     round: int
@@ -59,7 +59,7 @@ class Spent:
         return json.dumps(packed, separators=(",", ":"), allow_nan=False)
 
     @classmethod
-    def from_line(cls, line: str | bytes) -> Spent:
+    def from_line(cls, line: str | bytes) -> RoundReleases:
         """The round that `to_line` wrote."""
         try:
             packed = json.loads(line)
@@ -122,7 +122,7 @@ class Group:
         return f"{len(self.clients):,} clients ({few}, ...)"
 
 
-def groups(rounds: Sequence[Spent], clients: int) -> list[Group]:
+def groups(rounds: Sequence[RoundReleases], clients: int) -> list[Group]:
     """Clients by what they released over all rounds: those with most releases first, those with none last.
 
     What is derived costs nothing and is left out, once it is clear that its client released what it was derived from.
@@ -175,7 +175,7 @@ class _Kinds:
         return np.asarray(marks.sum(axis=0, dtype=np.uint64))
 
 
-def _uploads(rounds: Iterable[Spent]) -> Iterator[tuple[tuple[Release, ...], Sequence[int]]]:
+def _uploads(rounds: Iterable[RoundReleases]) -> Iterator[tuple[tuple[Release, ...], Sequence[int]]]:
     for spent in rounds:
         for own, who in zip(spent.releases, spent.clients, strict=True):
             if len(who):
@@ -203,7 +203,7 @@ def _releases_of(
     return made
 
 
-def _check_derived(rounds: Sequence[Spent], clients: int) -> None:
+def _check_derived(rounds: Sequence[RoundReleases], clients: int) -> None:
     """Refuse a release that was derived from what its client never released."""
     named = {
         name
@@ -226,13 +226,10 @@ def _check_derived(rounds: Sequence[Spent], clients: int) -> None:
                 holders[release.id][_indices(who, clients)] = True
 
 
-def statement(rounds: Sequence[Spent], clients: int, *, delta: float, title: str) -> Statement:
+def statement(rounds: Sequence[RoundReleases], clients: int, *, delta: float, title: str) -> Statement:
     """The privacy statement of a run: every group of equal clients with figures of its own, and who sent nothing."""
     found = groups(rounds, clients)
     if len(found) == 1:
-        return Statement.of_groups([(Clients(), found[0].releases)], delta=delta, title=title)
-    named = [(Clients((g.name,), len(g.clients), ranges(g.clients)), g.releases) for g in found]
+        return Statement.of_groups([(ClientSet(), found[0].releases)], delta=delta, title=title)
+    named = [(ClientSet((g.name,), len(g.clients), ranges(g.clients)), g.releases) for g in found]
     return Statement.of_groups(named, delta=delta, title=title)
-
-
-__all__ = ["Group", "Spent", "groups", "members", "ranges", "statement"]

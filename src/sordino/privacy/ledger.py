@@ -1037,9 +1037,3 @@ class _Admissions:
             return admit(standing, release, _ANYWHERE)  # all of a simulation is one federation
         except SordinoError as error:
             return error
-
-
-__all__ = [
-    "BudgetSet", "ConsentChanged", "Consents", "Draw", "Entry", "Event", "Ledger", "MemoryLedger", "Opened", "Released",
-    "ReportKey", "Standing", "SummedBudgetSet", "Verified", "admit", "cost", "terms",
-]  # fmt: skip

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.deferred import deferred
+from sordino.parts.lazy import lazy_module
 
 if TYPE_CHECKING:
     from scipy import fft, special
 else:
-    fft, special = deferred("scipy.fft"), deferred("scipy.special")
+    fft, special = lazy_module("scipy.fft"), lazy_module("scipy.special")
 
 Floats = NDArray[np.float64]
 
@@ -469,6 +469,3 @@ def _window(parts: Sequence[tuple[Floats, int]]) -> tuple[int, int]:
         else:
             low = max(low, middle + reach)
     return math.floor(low), max(math.ceil(high), math.floor(low))
-
-
-__all__ = ["Floats", "Grid", "Sum", "dots", "gaussian_steps", "means", "two_point"]

@@ -18,8 +18,8 @@ from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING
 
-from sordino.deferred import deferred
 from sordino.errors import InvalidInput
+from sordino.parts.lazy import lazy_module
 from sordino.privacy.accountant import Account, Cost, compose, covers
 from sordino.privacy.guarantee import (
     SERVER,
@@ -36,7 +36,7 @@ from sordino.privacy.ledger import terms
 if TYPE_CHECKING:
     from scipy import optimize
 else:
-    optimize = deferred("scipy.optimize")
+    optimize = lazy_module("scipy.optimize")
 
 DIGITS = 5  #: significant digits of what is planned
 MOST_ROUNDS = 10**9  #: where counting rounds stops
@@ -318,9 +318,3 @@ def _impossible(budget: Budget, rounds: int, release_of: ReleaseOf, safe: float)
         f"{rounds} rounds do not fit a budget of epsilon {budget.limit:g} ({terms(budget)}): {spends}. "
         f"What to do: {hint}"
     )
-
-
-__all__ = [
-    "DIGITS", "MOST_ROUNDS", "Allowance", "account_after", "largest", "least", "noise_multiplier_for",
-    "private_training", "rounds_allowed", "stated_epsilon",
-]  # fmt: skip

@@ -35,6 +35,7 @@ from sordino.privacy.guarantee import (
     RandomizedBit,
     Release,
     as_adjacency,
+    kind,
 )
 from sordino.privacy.terms import adversary_named
 
@@ -61,7 +62,7 @@ class ProofContradicted(SordinoError):
 
 
 @dataclass(frozen=True)
-class Audited:
+class AuditBound:
     """An experiment's lower bound on epsilon at `delta`, right with this confidence."""
 
     epsilon: float
@@ -82,7 +83,7 @@ class Audited:
 
 
 @dataclass(frozen=True)
-class Clients:
+class ClientSet:
     """Whom figures hold for; without names, for a client like all others."""
 
     names: tuple[str, ...] = ()  #: to be shown; a name may stand for many clients
@@ -94,7 +95,7 @@ class Clients:
         return {"clients": list(self.names), "count": self.count, "members": self.members}
 
     @classmethod
-    def from_json(cls, packed: Mapping[str, Any]) -> Clients:
+    def from_json(cls, packed: Mapping[str, Any]) -> ClientSet:
         """The clients that `to_json` wrote."""
         names = tuple(packed.get("clients", ()))
         return cls(names, packed.get("count", len(names)), packed.get("members", ""))
@@ -116,8 +117,8 @@ class Row:
     proven_as_claimed: float | None = None  #: epsilon proven at that delta, of what is claimed; old files lack it
     covered: tuple[str, ...] = ()  #: what the claim is about, where that is not all that was released
     unclaimed: tuple[str, ...] = ()  #: and what no claim is about
-    audited: Audited | None = None
-    who: Clients = Clients()
+    audited: AuditBound | None = None
+    who: ClientSet = ClientSet()
     reached: float | None = None  #: epsilon that an attacker behind a shuffler surely reaches at `delta`
     losses: tuple[tuple[str, int], ...] = ()  #: types of loss, and how many releases have each; old files lack them
 
@@ -194,8 +195,8 @@ class Row:
             proven_as_claimed=None if exact is None else float(exact),
             covered=tuple(claim.get("covered", ())),
             unclaimed=tuple(claim.get("unclaimed", ())),
-            audited=None if audited is None else Audited(**audited),
-            who=Clients.from_json(packed),
+            audited=None if audited is None else AuditBound(**audited),
+            who=ClientSet.from_json(packed),
             reached=packed.get("reached"),
             losses=tuple(packed.get("losses", {}).items()),
         )
@@ -245,7 +246,7 @@ class View:
         return tuple(sorted({row.claimed.delta for row in self.rows if row.claimed is not None}))
 
     @property
-    def audited(self) -> Audited | None:
+    def audited(self) -> AuditBound | None:
         """The largest lower bound that an experiment found."""
         found = [row.audited for row in self.rows if row.audited is not None]
         return max(found, key=lambda bound: bound.epsilon) if found else None
@@ -305,7 +306,7 @@ class Statement:
     rows: tuple[Row, ...]
     delta: float
     title: str = "Privacy statement"
-    silent: Clients | None = None  #: those who released nothing, where there are such
+    silent: ClientSet | None = None  #: those who released nothing, where there are such
     caveats: tuple[str, ...] = ()  #: what the figures leave out: the first that is said
     simulated: bool = False  #: whether the run's noise follows from a seed
 
@@ -315,23 +316,23 @@ class Statement:
         releases: Iterable[Release] | Mapping[str, Iterable[Release]],
         *,
         delta: float = 1e-5,
-        audits: Mapping[tuple[Adversary, Adjacency], Audited] | None = None,
+        audits: Mapping[tuple[Adversary, Adjacency], AuditBound] | None = None,
         title: str = "Privacy statement",
     ) -> Statement:
         """State what these releases protect: all of one client, or a mapping from each client to its own.
 
         With a mapping the statement is a vector: clients with equal figures share a row, and no figure is averaged.
         """
-        groups = _alike(releases) if isinstance(releases, Mapping) else [(Clients(), _counted(releases))]
+        groups = _alike(releases) if isinstance(releases, Mapping) else [(ClientSet(), _counted(releases))]
         return cls.of_groups(groups, delta=delta, audits=audits, title=title)
 
     @classmethod
     def of_groups(
         cls,
-        groups: Iterable[tuple[Clients, Counted]],
+        groups: Iterable[tuple[ClientSet, Counted]],
         *,
         delta: float = 1e-5,
-        audits: Mapping[tuple[Adversary, Adjacency], Audited] | None = None,
+        audits: Mapping[tuple[Adversary, Adjacency], AuditBound] | None = None,
         title: str = "Privacy statement",
     ) -> Statement:
         """State what groups of clients released, each thing with how often; nothing derived is among it."""
@@ -377,7 +378,7 @@ class Statement:
                 tuple(map(Row.from_json, packed["rows"])),
                 float(packed["delta"]),
                 str(packed["title"]),
-                None if silent is None else Clients.from_json(silent),
+                None if silent is None else ClientSet.from_json(silent),
                 tuple(packed.get("caveats", ())),
                 bool(packed.get("simulated", told)),
             )
@@ -388,19 +389,19 @@ class Statement:
 # --- rows -----------------------------------------------------------------------------------------------------------
 
 
-def _alike(clients: Mapping[str, Iterable[Release]]) -> list[tuple[Clients, Counted]]:
+def _alike(clients: Mapping[str, Iterable[Release]]) -> list[tuple[ClientSet, Counted]]:
     """Clients whose releases say the same, so that each set of figures is computed once."""
     groups: dict[object, tuple[list[str], Counted]] = {}
     for name, releases in clients.items():
         own = _counted(releases)
         key = frozenset((_said(release), times) for release, times in own)
         groups.setdefault(key, ([], own))[0].append(name)
-    return [(Clients(tuple(names), len(names)), own) for names, own in groups.values()]
+    return [(ClientSet(tuple(names), len(names)), own) for names, own in groups.values()]
 
 
-def _together(clients: Sequence[Clients]) -> Clients:
+def _together(clients: Sequence[ClientSet]) -> ClientSet:
     names = tuple(name for who in clients for name in who.names)
-    return Clients(names, sum(who.count for who in clients), ", ".join(who.members for who in clients if who.members))
+    return ClientSet(names, sum(who.count for who in clients), ", ".join(who.members for who in clients if who.members))
 
 
 def _counted(releases: Iterable[Release]) -> Counted:
@@ -426,9 +427,9 @@ def _said(release: Release) -> object:
 
 
 def _rows(
-    groups: Sequence[tuple[Clients, Counted]],
+    groups: Sequence[tuple[ClientSet, Counted]],
     delta: float,
-    audits: Mapping[tuple[Adversary, Adjacency], Audited],
+    audits: Mapping[tuple[Adversary, Adjacency], AuditBound],
 ) -> list[Row]:
     """Every group has a row for all that any group says of the server and of model readers.
 
@@ -460,11 +461,11 @@ def _views(releases: Counted) -> list[tuple[Adversary, Adjacency]]:
 
 def _row(
     reckoner: _Reckoner,
-    who: Clients,
+    who: ClientSet,
     releases: Counted,
     adversary: Adversary,
     adjacency: Adjacency,
-    audited: Audited | None,
+    audited: AuditBound | None,
 ) -> Row:
     chosen = [(reckoner.best(release, adversary, adjacency), times) for release, times in releases]
     proof = _Proof.of(reckoner, chosen, adjacency)
@@ -508,7 +509,7 @@ def _bases(chosen: Sequence[tuple[Guarantee, int]], adjacency: Adjacency) -> tup
 
 def _losses(chosen: Sequence[tuple[Guarantee, int]], adjacency: Adjacency) -> tuple[tuple[str, int], ...]:
     """The types of loss, and how many releases have each."""
-    return _times(((type(guarantee.loss).__name__, times) for guarantee, times in chosen), adjacency)
+    return _times(((kind(guarantee.loss), times) for guarantee, times in chosen), adjacency)
 
 
 def _times(found: Iterable[tuple[str, int]], adjacency: Adjacency) -> tuple[tuple[str, int], ...]:
@@ -680,9 +681,3 @@ def _ends(values: Iterable[float]) -> tuple[float, float]:
 
 def _number(value: float) -> float | str:
     return "infinity" if math.isinf(value) else value
-
-
-__all__ = [
-    "NOT_SUPPORTED", "NO_CLAIM", "NO_MEANINGFUL_PROTECTION", "PROVEN", "Audited", "Clients", "Counted",
-    "ProofContradicted", "Row", "Statement", "View", "leading", "tied", "views",
-]  # fmt: skip

@@ -23,9 +23,9 @@ from pydantic import ValidationError
 
 from sordino.errors import InvalidInput
 from sordino.parts import toml
-from sordino.parts.registry import EVERYTHING, Asked, CodeNotAllowed, own_code
+from sordino.parts.registry import EVERYTHING, AddressLog, CodeNotAllowed, own_code
 from sordino.parts.strengths import EPSILONS, LIMITS, resolved
-from sordino.parts.tables import Table
+from sordino.parts.tables import RecipeTable
 from sordino.parts.words import Location, Problem, dotted, nearest
 from sordino.privacy.guarantee import Budget
 from sordino.privacy.terms import adjacency_named, adversary_named
@@ -122,8 +122,8 @@ class Recipe(Sections):
     def _is_table(self, path: tuple[str, ...]) -> bool:
         found: Any = self
         for name in path:
-            found = getattr(found, name, None) if isinstance(found, Table) else None
-        return isinstance(found, Table) and not found.inline
+            found = getattr(found, name, None) if isinstance(found, RecipeTable) else None
+        return isinstance(found, RecipeTable) and not found.inline
 
     def settings(self) -> dict[str, Any]:
         """Every setting in force by its dotted key, as `override` takes them."""
@@ -140,7 +140,7 @@ class Recipe(Sections):
     @property
     def own_code(self) -> tuple[str, ...]:
         """The addresses of code other than Sordino's that this recipe names: owners list those that they accept."""
-        asked = Asked()
+        asked = AddressLog()
         with own_code(asked):
             type(self).from_dict(self.to_dict())
         return tuple(asked.addresses)

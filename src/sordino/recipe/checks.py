@@ -156,6 +156,3 @@ def _stopping_has_something_to_go_by(recipe: Sections) -> Found:
             f"got {shown(getattr(rounds, used[0]))}, but no examples are set aside to decide it: set data.validation "
             'above 0, or rounds.stop_on = "test" where the test set is public',
         )
-
-
-__all__ = ["conflicts"]

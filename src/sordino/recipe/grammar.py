@@ -30,9 +30,9 @@ from sordino.parts.tables import (
     Numbers,
     Options,
     Positives,
+    RecipeTable,
     Says,
     Share,
-    Table,
     Texts,
     as_tuple,
     refusal,
@@ -72,7 +72,7 @@ def origin_of(source: str) -> Origin | None:
     return "images" if "/" in source or "\\" in source else None
 
 
-class Data(Table):
+class Data(RecipeTable):
     """The examples. Class lists and normalisation constants are public inputs: none is computed from private data."""
 
     source: Annotated[str, MinLen(1)] = Field(
@@ -129,7 +129,7 @@ class Data(Table):
 # --- model and clients ------------------------------------------------------------------------------------------------
 
 
-class Model(Table):
+class Model(RecipeTable):
     """The network that is trained."""
 
     name: Annotated[str, MinLen(1), AfterValidator(allowed_model)] = Field(
@@ -142,7 +142,7 @@ class Model(Table):
     )
 
 
-class BudgetRule(Table):
+class BudgetRule(RecipeTable):
     """What each client's ledger enforces: never the same thing as a mechanism's epsilon."""
 
     limit: Strength = Field(description="the limit of each client's ledger, above which nothing may leave")
@@ -159,7 +159,7 @@ class BudgetRule(Table):
     )
 
 
-class Clients(Table):
+class Clients(RecipeTable):
     """What the clients of the federation spend, and what they allow."""
 
     epsilon: Strength | None = Field(
@@ -180,7 +180,7 @@ class Clients(Table):
 # --- rounds, evaluation, and the whole --------------------------------------------------------------------------------
 
 
-class Rounds(Table):
+class Rounds(RecipeTable):
     """How long the federation runs, and when a round counts."""
 
     count: Annotated[int, Ge(1), Le(100_000)] = Field(default=10, description="number of rounds, at most")
@@ -203,7 +203,7 @@ class Rounds(Table):
         return [*found, self.stop] if self.stop is not None else found
 
 
-class Evaluation(Table):
+class Evaluation(RecipeTable):
     """When the model is evaluated."""
 
     every: Count = Field(default=1, description="evaluate after every n-th round, and after the last")
@@ -219,7 +219,7 @@ Line = Annotated[str, AfterValidator(_one_line)]
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$"
 
 
-class Sections(Table):
+class Sections(RecipeTable):
     """All tables of a recipe, each right by itself; whether they fit each other is for `checks` to say."""
 
     name: Annotated[

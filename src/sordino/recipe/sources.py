@@ -64,6 +64,3 @@ def _own_data(data: recipes.Data, seed: int) -> Dataset:
 
 def _cut(examples: Examples, limit: int) -> Examples:
     return examples if not limit or limit >= len(examples) else Examples(examples.x[:limit], examples.y[:limit])
-
-
-__all__ = ["read_data", "source_of"]

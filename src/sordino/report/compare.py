@@ -18,7 +18,7 @@ from typing import Any
 from sordino.errors import InvalidInput
 from sordino.privacy.statement import Row, View, leading, views
 from sordino.report.folder import RunFolder
-from sordino.report.records import INFINITE, Result, Round, to_line
+from sordino.report.records import INFINITE, Result, RoundRecord, to_line
 from sordino.report.statement import adversary, proof
 from sordino.storage.files import NotWritten, write_whole
 
@@ -27,12 +27,12 @@ UNSET = "not set"  #: how a setting is shown where a recipe does not have it
 
 
 @dataclass(frozen=True)
-class Run:
+class ComparedRun:
     """One finished run, as far as a comparison needs it."""
 
     folder: Path
     result: Result
-    rounds: tuple[Round, ...]
+    rounds: tuple[RoundRecord, ...]
     rows: tuple[Row, ...]
 
     @property
@@ -76,10 +76,10 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Group:
+class Repetitions:
     """Runs that differ in their seed only."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[ComparedRun, ...]
 
     @property
     def name(self) -> str:
@@ -94,7 +94,7 @@ class Group:
         """The settings they share."""
         return {key: value for key, value in self.runs[0].result.settings.items() if key not in _LABELS}
 
-    def spread(self, of: Callable[[Run], float | None]) -> Spread | None:
+    def spread(self, of: Callable[[ComparedRun], float | None]) -> Spread | None:
         """Mean and deviation of a figure over the runs."""
         return Spread.of(of(run) for run in self.runs)
 
@@ -125,11 +125,11 @@ class Group:
 class Comparison:
     """Groups of runs in the order of the settings in which they differ, and what a reader should know about them."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[Repetitions, ...]
     keys: tuple[str, ...]  #: settings that tell the groups apart
     notes: tuple[str, ...] = ()
 
-    def label(self, group: Group) -> str:
+    def label(self, group: Repetitions) -> str:
         """The group in terms of what differs; its name where nothing does, or so much that a name says more."""
         return group.name if self.named else self.words(group, self.keys) or group.name
 
@@ -138,7 +138,7 @@ class Comparison:
         """Whether the groups go by their names: many settings differ, and no two have the same name."""
         return len(self.keys) > 2 and len({group.name for group in self.groups}) == len(self.groups)
 
-    def words(self, group: Group, keys: Sequence[str]) -> str:
+    def words(self, group: Repetitions, keys: Sequence[str]) -> str:
         """Some settings of a group, in words."""
         return ", ".join(f"{self.short(key)} = {said(group.settings.get(key, UNSET))}" for key in keys)
 
@@ -195,14 +195,14 @@ def _make(folder: Path) -> None:
 def compare(folders: Sequence[RunFolder | Path | str]) -> Comparison:
     """Compare finished runs; those that are not over, or repeat a seed of the same setting, are left out and named."""
     notes: list[str] = []
-    groups: dict[tuple[tuple[str, str], ...], dict[int, Run]] = {}
+    groups: dict[tuple[tuple[str, str], ...], dict[int, ComparedRun]] = {}
     for given in folders:
         folder = given if isinstance(given, RunFolder) else RunFolder.open(given)
         result = folder.result()
         if result is None:
             notes.append(f"{folder.path} is left out: that run is not over.")
             continue
-        run = Run(folder.path, result, folder.rounds(), _stated_rows(folder))
+        run = ComparedRun(folder.path, result, folder.rounds(), _stated_rows(folder))
         seeds = groups.setdefault(tuple(sorted(run.settings.items())), {})
         if result.seed in seeds:
             notes.append(
@@ -212,7 +212,7 @@ def compare(folders: Sequence[RunFolder | Path | str]) -> Comparison:
         seeds.setdefault(result.seed, run)
     if not groups:
         raise InvalidInput(f"there is no finished run to compare among the {len(folders)} folders given")
-    found = [Group(tuple(seeds.values())) for seeds in groups.values()]
+    found = [Repetitions(tuple(seeds.values())) for seeds in groups.values()]
     keys = telling_keys([group.settings for group in found])
     found.sort(key=lambda group: [_order(group.settings.get(key, UNSET)) for key in keys])
     return Comparison(tuple(found), keys, tuple(notes))
@@ -269,7 +269,7 @@ def said(value: Any) -> str:
 # --- comma-separated values ------------------------------------------------------------------------------------------
 
 
-def _csv_line(comparison: Comparison, group: Group) -> dict[str, str]:
+def _csv_line(comparison: Comparison, group: Repetitions) -> dict[str, str]:
     line = {key: said(group.settings.get(key, UNSET)) for key in comparison.keys}
     line |= {"name": group.name, "runs": str(len(group.runs)), "seeds": " ".join(map(str, group.seeds))}
     line |= _csv_spread("accuracy", group.accuracy)
@@ -313,6 +313,3 @@ def _csv_number(value: float | None) -> str:
     if value is None:
         return ""
     return repr(value) if math.isfinite(value) else INFINITE
-
-
-__all__ = ["UNSET", "Comparison", "Group", "Run", "Spread", "compare", "is_number", "said", "telling_keys"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from sordino.privacy.statement import NO_CLAIM, NO_MEANINGFUL_PROTECTION, View
 from sordino.report import plots, scales
-from sordino.report.compare import UNSET, Comparison, Group, Spread, is_number, said
+from sordino.report.compare import UNSET, Comparison, Repetitions, Spread, is_number, said
 from sordino.report.markup import Markup, element, join
 from sordino.report.plots import Series
 from sordino.report.records import to_line
@@ -98,7 +98,7 @@ def _key_columns(comparison: Comparison) -> tuple[str, ...]:
     return () if comparison.named or len(comparison.keys) > 4 else comparison.keys
 
 
-def _main_row(comparison: Comparison, group: Group, keys: Sequence[str], common: bool) -> list[object]:
+def _main_row(comparison: Comparison, group: Repetitions, keys: Sequence[str], common: bool) -> list[object]:
     named: list[object] = [said(group.settings.get(key, UNSET)) for key in keys] or [comparison.label(group)]
     return [
         *named,
@@ -116,7 +116,7 @@ def _mean(spread: Spread | None, words: Callable[[float], str]) -> str:
     return "" if spread is None else words(spread.mean)
 
 
-def _leading_figures(group: Group, common: bool) -> list[object]:
+def _leading_figures(group: Repetitions, common: bool) -> list[object]:
     """Proven and claimed epsilon of the leading view; its terms stand in the head of the table or beside the figure."""
     view = group.lead
     if view is None:
@@ -222,7 +222,7 @@ def _accuracy_by_proof(comparison: Comparison) -> Markup | None:
     if len(found) != 1:
         return None
 
-    def proven(group: Group) -> float | None:
+    def proven(group: Repetitions) -> float | None:
         largest = group.lead.proven[1] if group.lead else math.inf
         return largest if math.isfinite(largest) else None
 
@@ -235,7 +235,7 @@ def _accuracy_by_proof(comparison: Comparison) -> Markup | None:
 def _against(
     comparison: Comparison,
     title: str,
-    place: Callable[[Group], float | None],
+    place: Callable[[Repetitions], float | None],
     named: Sequence[str],
     label: str,
     note: str,
@@ -255,7 +255,7 @@ def _against(
     return plots.error_chart(title, drawn, scales.spread_out(label, places), y, note=note)
 
 
-def _line_name(comparison: Comparison, group: Group, named: Sequence[str]) -> str:
+def _line_name(comparison: Comparison, group: Repetitions, named: Sequence[str]) -> str:
     if len(named) == len(comparison.keys):
         return comparison.label(group)
     return comparison.words(group, named) or "accuracy"
@@ -306,6 +306,3 @@ def _folders(comparison: Comparison) -> Markup:
         for run in group.runs
     ]
     return folded("The runs", bullets(lines))
-
-
-__all__ = ["comparison_page"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from sordino.report.markup import Markup, element, join, number
-from sordino.report.scales import Scale
+from sordino.report.scales import Axis
 
 WIDTH, HEIGHT = 440.0, 270.0
 CHARACTER = 8.2  #: room for one character; phones show texts larger
@@ -27,8 +27,8 @@ class Area:
     top: float
     right: float
     bottom: float
-    x: Scale
-    y: Scale
+    x: Axis
+    y: Axis
 
     def across(self, value: float) -> float:
         return self.left + (self.right - self.left) * self.x.at(value)
@@ -37,7 +37,7 @@ class Area:
         return self.bottom - (self.bottom - self.top) * self.y.at(value)
 
 
-def area_for(x: Scale, y: Scale) -> Area:
+def area_for(x: Axis, y: Axis) -> Area:
     """The usual rectangle, with room at the left for the longest tick text."""
     widest = max((len(text) for _, text in y.ticks), default=1)
     return Area(10.0 + CHARACTER * widest, 32.0, WIDTH - 16.0, HEIGHT - 46.0, x, y)
@@ -121,6 +121,3 @@ def figure(
 def legend(entries: Sequence[tuple[Markup, str]]) -> Markup:
     """Swatches with what they stand for."""
     return element("ul", *(element("li", swatch, element("span", name)) for swatch, name in entries), class_="legend")
-
-
-__all__ = ["CHARACTER", "HEIGHT", "WIDTH", "Area", "area_for", "axes", "figure", "legend", "vertical_grid"]

@@ -294,6 +294,3 @@ def _times(ratio: float) -> str:
     if math.isinf(ratio):
         return "infinitely many times"
     return f"{ratio:,.0f} times" if ratio >= 10 else f"{ratio:.2g} times"
-
-
-__all__ = ["LEVELS", "OWN_LIMITS", "norm_sentence", "rehearsal", "sentences", "verdict"]

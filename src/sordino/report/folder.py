@@ -30,17 +30,17 @@ from numpy.typing import NDArray
 
 import sordino
 from sordino.errors import InvalidInput
-from sordino.report.records import Result, Round, from_json, to_line, to_page
+from sordino.report.records import Result, RoundRecord, from_json, to_line, to_page
 from sordino.storage.files import (
     NotWritten,
     append_line,
-    held,
+    exclusive_lock,
     is_draft,
     keep_lines,
     last_line,
     make_folder,
     remove_drafts,
-    settle,
+    sync_folder,
     whole_lines,
     write_whole,
 )
@@ -97,7 +97,7 @@ def unused_folder(base: Path | str, name: str) -> Path:
         except OSError as error:
             raise NotWritten(f"the folder {path} could not be made ({error.strerror}); choose another --out") from None
         else:
-            settle(path.parent)
+            sync_folder(path.parent)
             return path
 
 
@@ -109,7 +109,7 @@ def alone(path: Path | str) -> Iterator[None]:
     """
     folder = Path(path)
     _make(folder)
-    with held(folder / LOCK, f"the run in {folder}"):
+    with exclusive_lock(folder / LOCK, f"the run in {folder}"):
         for part in (folder, folder / "checkpoint", folder / "checkpoint/clients"):
             remove_drafts(part)
         yield
@@ -175,7 +175,7 @@ class RunFolder:
 
     # --- rounds ---
 
-    def append_round(self, record: Round) -> None:
+    def append_round(self, record: RoundRecord) -> None:
         """Write one round down, durable on return; rounds come in order."""
         last = self._last_round()
         if record.round <= last:
@@ -185,7 +185,7 @@ class RunFolder:
             )
         append_line(self._file("metrics.jsonl"), to_line(record).encode())
 
-    def rounds(self) -> tuple[Round, ...]:
+    def rounds(self) -> tuple[RoundRecord, ...]:
         """All rounds that were written to their end."""
         lines = whole_lines(self._file("metrics.jsonl"))
         rounds = tuple(self._round(f"line {number}", line) for number, line in enumerate(lines, 1))
@@ -204,9 +204,9 @@ class RunFolder:
         line = last_line(self._file("metrics.jsonl"))
         return 0 if line is None else self._round("last line", line).round
 
-    def _round(self, where: str, line: bytes) -> Round:
+    def _round(self, where: str, line: bytes) -> RoundRecord:
         try:
-            return from_json(Round, json.loads(line))
+            return from_json(RoundRecord, json.loads(line))
         except ValueError as error:
             raise InvalidInput(f"{self._file('metrics.jsonl')}, {where}: {error}") from None
 
@@ -310,6 +310,3 @@ class RunFolder:
 
 def _is_float32(array: Any) -> bool:
     return isinstance(array, np.ndarray) and array.dtype == np.float32
-
-
-__all__ = ["RunFolder", "alone", "environment", "unused_folder"]

@@ -44,6 +44,3 @@ def _attribute(value: object) -> str:
 def number(value: float) -> str:
     """A coordinate: two decimals are a hundredth of a pixel."""
     return f"{value:.2f}".rstrip("0").rstrip(".")
-
-
-__all__ = ["Markup", "element", "escaped", "join", "number"]

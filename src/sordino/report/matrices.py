@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sordino.report import scales
 from sordino.report.drawing import WIDTH, Area, figure, legend, vertical_grid
 from sordino.report.markup import Markup, element, number
-from sordino.report.scales import Scale
+from sordino.report.scales import Axis
 from sordino.report.words import count, counted, decimal, percent
 
 _MOST_COLOURS = 10  #: of categories, in the style sheet
@@ -36,7 +36,7 @@ def _label_stacks(title: str, table: NDArray[np.int64], classes: Sequence[str], 
     rows = len(table)
     height = 18.0 if rows <= 20 else 12.0 if rows <= 35 else 9.5
     x = scales.linear("examples", [0.0, float(sizes.max(initial=1))])
-    area = Area(44.0, 8.0, WIDTH - 12.0, 8.0 + rows * height, x, Scale("client", (float(rows), 0.0), ()))
+    area = Area(44.0, 8.0, WIDTH - 12.0, 8.0 + rows * height, x, Axis("client", (float(rows), 0.0), ()))
     drawn = [*vertical_grid(area), *_stack_names(rows, area, height)]
     for client, row in enumerate(table):
         ends = np.concatenate([[0], np.cumsum(row)])
@@ -240,6 +240,3 @@ def _confusion_legend() -> Markup:
     return legend(
         [(element("span", class_="swatch bar s0"), "right"), (element("span", class_="swatch bar s1"), "wrong")]
     )
-
-
-__all__ = ["confusion_chart", "label_chart", "label_summary"]

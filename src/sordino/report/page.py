@@ -17,23 +17,23 @@ from sordino.report.folder import RunFolder
 from sordino.report.markup import Markup, element, join
 from sordino.report.plots import Reference, Series
 from sordino.report.privacy_section import privacy_section
-from sordino.report.records import ClientBudget, Result, Round, Simulation, to_line
+from sordino.report.records import ClientBudget, Result, RoundRecord, Simulation, to_line
 from sordino.report.style import bullets, document, folded, section, table, tiles
 from sordino.report.words import count, counted, duration, listed, percent, size
 
 
 @dataclass(frozen=True)
-class _Run:
+class _RunContents:
     """Everything the folder tells, read once."""
 
     name: str
     recipe: dict[str, Any]
-    rounds: tuple[Round, ...]
+    rounds: tuple[RoundRecord, ...]
     result: Result | None
     statement: Statement | None
 
     @classmethod
-    def of(cls, folder: RunFolder) -> _Run:
+    def of(cls, folder: RunFolder) -> _RunContents:
         recipe, result, statement = _parsed(folder.recipe), folder.result(), folder.statement()
         name = result.name if result is not None else str(recipe.get("name", folder.path.name))
         return cls(name, recipe, folder.rounds(), result, statement)
@@ -79,7 +79,7 @@ class _Run:
 
 def report_page(folder: RunFolder) -> str:
     """The page of this run as it stands: of one that is over, or of one that was interrupted."""
-    run = _Run.of(folder)
+    run = _RunContents.of(folder)
     return document(
         f"{run.name} · Sordino",
         _header(run),
@@ -109,7 +109,7 @@ def _parsed(recipe: str) -> dict[str, Any]:
 # --- headline --------------------------------------------------------------------------------------------------------
 
 
-def _header(run: _Run) -> Markup:
+def _header(run: _RunContents) -> Markup:
     paper = run.words("paper")
     return element(
         "header",
@@ -120,7 +120,7 @@ def _header(run: _Run) -> Markup:
     )
 
 
-def _hero(run: _Run) -> Markup:
+def _hero(run: _RunContents) -> Markup:
     result = run.result
     entries = [("rounds", count(result.rounds if result else len(run.rounds))), ("clients", count(run.clients))]
     entries.append(("time", duration(run.seconds)))
@@ -138,7 +138,7 @@ def _why_stopped(result: Result | None) -> str:
     return f"Why it stopped: {result.stopped.rstrip('.')}."
 
 
-def _headline(run: _Run) -> Markup:
+def _headline(run: _RunContents) -> Markup:
     if run.accuracy is None:
         big = element("b", "Accuracy not measured", class_="words")
         return element("div", big, element("span", "No round of this run was evaluated."), class_="headline")
@@ -149,7 +149,7 @@ def _headline(run: _Run) -> Markup:
     return element("div", big, element("span", said), class_="headline")
 
 
-def _notices(run: _Run) -> Markup | None:
+def _notices(run: _RunContents) -> Markup | None:
     """What a reader must not overlook."""
     said = []
     if run.rounds and not any(record.counted for record in run.rounds):
@@ -172,13 +172,15 @@ def _charts(figures: Sequence[Markup | None]) -> Markup | None:
     return element("div", *kept, class_="charts") if kept else None
 
 
-def _series(name: str, rounds: Sequence[Round], of: Callable[[Round], float | None], unit: str = "") -> list[Series]:
+def _series(
+    name: str, rounds: Sequence[RoundRecord], of: Callable[[RoundRecord], float | None], unit: str = ""
+) -> list[Series]:
     """One line, or none where nothing was measured."""
     points = tuple((float(record.round), value) for record in rounds if (value := of(record)) is not None)
     return [Series(name, points, unit=unit)] if points else []
 
 
-def _seen(record: Round) -> Simulation:
+def _seen(record: RoundRecord) -> Simulation:
     return record.simulation or Simulation()
 
 
@@ -186,17 +188,17 @@ def _values(series: Sequence[Series]) -> list[float]:
     return [value for one in series for _, value in one.points]
 
 
-def _over_rounds(rounds: Sequence[Round]) -> scales.Scale:
+def _over_rounds(rounds: Sequence[RoundRecord]) -> scales.Axis:
     return scales.rounds("round", [float(record.round) for record in rounds])
 
 
-def _quality_charts(run: _Run) -> list[Markup | None]:
+def _quality_charts(run: _RunContents) -> list[Markup | None]:
     if not run.rounds:
         return []
     return [_accuracy(run), _loss(run.rounds), _participation(run.rounds), _spending(run)]
 
 
-def _accuracy(run: _Run) -> Markup | None:
+def _accuracy(run: _RunContents) -> Markup | None:
     series = [
         *_series("test set", run.rounds, lambda r: r.accuracy, "%"),
         *_series("validation set", run.rounds, lambda r: r.validation_accuracy, "%"),
@@ -208,7 +210,7 @@ def _accuracy(run: _Run) -> Markup | None:
     return plots.line_chart("Accuracy by round", series, _over_rounds(run.rounds), y, references=level)
 
 
-def _loss(rounds: Sequence[Round]) -> Markup | None:
+def _loss(rounds: Sequence[RoundRecord]) -> Markup | None:
     series = [
         *_series("test set", rounds, lambda r: r.loss),
         *_series("training, on clients (simulation only)", rounds, lambda r: _seen(r).train_loss),
@@ -220,7 +222,7 @@ def _loss(rounds: Sequence[Round]) -> Markup | None:
     return plots.line_chart("Loss by round", series, _over_rounds(rounds), y, note=note)
 
 
-_TAKING_PART: tuple[tuple[str, Callable[[Round], int]], ...] = (
+_TAKING_PART: tuple[tuple[str, Callable[[RoundRecord], int]], ...] = (
     ("reported", lambda r: r.reported),
     ("asked", lambda r: r.asked),
     ("declined by their own ledger", lambda r: r.declined),
@@ -230,13 +232,13 @@ _TAKING_PART: tuple[tuple[str, Callable[[Round], int]], ...] = (
 )
 
 
-def _everyone_reported(rounds: Sequence[Round]) -> bool:
+def _everyone_reported(rounds: Sequence[RoundRecord]) -> bool:
     return all(
         r.reported == r.asked == rounds[0].asked and r.counted and not (r.late or r.refused or r.strays) for r in rounds
     )
 
 
-def _participation(rounds: Sequence[Round]) -> Markup | None:
+def _participation(rounds: Sequence[RoundRecord]) -> Markup | None:
     if _everyone_reported(rounds):
         return None
     present = [(name, of) for name, of in _TAKING_PART if name == "reported" or any(of(r) for r in rounds)]
@@ -247,7 +249,7 @@ def _participation(rounds: Sequence[Round]) -> Markup | None:
     return plots.line_chart("Who took part", series, _over_rounds(rounds), y, note=note, marks=marks)
 
 
-def _participation_words(rounds: Sequence[Round]) -> Markup | None:
+def _participation_words(rounds: Sequence[RoundRecord]) -> Markup | None:
     said = []
     if rounds and _everyone_reported(rounds):
         said.append(f"All {counted(rounds[0].asked, 'client')} that were asked reported in every round.")
@@ -258,7 +260,7 @@ def _participation_words(rounds: Sequence[Round]) -> Markup | None:
     return element("p", " ".join(said), class_="quiet") if said else None
 
 
-def _spending(run: _Run) -> Markup | None:
+def _spending(run: _RunContents) -> Markup | None:
     series = [
         *_series("the client that spent most", run.rounds, lambda r: _bounded(r.spent_max)),
         *_series("the median client", run.rounds, lambda r: _bounded(r.spent_median)),
@@ -280,7 +282,7 @@ def _bounded(epsilon: float | None) -> float | None:
 # --- clients ---------------------------------------------------------------------------------------------------------
 
 
-def _client_charts(run: _Run) -> list[Markup | None]:
+def _client_charts(run: _RunContents) -> list[Markup | None]:
     result = run.result
     if result is None:
         return []
@@ -319,7 +321,7 @@ def _labels(result: Result) -> Markup | None:
     return matrices.label_chart("Labels by client", result.label_counts, result.classes, note=note)
 
 
-def _confusion(run: _Run) -> list[Markup | None]:
+def _confusion(run: _RunContents) -> list[Markup | None]:
     result = run.result
     if result is None or not result.confusion:
         return []
@@ -347,11 +349,11 @@ def _by_class(result: Result) -> Markup | None:
 # --- what only a simulation sees -------------------------------------------------------------------------------------
 
 
-def _simulation_charts(rounds: Sequence[Round]) -> list[Markup | None]:
+def _simulation_charts(rounds: Sequence[RoundRecord]) -> list[Markup | None]:
     return [_signal(rounds), _clipped(rounds)] if rounds else []
 
 
-def _signal(rounds: Sequence[Round]) -> Markup | None:
+def _signal(rounds: Sequence[RoundRecord]) -> Markup | None:
     update = _series("update", rounds, lambda r: _seen(r).update_norm)
     noise = _series("noise", rounds, lambda r: _seen(r).noise_norm)
     if not update or not noise or not any(_values(noise)):
@@ -361,7 +363,7 @@ def _signal(rounds: Sequence[Round]) -> Markup | None:
     return plots.line_chart("Signal and noise", [*update, *noise], _over_rounds(rounds), y, note=note)
 
 
-def _clipped(rounds: Sequence[Round]) -> Markup | None:
+def _clipped(rounds: Sequence[RoundRecord]) -> Markup | None:
     series = _series("clipped", rounds, lambda r: _seen(r).clipped, "%")
     if not series or not any(_values(series)):
         return None
@@ -370,7 +372,7 @@ def _clipped(rounds: Sequence[Round]) -> Markup | None:
     return plots.line_chart("Clipped values", series, _over_rounds(rounds), y, note=note)
 
 
-def _failures(rounds: Sequence[Round]) -> Markup | None:
+def _failures(rounds: Sequence[RoundRecord]) -> Markup | None:
     failed = sum(record.simulation.failed for record in rounds if record.simulation)
     if not failed:
         return None
@@ -381,7 +383,7 @@ def _failures(rounds: Sequence[Round]) -> Markup | None:
 # --- cost, recipe, environment ---------------------------------------------------------------------------------------
 
 
-def _costs(run: _Run) -> Markup | None:
+def _costs(run: _RunContents) -> Markup | None:
     if not run.rounds:
         return None
     up, down = sum(r.bytes_up for r in run.rounds), sum(r.bytes_down for r in run.rounds)
@@ -396,7 +398,7 @@ def _costs(run: _Run) -> Markup | None:
     return element("div", tiles(entries), class_="card")
 
 
-def _reproduce(run: _Run, folder: RunFolder) -> Markup:
+def _reproduce(run: _RunContents, folder: RunFolder) -> Markup:
     command = folder.environment.get("command")
     said = [element("pre", element("code", "sordino run recipe.toml"))]
     seed = None if run.result is None else run.result.seed
@@ -409,7 +411,7 @@ def _reproduce(run: _Run, folder: RunFolder) -> Markup:
     return join([element("p", "In the folder of this run:"), *said])
 
 
-def _details(run: _Run, folder: RunFolder) -> Markup:
+def _details(run: _RunContents, folder: RunFolder) -> Markup:
     parts = [folded("Recipe", element("pre", element("code", folder.recipe)))]
     if run.result and run.result.settings:
         rows: list[list[object]] = [[element("code", key), _said(value)] for key, value in run.result.settings.items()]
@@ -423,6 +425,3 @@ def _said(value: Any) -> str:
     if isinstance(value, dict):
         return listed([f"{key} {entry}" for key, entry in value.items()]) if value else "none"
     return value if isinstance(value, str) else to_line(value)
-
-
-__all__ = ["report_page"]

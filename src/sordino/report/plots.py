@@ -16,7 +16,7 @@ from sordino.report import scales
 from sordino.report.drawing import HEIGHT, Area, area_for, axes, figure, legend
 from sordino.report.markup import Markup, element, join, number
 from sordino.report.records import ClientBudget
-from sordino.report.scales import Scale
+from sordino.report.scales import Axis
 from sordino.report.words import counted, decimal, percent
 
 _COLOURS = 7  #: of series, in the style sheet
@@ -53,8 +53,8 @@ class Reference:
 def line_chart(
     title: str,
     series: Sequence[Series],
-    x: Scale,
-    y: Scale,
+    x: Axis,
+    y: Axis,
     *,
     note: str = "",
     references: Sequence[Reference] = (),
@@ -72,7 +72,7 @@ def line_chart(
     return figure(title, note, _describe(x, series), [*axes(area), *drawn], HEIGHT, _line_legend(series))
 
 
-def error_chart(title: str, series: Sequence[Series], x: Scale, y: Scale, *, note: str = "") -> Markup:
+def error_chart(title: str, series: Sequence[Series], x: Axis, y: Axis, *, note: str = "") -> Markup:
     """Points with bars of one standard deviation to both sides, joined by lines."""
     area = area_for(x, y)
     drawn = [
@@ -203,7 +203,7 @@ def _line_legend(series: Sequence[Series]) -> Markup | None:
     return legend(list(zip(swatches, (one.name for one in series), strict=True)))
 
 
-def _describe(x: Scale, series: Sequence[Series]) -> str:
+def _describe(x: Axis, series: Sequence[Series]) -> str:
     said = []
     for one in series:
         if one.points:
@@ -224,7 +224,7 @@ def budget_chart(title: str, budgets: Sequence[ClientBudget], *, note: str = "")
 
 
 def _budget_bars(title: str, known: Sequence[tuple[ClientBudget, float]], note: str) -> Markup:
-    places = Scale("client", (-0.5, max(len(known), 1) - 0.5), _client_ticks([b.client for b, _ in known]))
+    places = Axis("client", (-0.5, max(len(known), 1) - 0.5), _client_ticks([b.client for b, _ in known]))
     area = area_for(places, scales.linear("budget", _budget_values(known)))
     step = (area.right - area.left) / max(len(known), 1)
     width = min(0.72 * step, 40.0)
@@ -311,6 +311,3 @@ def _colour(index: int) -> str:
 
 def _dash(index: int) -> str | None:
     return _DASHES[index % len(_DASHES)]
-
-
-__all__ = ["Reference", "Series", "budget_chart", "error_chart", "line_chart", "thinned"]

@@ -130,6 +130,3 @@ def _row(row: Row) -> list[object]:
 
 def _at(value: str, delta: float) -> str:
     return f"{value} (delta {figure(delta)})"
-
-
-__all__ = ["privacy_section", "statement_page"]

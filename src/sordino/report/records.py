@@ -1,4 +1,4 @@
-"""What a run writes down, as frozen values: one `Round` after each round and one `Result` at its end.
+"""What a run writes down, as frozen values: one `RoundRecord` after each round and one `Result` at its end.
 
 Values are checked where they are made, so that what is on disk is well formed. JSON has no NaN and no infinity: a
 measurement that is not a finite number is written as null, an infinite epsilon as the text "infinite".
@@ -161,7 +161,7 @@ def _simulation(name: str, value: Any) -> Simulation | None:
 
 
 @dataclass(frozen=True)
-class Round(_Checked):
+class RoundRecord(_Checked):
     """One round as the coordinator saw it, with the model's quality after it where it was evaluated."""
 
     round: Count
@@ -303,6 +303,3 @@ def from_json(record: type[T], packed: Any) -> T:
     if missing := [name for name in needed if name not in packed]:
         raise InvalidInput(f"a {record.__name__} needs {', '.join(missing)}, which is missing")
     return record(**packed)
-
-
-__all__ = ["INFINITE", "ClientBudget", "Result", "Round", "Simulation", "from_json", "plain", "to_line", "to_page"]

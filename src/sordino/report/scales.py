@@ -10,7 +10,7 @@ from sordino.report.words import decimal
 
 
 @dataclass(frozen=True)
-class Scale:
+class Axis:
     """An axis with its label, its ticks (value and text) and its two ends, linear after `transform`."""
 
     label: str
@@ -24,43 +24,43 @@ class Scale:
         return (self.transform(value) - low) / (high - low)
 
 
-def linear(label: str, values: Iterable[float], *, ticks: int = 5) -> Scale:
+def linear(label: str, values: Iterable[float], *, ticks: int = 5) -> Axis:
     """Round ends around all values, a few round ticks between them."""
     low, high = _apart(values)
     step = _round_step((high - low) / ticks)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     places = max(0, -math.floor(math.log10(step) + 1e-9))
-    return Scale(
+    return Axis(
         label,
         (first * step, last * step),
         tuple((k * step, _tick_text(k * step, places)) for k in range(first, last + 1)),
     )
 
 
-def shares(label: str, values: Iterable[float]) -> Scale:
+def shares(label: str, values: Iterable[float]) -> Axis:
     """A linear scale in per cent that never leaves 0 to 100 %."""
     low, high = _apart(values, smallest=0.05)
     inner = linear(label, (100 * max(0.0, low), 100 * min(1.0, high)))
-    return Scale(
+    return Axis(
         label,
         (inner.ends[0] / 100, inner.ends[1] / 100),
         tuple((value / 100, f"{text} %") for value, text in inner.ticks),
     )
 
 
-def rounds(label: str, values: Sequence[float], *, ticks: int = 6) -> Scale:
+def rounds(label: str, values: Sequence[float], *, ticks: int = 6) -> Axis:
     """Whole numbers from the first to the last, with no room beyond them; a single one stands in the middle."""
     low, high = min(values), max(values)
     if low == high:
-        return Scale(label, (low - 0.5, high + 0.5), ((low, decimal(low)),))
+        return Axis(label, (low - 0.5, high + 0.5), ((low, decimal(low)),))
     step = max(1, round(_round_step((high - low) / ticks)))
     inner = range(math.ceil(low / step) * step, math.floor(high) + 1, step)
     # The first round is marked even where steps of ten would begin at 10, unless it would touch that tick.
     places = [low, *(k for k in inner if k - low > 0.5 * step)]
-    return Scale(label, (low, high), tuple((value, f"{value:,.0f}") for value in places))
+    return Axis(label, (low, high), tuple((value, f"{value:,.0f}") for value in places))
 
 
-def logarithmic(label: str, values: Iterable[float]) -> Scale:
+def logarithmic(label: str, values: Iterable[float]) -> Axis:
     """Powers of ten, with 2 and 5 between them where there is room; all values must be > 0."""
     kept = list(values)
     low, high = min(kept), max(kept)
@@ -73,10 +73,10 @@ def logarithmic(label: str, values: Iterable[float]) -> Scale:
     below = max(place for place in [10.0**bottom, *places] if place <= low * (1 + 1e-9))
     above = min(place for place in [10.0**top, *places] if place >= high * (1 - 1e-9))
     inside = tuple((place, decimal(place)) for place in places if below <= place <= above)
-    return Scale(label, (below, above), inside, math.log10)
+    return Axis(label, (below, above), inside, math.log10)
 
 
-def spread_out(label: str, values: Sequence[float]) -> Scale:
+def spread_out(label: str, values: Sequence[float]) -> Axis:
     """Logarithmic where positive values differ by a factor of more than 30, else linear."""
     if values and min(values) > 0 and max(values) > 30 * min(values):
         return logarithmic(f"{label} (log scale)", values)
@@ -102,6 +102,3 @@ def _tick_text(value: float, places: int) -> str:
     if abs(value) >= 1e7 or places > 4:
         return decimal(value)
     return f"{value + 0.0:,.{places}f}"
-
-
-__all__ = ["Scale", "linear", "logarithmic", "rounds", "shares", "spread_out"]

@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from sordino.privacy.guarantee import Adjacency, Adversary
-from sordino.privacy.statement import NO_CLAIM, NO_MEANINGFUL_PROTECTION, Audited, Clients, Row, Statement, View, tied
+from sordino.privacy.statement import (
+    NO_CLAIM,
+    NO_MEANINGFUL_PROTECTION,
+    AuditBound,
+    ClientSet,
+    Row,
+    Statement,
+    View,
+    tied,
+)
 from sordino.report.words import capital, count, counted, deltas, few, figure, listed, span
 
 HANDFUL = 4  #: groups of clients that are told one by one; more are shown as a span with its ends
@@ -158,7 +167,7 @@ def each(view: View, of: Callable[[Row], str]) -> str:
     return f"least, {named(least.who)}: {of(least)}; most, {named(most.who)}: {of(most)}"
 
 
-def named(who: Clients) -> str:
+def named(who: ClientSet) -> str:
     """The clients in a few words; nothing where they are not told apart."""
     return _names(who.names)
 
@@ -271,7 +280,7 @@ def _claim_sentence(view: View) -> str:
     return f"{begin}: epsilon {epsilon} at delta {delta} ({few(c.formula for _, c in claims)}); {judged}{proven}."
 
 
-def _audit_sentence(audited: Audited) -> str:
+def _audit_sentence(audited: AuditBound) -> str:
     return (
         f"Audited: epsilon is at least {figure(audited.epsilon)} at delta {figure(audited.delta)}, with "
         f"{100 * audited.confidence:.4g} % confidence, from {audited.trials} trials ({audited.attack}). "
@@ -348,7 +357,7 @@ def _parts(rows: Sequence[Row]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 @dataclass(frozen=True)
-class _Line:
+class _TableLine:
     """One line of the table: what is shown in its columns, and the basis of its proof."""
 
     cells: tuple[str, ...]  #: clients, change, onlooker, claimed, proven, at delta 0, audited, verdict
@@ -391,11 +400,11 @@ def _table(statement: Statement) -> tuple[list[tuple[str, ...]], list[str]]:
     return cells, [f"{number} {basis}" for basis, number in numbers.items()]
 
 
-def _lines(view: View) -> tuple[_Line, ...]:
+def _lines(view: View) -> tuple[_TableLine, ...]:
     """A view's lines in the table; beyond a handful of groups a span, and whose its ends are."""
     rows = view.rows
     if len(rows) <= HANDFUL:
-        return tuple(_Line(_cells(row), _basis(row)) for row in rows)
+        return tuple(_TableLine(_cells(row), _basis(row)) for row in rows)
     ends = {"least": view.least, "most": view.most}
     alike = view.least == view.most  # nobody lost less than anybody else, whatever was claimed
     if alike or len({row.basis for row in rows}) == 1:
@@ -404,8 +413,8 @@ def _lines(view: View) -> tuple[_Line, ...]:
         basis = "; ".join(f"{end}, {_whose(own)}: {_basis(own[0])}" for end, own in ends.items())
     cells = (_people(rows), str(view.adjacency), adversary(view), *_spans(view))
     if alike or not any(" .. " in cell for cell in cells):
-        return (_Line(cells, basis),)
-    return (_Line(cells, basis), *(_end_line(end, own, cells) for end, own in ends.items()))
+        return (_TableLine(cells, basis),)
+    return (_TableLine(cells, basis), *(_end_line(end, own, cells) for end, own in ends.items()))
 
 
 def _spans(view: View) -> tuple[str, ...]:
@@ -442,10 +451,10 @@ def _verdict(verdict: str) -> str:
     return "" if verdict == NO_CLAIM else verdict
 
 
-def _end_line(end: str, rows: Sequence[Row], above: Sequence[str]) -> _Line:
+def _end_line(end: str, rows: Sequence[Row], above: Sequence[str]) -> _TableLine:
     """Those at one end of a span, under it; what the span says of all is not said again."""
     own = zip(_cells(rows[0])[3:], above[3:], strict=True)
-    return _Line((f"  {end}: {_whose(rows)}", "", "", *("" if cell == said else cell for cell, said in own)))
+    return _TableLine((f"  {end}: {_whose(rows)}", "", "", *("" if cell == said else cell for cell, said in own)))
 
 
 def _basis(row: Row) -> str:
@@ -460,9 +469,3 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return [lines[0], "  ".join("-" * width for width in widths), *lines[1:]]
-
-
-__all__ = [
-    "CHANGES", "HANDFUL", "SIMULATED", "adversary", "change", "claim_terms", "formulas", "limits", "meanings", "named",
-    "noise", "proof", "reasons", "sentences", "terms", "to_json", "to_text", "trust", "view_sentences",
-]  # fmt: skip

@@ -182,6 +182,3 @@ def table(head: list[str], rows: list[list[object]], *, numbers: frozenset[int] 
     header = element("tr", *(cell("th", k, name) for k, name in enumerate(head)))
     lines = [element("tr", *(cell("td", k, content) for k, content in enumerate(row))) for row in rows]
     return element("div", element("table", element("thead", header), element("tbody", *lines)), class_="scroll")
-
-
-__all__ = ["STYLE", "bullets", "document", "folded", "section", "table", "tiles"]

@@ -109,9 +109,3 @@ def capital(words: str) -> str:
 def _scientific(number: float) -> str:
     digits, exponent = f"{number:.2e}".split("e")
     return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
-
-
-__all__ = [
-    "capital", "count", "counted", "decimal", "deltas", "duration", "few", "figure", "listed", "percent", "readable",
-    "size", "span",
-]  # fmt: skip

@@ -18,7 +18,7 @@ from sordino.channels.interface import Channel
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.interface import Fleet, Reply
 from sordino.methods.interface import Method, State
-from sordino.methods.upload import ROWS, Lost, Sum, Tally
+from sordino.methods.upload import ROWS, Lost, ReportSum, Tally
 from sordino.wire.messages import Answer, Kind, Plan
 
 BATCH_BYTES = 2**25  #: reports waiting to be added, at most
@@ -187,7 +187,7 @@ class Coordinator:
         waiting: dict[int, bytes] = {}
         size = 0
         for arrived in self._channel.collect(partial(self._exchange, plan, attendance), plan.encode(), clients):
-            if isinstance(arrived, Sum | Lost):
+            if isinstance(arrived, ReportSum | Lost):
                 _add_sum(tally, arrived, attendance)
                 continue
             client, body = arrived
@@ -207,7 +207,7 @@ def _add(tally: Tally, reports: Mapping[int, bytes], attendance: Attendance) -> 
     attendance.reported += [client for client in reports if client not in refused]
 
 
-def _add_sum(tally: Tally, found: Sum | Lost, attendance: Attendance) -> None:
+def _add_sum(tally: Tally, found: ReportSum | Lost, attendance: Attendance) -> None:
     attendance.refused.update(found.refused)
     if isinstance(found, Lost):
         attendance.lost.append(found.why)

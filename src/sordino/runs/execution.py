@@ -19,10 +19,10 @@ import torch
 from torch import nn
 
 from sordino.errors import InvalidInput, SordinoError
-from sordino.hardware import check_device, check_workers, cores
 from sordino.learning.datasets import cache_folder
 from sordino.learning.models import parameter_layout
-from sordino.learning.stacked import Execution, choose_width
+from sordino.learning.stacked_model import Execution, choose_width
+from sordino.parts.hardware import check_device, check_workers, cores
 from sordino.storage.files import write_whole
 
 WORTH_MEASURING = 1e9  #: records times parameters of a whole run: below it, a second of measuring does not repay

@@ -17,10 +17,10 @@ from sordino.fleets.simulated import Population, Work
 from sordino.learning import models, partition
 from sordino.learning.evaluation import Exam
 from sordino.learning.examples import Dataset
-from sordino.learning.models import Layout, Loss
-from sordino.learning.partition import Parts
+from sordino.learning.models import Loss, ParameterLayout
+from sordino.learning.partition import Partition
+from sordino.methods.blueprint import Built, blueprint_of
 from sordino.methods.interface import Bench, Method
-from sordino.methods.setting import Built, setting_of
 from sordino.methods.upload import Upload
 from sordino.privacy.guarantee import Budget
 from sordino.privacy.ledger import Consents, MemoryLedger
@@ -36,10 +36,10 @@ class Federation:
 
     recipe: Recipe
     dataset: Dataset
-    parts: Parts  #: the training examples of each client
+    parts: Partition  #: the training examples of each client
     exams: Mapping[str, Exam]  #: "test", and "validation" where some examples are set aside
     model: nn.Module
-    layout: Layout
+    layout: ParameterLayout
     built: Built
     budgets: Sequence[Budget] | None
     record_shape: tuple[int, ...]  #: of a record as the model sees it
@@ -120,15 +120,17 @@ def wire(recipe: Recipe) -> Federation:
         raise InvalidInput(
             "no client holds a record: there is nothing to learn from. Give some of them split.sizes > 0"
         )
-    setting, seen = setting_of(recipe, dataset.shape, len(dataset.classes), sizes)
-    built = recipe.method.build(setting)
+    blueprint, seen = blueprint_of(recipe, dataset.shape, len(dataset.classes), sizes)
+    built = recipe.method.build(blueprint)
     return Federation(
-        recipe, dataset, parts, exams, setting.model, setting.layout, built, recipe.budgets(), seen,
+        recipe, dataset, parts, exams, blueprint.model, blueprint.layout, built, recipe.budgets(), seen,
         channels.releases(recipe, built.method),
     )  # fmt: skip
 
 
-def _set_aside(recipe: Recipe, dataset: Dataset, parts: Sequence[NDArray[np.int64]]) -> tuple[Parts, dict[str, Exam]]:
+def _set_aside(
+    recipe: Recipe, dataset: Dataset, parts: Sequence[NDArray[np.int64]]
+) -> tuple[Partition, dict[str, Exam]]:
     """Training examples of each client, and the exams: the test set, and what clients set aside for tuning.
 
     Where clients see examples in their own ways, each is examined on its own: what it set aside, and an equal share of
@@ -138,7 +140,7 @@ def _set_aside(recipe: Recipe, dataset: Dataset, parts: Sequence[NDArray[np.int6
     dealt = np.arange(len(dataset.test)) % len(parts)
     exams = {"test": Exam(dataset.test, dataset.normalisation, classes, dealt)}
     if not recipe.data.validation:
-        return Parts(parts), exams
+        return Partition(parts), exams
     pairs = [
         partition.validation_split(part, recipe.data.validation, recipe.seed, client=k) if len(part) else (part, part)
         for k, part in enumerate(parts)
@@ -152,7 +154,7 @@ def _set_aside(recipe: Recipe, dataset: Dataset, parts: Sequence[NDArray[np.int6
             "clients"
         )
     exams["validation"] = Exam(dataset.train.take(aside[order]), dataset.normalisation, classes, owners)
-    return Parts(kept for kept, _ in pairs), exams
+    return Partition(kept for kept, _ in pairs), exams
 
 
 __all__ = ["Federation", "wire"]

@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from sordino.errors import InvalidInput, SordinoError
-from sordino.privacy.history import Spent, members, ranges
+from sordino.privacy.history import RoundReleases, members, ranges
 from sordino.report.folder import RunFolder
-from sordino.report.records import Round, from_json, to_line
+from sordino.report.records import RoundRecord, from_json, to_line
 from sordino.runs.checkpoint import Checkpoint
 from sordino.runs.coordinator import Attendance, RoundOutcome
 from sordino.runs.store import Past, Store
@@ -122,7 +122,9 @@ class JournalStore(Store):
 
     # --- rounds
 
-    def end(self, outcome: RoundOutcome, spent: Spent, record: Round | None, checkpoint: Checkpoint) -> None:
+    def end(
+        self, outcome: RoundOutcome, spent: RoundReleases, record: RoundRecord | None, checkpoint: Checkpoint
+    ) -> None:
         """Make a round part of the run, once: its state first, then everything else at once; metrics.jsonl follows."""
         attendance, round, content = outcome.attendance, outcome.plan.round, checkpoint.encode()
         path = self._place / f"state-{round:06d}.safetensors"
@@ -167,8 +169,8 @@ class JournalStore(Store):
         checkpoint, result = self._checkpoint(), self._run.result()
         return Past(
             checkpoint,
-            [Spent.from_line(row[6]) for row in rows],
-            [from_json(Round, json.loads(row[7])) for row in rows if row[7] is not None],
+            [RoundReleases.from_line(row[6]) for row in rows],
+            [from_json(RoundRecord, json.loads(row[7])) for row in rows if row[7] is not None],
             {} if checkpoint is None else checkpoint.memory,
             None if result is None else result.stopped,
             {int(client): bytes(receipt) for client, receipt in self._db.all("SELECT client, receipt FROM receipts")},

@@ -22,10 +22,10 @@ from sordino.channels.interface import Channel
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet
 from sordino.learning.evaluation import Scores
-from sordino.methods.interface import ClientState, State, View
-from sordino.privacy.history import Spent
+from sordino.methods.interface import ClientState, ModelView, State
+from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import terms
-from sordino.report.records import Result, Round
+from sordino.report.records import Result, RoundRecord
 from sordino.runs.checkpoint import Checkpoint
 from sordino.runs.coordinator import Attendance, Coordinator, NobodyLeft, RoundOutcome, Rules
 from sordino.runs.federation import Federation
@@ -51,14 +51,14 @@ class ClientSide(ABC):
         """Put the clients back to where they were after the last stored round, as far as they are here."""
 
     @abstractmethod
-    def spent(self, plan: Plan, attendance: Attendance, sent: int) -> Spent:
+    def spent(self, plan: Plan, attendance: Attendance, sent: int) -> RoundReleases:
         """What left clients in a round; `sent` is how often its plan went out."""
 
     @abstractmethod
     def score(self, state: State, exam: str) -> Scores:
         """The scores on an exam of all models that count."""
 
-    def describe(self, record: Round, outcome: RoundOutcome) -> Round:
+    def describe(self, record: RoundRecord, outcome: RoundOutcome) -> RoundRecord:
         """The record of a round, with what only this side can see."""
         return record
 
@@ -86,8 +86,8 @@ class Run:
         self._stopping = Stopping(self._recipe, federation.clients, admits_newcomers=side.fleet.admits_newcomers)
         self._progress = Progress()
         self._state = self._method.init()
-        self._records: list[Round] = []
-        self._spent: list[Spent] = []
+        self._records: list[RoundRecord] = []
+        self._spent: list[RoundReleases] = []
         self._scores: Scores | None = None  # of the last evaluation on the test set
         self._stopped: str | None = None
         self._lap = time.monotonic()
@@ -205,7 +205,7 @@ class Run:
         self._end(outcome, after, sent, record)
         self._observer.round(record, outcome.attendance)
 
-    def _end(self, outcome: RoundOutcome, state: State, sent: int, record: Round | None) -> None:
+    def _end(self, outcome: RoundOutcome, state: State, sent: int, record: RoundRecord | None) -> None:
         """Make a round part of the run."""
         spent = self._side.spent(outcome.plan, outcome.attendance, sent)
         self._store.end(outcome, spent, record, self._checkpoint(state))
@@ -271,15 +271,15 @@ class Run:
         statement = statement_of(federation, self._spent, state.round, simulated=counts is not None)
         return Outcome(result, tuple(self._records), statement, view.parameters, self._tensors(view))
 
-    def _tensors(self, view: View) -> dict[str, NDArray[np.float32]]:
+    def _tensors(self, view: ModelView) -> dict[str, NDArray[np.float32]]:
         named = self._federation.layout.unflatten(torch.from_numpy(view.parameters))
         return {name: tensor.numpy() for name, tensor in named.items()} | dict(view.buffers or {})
 
 
-def _record(outcome: RoundOutcome, restarts: int) -> Round:
+def _record(outcome: RoundOutcome, restarts: int) -> RoundRecord:
     """A round as every coordinator sees it."""
     attendance = outcome.attendance
-    return Round(
+    return RoundRecord(
         outcome.plan.round,
         asked=attendance.asked,
         reported=len(attendance.reported),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sordino.report.records import Round
+    from sordino.report.records import RoundRecord
     from sordino.runs.coordinator import Attendance
     from sordino.runs.federation import Federation
 
@@ -26,7 +26,7 @@ class Observer:
     def prepared(self, attendance: Attendance) -> None:
         """After the preparation, with who answered what."""
 
-    def round(self, record: Round, attendance: Attendance) -> None:
+    def round(self, record: RoundRecord, attendance: Attendance) -> None:
         """After each round, with who answered what, the reasons of those who did not, and receipts."""
 
 

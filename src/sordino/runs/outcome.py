@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from torch import nn
 
 from sordino.errors import InvalidInput
-from sordino.methods.setting import setting_of
+from sordino.methods.blueprint import blueprint_of
 from sordino.privacy import history
-from sordino.privacy.history import Spent
+from sordino.privacy.history import RoundReleases
 from sordino.privacy.statement import Statement
 from sordino.recipe import EVERYTHING, Recipe
 from sordino.recipe.sources import read_data
 from sordino.report.caveats import early_stopping
 from sordino.report.folder import RunFolder
-from sordino.report.records import ClientBudget, Result, Round
+from sordino.report.records import ClientBudget, Result, RoundRecord
 from sordino.report.statement import to_json
 from sordino.runs.federation import Federation
 
@@ -32,7 +32,7 @@ class Outcome:
     """The result of a run, its rounds, its statement and its model."""
 
     result: Result
-    rounds: tuple[Round, ...]
+    rounds: tuple[RoundRecord, ...]
     statement: Statement
     parameters: NDArray[np.float32]
     tensors: Mapping[str, NDArray[np.float32]]
@@ -83,7 +83,7 @@ def load_model(run: str | Path) -> nn.Module:
     tensors, _ = folder.model()
     recipe = Recipe.from_toml(folder.recipe, EVERYTHING)
     dataset = read_data(recipe)
-    model = setting_of(recipe, dataset.shape, len(dataset.classes), (1,))[0].model
+    model = blueprint_of(recipe, dataset.shape, len(dataset.classes), (1,))[0].model
     state = {name: torch.from_numpy(array) for name, array in tensors.items()}
     if missing := dict(model.named_parameters()).keys() - state.keys():
         raise InvalidInput(f"{folder.path} holds the model of another recipe: it lacks {', '.join(sorted(missing))}")
@@ -91,7 +91,7 @@ def load_model(run: str | Path) -> nn.Module:
     return model.eval()
 
 
-def statement_of(federation: Federation, spent: Sequence[Spent], rounds: int, *, simulated: bool) -> Statement:
+def statement_of(federation: Federation, spent: Sequence[RoundReleases], rounds: int, *, simulated: bool) -> Statement:
     """The privacy statement of a run of so many rounds, without any audit; `simulated` where noise follows a seed."""
     title = f"Privacy statement of {federation.recipe.name}"
     found = history.statement(spent, federation.clients, delta=federation.delta, title=title)
@@ -99,7 +99,7 @@ def statement_of(federation: Federation, spent: Sequence[Spent], rounds: int, *,
 
 
 def client_budgets(
-    federation: Federation, spent: Sequence[Spent], spending: Sequence[float] | None
+    federation: Federation, spent: Sequence[RoundReleases], spending: Sequence[float] | None
 ) -> tuple[ClientBudget, ...]:
     """Each client's share in the releases; `spending` is what their ledgers have counted, None where nobody knows."""
     clients, epsilons = federation.clients, federation.recipe.epsilons()

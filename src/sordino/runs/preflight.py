@@ -492,7 +492,7 @@ def _median_noise(method: Method, plan: Plan, norm: float) -> float | None:
 
 def _sizes(federation: Federation, plan: Plan) -> list[tuple[int, int]]:
     """Values and bytes of every kind of report on a plan."""
-    from sordino.channels.summed import Summed
+    from sordino.channels.secure_sum import Summed
 
     tally, given = federation.method.tally(plan), federation.recipe.method
     values = tally.upload.values

@@ -22,7 +22,7 @@ from sordino.fleets.interface import Fleet
 from sordino.fleets.signatures import SignedFleet
 from sordino.learning.evaluation import Scores, score
 from sordino.methods.interface import State
-from sordino.privacy.history import Spent
+from sordino.privacy.history import RoundReleases
 from sordino.recipe import Recipe
 from sordino.report.folder import RunFolder
 from sordino.runs import preflight
@@ -195,7 +195,7 @@ class RealClients(ClientSide):
         self.fleet = SignedFleet(fleet, key, terms.digest)
         self._releases = parts.releases
 
-    def spent(self, plan: Plan, attendance: Attendance, sent: int) -> Spent:
+    def spent(self, plan: Plan, attendance: Attendance, sent: int) -> RoundReleases:
         """What left in a round: of everybody who was asked and did not decline at once.
 
         An answer that was late, refused or lost on its way left its client all the same, and a server cannot show that
@@ -209,7 +209,7 @@ class RealClients(ClientSide):
                 by_class[self._method.class_of(client)].append(client)
         reasons = attendance.reasons
         declined = {client: reasons.get(client, "no reason was given") for client in sorted(attendance.declined)}
-        return Spent(plan.round, releases, tuple(by_class), declined)
+        return RoundReleases(plan.round, releases, tuple(by_class), declined)
 
     def score(self, state: State, exam: str) -> Scores:
         """The common model on an exam; of models that only clients can see through, nothing."""

@@ -15,12 +15,12 @@ from sordino.channels.interface import Channel
 from sordino.errors import InvalidInput
 from sordino.fleets.simulated import SimulatedFleet
 from sordino.learning.evaluation import Scores
-from sordino.learning.stacked import Execution
+from sordino.learning.stacked_model import Execution
 from sordino.methods.interface import Bench, LocalView, State
-from sordino.privacy.history import Spent
+from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import MemoryLedger
 from sordino.recipe import Recipe
-from sordino.report.records import Round, Simulation
+from sordino.report.records import RoundRecord, Simulation
 from sordino.runs import preflight
 from sordino.runs.coordinator import Attendance, RoundOutcome
 from sordino.runs.execution import device_for, execution_for, one_thread, workers_for
@@ -112,7 +112,7 @@ class SimulatedClients(ClientSide):
             self._check_prepared(past.spent)
             self._fleet.states.update(past.checkpoint.clients)
 
-    def _check_prepared(self, past: Sequence[Spent]) -> None:
+    def _check_prepared(self, past: Sequence[RoundReleases]) -> None:
         """Rounds are computed from what clients prepared: without it, or without its account, there is no going on."""
         before = next((spent for spent in past if spent.round == 0), None)
         needed = self._federation.method.preparation(self._federation.recipe.name) is not None
@@ -123,7 +123,7 @@ class SimulatedClients(ClientSide):
                 "it is not to be made again. Start the run anew in another folder"
             )
 
-    def spent(self, plan: Plan, attendance: Attendance, sent: int) -> Spent:
+    def spent(self, plan: Plan, attendance: Attendance, sent: int) -> RoundReleases:
         return self._fleet.spent_in(plan.round)
 
     def score(self, state: State, exam: str) -> Scores:
@@ -132,7 +132,7 @@ class SimulatedClients(ClientSide):
         none = Scores.none(len(self._federation.dataset.classes))
         return Scores.together([none, *(self._fleet.grade(view, exam) for view in views)])
 
-    def describe(self, record: Round, outcome: RoundOutcome) -> Round:
+    def describe(self, record: RoundRecord, outcome: RoundOutcome) -> RoundRecord:
         seen, spending, timing = self._fleet.diagnostics, self.spending(), self._channel.timing
         return replace(
             record,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from sordino.errors import SordinoError
-from sordino.privacy.history import Spent
+from sordino.privacy.history import RoundReleases
 from sordino.recipe import Recipe
-from sordino.report.records import Round
+from sordino.report.records import RoundRecord
 from sordino.runs.coordinator import Attendance
 
 LOST_ROUNDS = 3  #: rounds in a row without a quorum after which a run gives up
@@ -61,14 +61,14 @@ class Stopping:
         self._unwilling: set[int] = set()  # clients whose last answer was to decline
         self._released: set[int] = set()  # clients that may have released something
 
-    def note_answers(self, spent: Spent) -> None:
+    def note_answers(self, spent: RoundReleases) -> None:
         """Remember who declined in a round, and who no longer does."""
         declined = spent.declined.keys()
         self._unwilling.update(declined & self._released if self._admits_newcomers else declined)
         self._unwilling.difference_update(*spent.clients)
         self._released.update(*spent.clients)
 
-    def reason(self, progress: Progress, round: int, records: Sequence[Round]) -> str | None:
+    def reason(self, progress: Progress, round: int, records: Sequence[RoundRecord]) -> str | None:
         """Why there is no further round after this one; None where there is one."""
         rounds, on_test = self._recipe.rounds, self._recipe.rounds.stop_on == "test"
         figures = [record.accuracy if on_test else record.validation_accuracy for record in records]

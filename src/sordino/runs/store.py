@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from sordino.errors import InvalidInput, SordinoError
-from sordino.privacy.history import Spent
+from sordino.privacy.history import RoundReleases
 from sordino.recipe import EVERYTHING, Recipe
 from sordino.report.folder import RunFolder, alone
-from sordino.report.records import Round
+from sordino.report.records import RoundRecord
 from sordino.runs.checkpoint import Belongings, Checkpoint
 from sordino.runs.coordinator import Attendance, RoundOutcome
 from sordino.runs.outcome import Outcome, write_outcome
@@ -34,8 +34,8 @@ class Past:
     """What a store knows of the rounds that are over."""
 
     checkpoint: Checkpoint | None = None  #: None before the first round is over
-    spent: Sequence[Spent] = ()
-    records: Sequence[Round] = ()
+    spent: Sequence[RoundReleases] = ()
+    records: Sequence[RoundRecord] = ()
     memory: Mapping[str, Any] = field(default_factory=dict)  #: of the last checkpoint, be it one before the first round
     stopped: str | None = None  #: why the run is over; None where that is not written down
     receipts: Mapping[int, bytes] = field(default_factory=dict)  #: the last one of each client
@@ -64,7 +64,9 @@ class Store:
         """Count that a round's plan goes out now; how often it has, with this time."""
         return 1
 
-    def end(self, outcome: RoundOutcome, spent: Spent, record: Round | None, checkpoint: Checkpoint) -> None:
+    def end(
+        self, outcome: RoundOutcome, spent: RoundReleases, record: RoundRecord | None, checkpoint: Checkpoint
+    ) -> None:
         """Make a round part of the run: what became of it, and what the run goes on from. A preparation has no record.
 
         `spent` is what left clients in it.
@@ -111,9 +113,9 @@ class FileStore(Store):
         """Keep the first checkpoint, in case that no round comes to its end."""
         self._last = checkpoint
 
-    def read_releases(self, last: int) -> list[Spent]:
+    def read_releases(self, last: int) -> list[RoundReleases]:
         """The releases up to round `last`, those before the first one included; later ones are cut off."""
-        found = [Spent.from_line(line) for line in whole_lines(self._releases)]
+        found = [RoundReleases.from_line(line) for line in whole_lines(self._releases)]
         kept = [spent for spent in found if spent.round <= last]
         if [spent.round for spent in kept if spent.round] != list(range(1, last + 1)):
             raise InvalidInput(
@@ -124,7 +126,9 @@ class FileStore(Store):
             keep_lines(self._releases, len(kept))
         return kept
 
-    def end(self, outcome: RoundOutcome, spent: Spent, record: Round | None, checkpoint: Checkpoint) -> None:
+    def end(
+        self, outcome: RoundOutcome, spent: RoundReleases, record: RoundRecord | None, checkpoint: Checkpoint
+    ) -> None:
         """Write the lines of a round, and its checkpoint if the last one is old."""
         make_folder(self._place)
         append_line(self._releases, spent.to_line().encode())

@@ -10,7 +10,7 @@
 Whoever reads docs/shuffler.md knows what it hides, and from whom.
 """
 
-from sordino.shuffler.envelopes import Opened, open_batch, seal, spread
+from sordino.shuffler.envelopes import OpenedBatch, open_batch, seal, spread
 from sordino.shuffler.terms import Terms
 
-__all__ = ["Opened", "Terms", "open_batch", "seal", "spread"]
+__all__ = ["OpenedBatch", "Terms", "open_batch", "seal", "spread"]

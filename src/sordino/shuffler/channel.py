@@ -22,10 +22,10 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from sordino import channels
 from sordino.channels.interface import Channel, Exchange
 from sordino.errors import InvalidInput
-from sordino.methods.upload import Lost, Sum, Tally
+from sordino.methods.upload import Lost, ReportSum, Tally
 from sordino.shuffler import keys
-from sordino.shuffler.opening import opened
-from sordino.shuffler.remote import Rejected, Remote, Unreachable
+from sordino.shuffler.parallel import open_in_parallel
+from sordino.shuffler.remote import Rejected, Remote, ShufflerUnreachable
 from sordino.shuffler.terms import Terms
 from sordino.wire.messages import Plan
 
@@ -65,10 +65,10 @@ def channel_of(recipe: Any, method: Any, access: Access | None = None) -> Any:
             "reports of this recipe travel through a shuffler: give the server's token and key for it "
             "(sordino.shuffler.channel.Access.read)"
         )
-    return Posted(method, given, access)
+    return ServiceChannel(method, given, access)
 
 
-class Posted(Channel):
+class ServiceChannel(Channel):
     """One step, `post`; then for each class the sum of what the shuffler let go, or why there is none."""
 
     def __init__(self, method: Any, given: Any, access: Access, *, workers: int | None = None) -> None:
@@ -81,7 +81,7 @@ class Posted(Channel):
         self._method, self._given, self._access, self._workers = method, given, access, workers
         self.refused: Mapping[int, Mapping[str, int]] = {}  #: of the last round, by class: envelopes that were bad
 
-    def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[Sum | Lost]:
+    def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[ReportSum | Lost]:
         """The sums of the reports on this plan."""
         asked = Plan.decode(plan)
         tally: Tally = self._method.tally(asked)
@@ -92,7 +92,7 @@ class Posted(Channel):
         self._let_go_before(terms)
         try:
             self._patiently(lambda: self._access.remote.open_round(terms))
-        except (Rejected, Unreachable) as error:
+        except (Rejected, ShufflerUnreachable) as error:
             yield from (Lost(group, str(error)) for group in members)
             return
         until = time.monotonic() + terms.seconds + GRACE
@@ -100,16 +100,18 @@ class Posted(Channel):
         for group, own in members.items():
             yield self._found(terms, group, [c for c in own if c in sent], own, until)
 
-    def _found(self, terms: Terms, group: int, sent: Sequence[int], asked: Sequence[int], until: float) -> Sum | Lost:
+    def _found(
+        self, terms: Terms, group: int, sent: Sequence[int], asked: Sequence[int], until: float
+    ) -> ReportSum | Lost:
         try:
             if len(sent) < self._given.at_least:  # the others declined or are gone: there is nothing to wait for
                 self._patiently(lambda: self._access.remote.withdraw(terms.round, group))
             batch = self._batch(terms.round, group, until)
-        except (Rejected, Unreachable) as error:
+        except (Rejected, ShufflerUnreachable) as error:
             return Lost(group, str(error))
         if batch is None:
             return Lost(group, f"the shuffler did not let go of class {group} of round {terms.round} in time")
-        found = opened(batch, terms, self._access.key, self._workers)
+        found = open_in_parallel(batch, terms, self._access.key, self._workers)
         self.refused = {**self.refused, group: found.refused}
         if not found.clients:
             return Lost(group, f"not one whole report of class {group} could be opened: {dict(found.refused)}")
@@ -131,7 +133,7 @@ class Posted(Channel):
         while True:
             try:
                 return ask()
-            except Unreachable:
+            except ShufflerUnreachable:
                 if time.monotonic() > until:
                     raise
                 time.sleep(5 * POLL)
@@ -144,8 +146,8 @@ class Posted(Channel):
     def let_go(self, round: int, classes: int) -> None:
         """Tell the shuffler that a round's batches are counted for good; for the last round nobody else does."""
         for group in range(classes):
-            with suppress(Rejected, Unreachable):
+            with suppress(Rejected, ShufflerUnreachable):
                 self._access.remote.taken(round, group)
 
 
-__all__ = ["Access", "Posted", "channel_of"]
+__all__ = ["Access", "ServiceChannel", "channel_of"]

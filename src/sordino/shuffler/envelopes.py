@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms.output import BitOutput, decode_bits
-from sordino.methods.upload import Sum
+from sordino.methods.upload import ReportSum
 from sordino.shuffler.terms import Terms
 from sordino.wire.codec import LENGTH_BYTES, Buffer, Layout, numbers
 
@@ -171,7 +171,7 @@ def mixed(envelopes: Bytes) -> Bytes:
 
 
 @dataclass(frozen=True, eq=False)
-class Opened:
+class OpenedBatch:
     """What the server has of one class: rows of bits, of which nothing but the number of ones in a column means much.
 
     Where some envelope was refused, the columns have different numbers of good ones. All are cut to the smallest: the
@@ -191,9 +191,9 @@ class Opened:
         """The number of ones for every value `[d]`."""
         return np.asarray(self.rows.bits().sum(axis=0, dtype=np.int64))
 
-    def sum(self, numbers: Iterable[int]) -> Sum:
+    def sum(self, numbers: Iterable[int]) -> ReportSum:
         """All that a tally needs; the numbers are the class's clients', and stand for the class and nobody in it."""
-        return Sum(self.group, tuple(sorted(numbers)[: self.clients]), self.counts(), 0)
+        return ReportSum(self.group, tuple(sorted(numbers)[: self.clients]), self.counts(), 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,16 +249,16 @@ def divided(batch: bytes, terms: Terms, parts: int) -> list[Sealed]:
     ]
 
 
-def together(group: int, parts: Sequence[Opening], terms: Terms) -> Opened:
+def together(group: int, parts: Sequence[Opening], terms: Terms) -> OpenedBatch:
     """All parts of a batch, in their order, opened."""
     contents = np.concatenate([part.contents for part in parts], axis=1)
     good = min(int(part.good.min()) for part in parts)
     refused = sum((Counter(part.refused) for part in parts), Counter[str]())
-    return Opened(group, _rows(contents[:good], terms), dict(refused))
+    return OpenedBatch(group, _rows(contents[:good], terms), dict(refused))
 
 
-def open_batch(batch: bytes, terms: Terms, server: X25519PrivateKey) -> Opened:
-    """Open a batch here and now; `sordino.shuffler.opening` does it with several processes."""
+def open_batch(batch: bytes, terms: Terms, server: X25519PrivateKey) -> OpenedBatch:
+    """Open a batch here and now; `sordino.shuffler.parallel` does it with several processes."""
     (whole,) = divided(batch, terms, 1)
     return together(whole.group, [whole.open(terms, server)], terms)
 
@@ -302,6 +302,6 @@ def _rows(contents: Bytes, terms: Terms) -> BitOutput:
 
 
 __all__ = [
-    "BODY_BYTES", "NONCE_BYTES", "Body", "Opened", "Opening", "Sealed", "batch_head", "divided", "envelope_bytes",
+    "BODY_BYTES", "NONCE_BYTES", "Body", "OpenedBatch", "Opening", "Sealed", "batch_head", "divided", "envelope_bytes",
     "mixed", "open_batch", "seal", "spread", "together",
 ]  # fmt: skip

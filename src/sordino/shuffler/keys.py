@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from sordino.errors import InvalidInput
-from sordino.storage.files import make_folder, settle, write_whole
+from sordino.storage.files import make_folder, sync_folder, write_whole
 
 PRIVATE, PUBLIC = "server.key", "server.pub"
 
@@ -46,7 +46,7 @@ def write_secret(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    settle(path.parent)
+    sync_folder(path.parent)
 
 
 def private_key(path: Path) -> X25519PrivateKey:

@@ -19,7 +19,7 @@ from sordino.wire.messages import Plan
 from sordino.wire.tls_address import is_loopback, trusting
 
 
-class Unreachable(SordinoError):
+class ShufflerUnreachable(SordinoError):
     """No answer came: what was sent may have arrived or not, and the same bytes can be sent again."""
 
 
@@ -88,7 +88,7 @@ class Remote:
             with error:
                 raise Rejected(error.code, _why(error)) from None
         except (OSError, HTTPException) as error:
-            raise Unreachable(f"{self._url} gave no answer ({error}): try again") from None
+            raise ShufflerUnreachable(f"{self._url} gave no answer ({error}): try again") from None
         if most is not None and len(found) > most:
             raise InvalidInput(f"{self._url} answered with more than {most:,} bytes: it is no shuffler")
         return found
@@ -143,4 +143,4 @@ def _why(error: urllib.error.HTTPError) -> str:
         return f"status {error.code}"
 
 
-__all__ = ["Announcement", "Rejected", "Remote", "Unreachable"]
+__all__ = ["Announcement", "Rejected", "Remote", "ShufflerUnreachable"]

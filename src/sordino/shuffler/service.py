@@ -34,9 +34,9 @@ from starlette.requests import ClientDisconnect
 
 from sordino.errors import InvalidInput, SordinoError
 from sordino.shuffler.envelopes import Body
-from sordino.shuffler.store import Contradiction, Limits, NoSuchRound, NotYet, Over, Store, Unavailable
+from sordino.shuffler.store import Contradiction, EnvelopeStore, NoSuchRound, NotYet, Over, StoreLimits, Unavailable
 from sordino.shuffler.terms import Terms
-from sordino.storage.files import held, make_folder
+from sordino.storage.files import exclusive_lock, make_folder
 from sordino.wire.tls_address import TlsAddress
 
 MOST_TERMS_BYTES = 2**14
@@ -51,7 +51,7 @@ _STATUS: dict[type[Exception], int] = {
 
 
 @dataclass(frozen=True)
-class Pace:
+class RequestRate:
     """How fast one client may speak, and how long it may take to say something."""
 
     requests: float = 20.0  #: a second, in the long run
@@ -60,18 +60,18 @@ class Pace:
 
 
 @dataclass
-class Allowance:
+class RateLimiter:
     """Requests that each client may still make; only registered clients have an entry."""
 
-    pace: Pace
+    rate: RequestRate
     clock: Callable[[], float] = time.monotonic
     _left: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     def spend(self, client: int) -> bool:
         """Whether a client may make one more request now."""
         now = self.clock()
-        left, since = self._left.get(client, (self.pace.burst, now))
-        left = min(self.pace.burst, left + (now - since) * self.pace.requests)
+        left, since = self._left.get(client, (self.rate.burst, now))
+        left = min(self.rate.burst, left + (now - since) * self.rate.requests)
         self._left[client] = (max(0.0, left - 1), now)
         return left >= 1
 
@@ -79,7 +79,12 @@ class Allowance:
 # --- what is asked ----------------------------------------------------------------------------------------------------
 
 
-def build_app(store: Store, server_key: X25519PublicKey, pace: Pace = Pace(), tick: float = 0.2) -> FastAPI:  # noqa: B008
+def build_app(
+    store: EnvelopeStore,
+    server_key: X25519PublicKey,
+    rate: RequestRate = RequestRate(),  # noqa: B008
+    tick: float = 0.2,
+) -> FastAPI:
     """The service on a store; `tick` is how often, in seconds, it looks for batches that are due."""
 
     @asynccontextmanager
@@ -89,7 +94,7 @@ def build_app(store: Store, server_key: X25519PublicKey, pace: Pace = Pace(), ti
         settling.cancel()
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    doors = _Doors(store, Allowance(pace), pace.patience)
+    doors = _Doors(store, RateLimiter(rate), rate.patience)
     for kind in (SordinoError, ClientDisconnect):
         app.add_exception_handler(kind, _refusal)
     key = server_key.public_bytes_raw().hex()
@@ -142,7 +147,7 @@ def build_app(store: Store, server_key: X25519PublicKey, pace: Pace = Pace(), ti
     return app
 
 
-def _announcement(store: Store, round: int, key: str) -> dict[str, Any]:
+def _announcement(store: EnvelopeStore, round: int, key: str) -> dict[str, Any]:
     terms = json.loads(store.terms(round).to_json())
     return {"terms": terms, "key": key, "at_least": store.at_least(round), "latency": store.agreed_latency(round)}
 
@@ -157,7 +162,7 @@ def _seconds(body: bytes) -> Any:
     return given["seconds"]
 
 
-async def _settle_for_ever(store: Store, tick: float) -> None:
+async def _settle_for_ever(store: EnvelopeStore, tick: float) -> None:
     while True:
         try:
             await run_in_threadpool(store.settle)
@@ -177,8 +182,8 @@ async def _refusal(_: Request, error: Exception) -> Response:
 class _Doors:
     """Who may come in, and how much they may bring."""
 
-    store: Store
-    allowance: Allowance
+    store: EnvelopeStore
+    limiter: RateLimiter
     patience: float
 
     async def server(self, request: Request) -> None:
@@ -189,7 +194,7 @@ class _Doors:
         found = await run_in_threadpool(self.store.client_of, _token(request))
         if found is None:
             raise HTTPException(401, "this needs the token of a registered client")
-        if not self.allowance.spend(found):
+        if not self.limiter.spend(found):
             raise HTTPException(429, "too many requests: send fewer and larger bodies, or wait")
         return found
 
@@ -224,7 +229,7 @@ def serve(
     server_key: X25519PublicKey,
     at_least: int,
     address: TlsAddress,
-    limits: Limits = Limits(),  # noqa: B008 (a frozen value)
+    limits: StoreLimits = StoreLimits(),  # noqa: B008 (a frozen value)
     said: Callable[[str], None] = print,
 ) -> None:
     """Run the service until it is stopped, over TLS unless this machine alone is served.
@@ -237,7 +242,7 @@ def serve(
             "which envelopes are whose"
         )
     make_folder(folder)
-    with held(folder / "lock", f"the shuffler in {folder}"), Store(folder, at_least, limits) as store:
+    with exclusive_lock(folder / "lock", f"the shuffler in {folder}"), EnvelopeStore(folder, at_least, limits) as store:
         config = uvicorn.Config(
             build_app(store, server_key),
             log_level="warning",
@@ -266,4 +271,4 @@ def _listening(address: TlsAddress) -> socket.socket:
         raise InvalidInput(f"cannot listen on {address.host}:{address.port} ({error.strerror})") from None
 
 
-__all__ = ["Allowance", "Pace", "build_app", "serve"]
+__all__ = ["RateLimiter", "RequestRate", "build_app", "serve"]

@@ -74,7 +74,7 @@ class Contradiction(SordinoError):
 
 
 @dataclass(frozen=True)
-class Limits:
+class StoreLimits:
     """What the shuffler takes in, at most."""
 
     waiting: int = 4  #: rounds that are open or whose batches were not taken yet
@@ -96,14 +96,14 @@ def _hashed(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-class Store:
+class EnvelopeStore:
     """The shuffler's folder. `at_least` clients must have sent whole reports of a class, or nothing of it leaves."""
 
     def __init__(
         self,
         folder: Path,
         at_least: int = 2,
-        limits: Limits = Limits(),  # noqa: B008 (a frozen value)
+        limits: StoreLimits = StoreLimits(),  # noqa: B008 (a frozen value)
         clock: Callable[[], float] = time.time,
     ) -> None:
         if type(at_least) is not int or not 2 <= at_least <= MOST_CLIENTS:
@@ -135,7 +135,7 @@ class Store:
         """Let go of the file."""
         self._db.close()
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> EnvelopeStore:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -407,4 +407,14 @@ class Store:
             )
 
 
-__all__ = ["FILE", "SERVER_TOKEN", "Contradiction", "Limits", "NoSuchRound", "NotYet", "Over", "Store", "Unavailable"]
+__all__ = [
+    "FILE",
+    "SERVER_TOKEN",
+    "Contradiction",
+    "EnvelopeStore",
+    "NoSuchRound",
+    "NotYet",
+    "Over",
+    "StoreLimits",
+    "Unavailable",
+]

@@ -37,7 +37,7 @@ class InUse(SordinoError):
 
 
 @contextmanager
-def held(path: Path, what: str) -> Iterator[None]:
+def exclusive_lock(path: Path, what: str) -> Iterator[None]:
     """Hold the lock that the file at `path` stands for; where another process does, `InUse` says so of `what`.
 
     The lock is the system's (flock), not the file: it ends with its process, however that ends, and a file that a
@@ -132,14 +132,14 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
         missing = [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(mode, parents=True, exist_ok=True)
         for each in reversed(missing):
-            settle(each.parent)
+            sync_folder(each.parent)
     except OSError as error:
         raise NotWritten(
             f"the folder {folder} could not be made ({_reason(error)}): make room, or choose another folder"
         ) from None
 
 
-def settle(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make new names in a folder durable; not every system lets a folder be opened, and those need no such step."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
@@ -166,7 +166,7 @@ def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
         finally:
             os.close(descriptor)
         draft.replace(path)
-        settle(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
@@ -200,7 +200,7 @@ def append_line(path: Path, line: bytes) -> None:
             _append_or_restore(descriptor, whole, line + b"\n")
         finally:
             os.close(descriptor)
-        settle(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise NotWritten(
             f"a line could not be added to {path} ({_reason(error)}). Nothing that was on disk is lost: "
@@ -276,6 +276,6 @@ def _reason(error: OSError) -> str:
 
 
 __all__ = [
-    "InUse", "NotWritten", "append_line", "held", "is_draft", "keep_lines", "last_line", "make_folder", "remove_drafts",
-    "settle", "whole_lines", "write_whole",
+    "InUse", "NotWritten", "append_line", "exclusive_lock", "is_draft", "keep_lines", "last_line", "make_folder",
+    "remove_drafts", "sync_folder", "whole_lines", "write_whole",
 ]  # fmt: skip

@@ -30,11 +30,11 @@ from sordino.storage.files import NotWritten
 from sordino.web.connection import SUBPROTOCOL, Connection, Credit, deny, refuse
 from sordino.web.doorway import Doorway, room_for
 from sordino.web.headers import REPORT_POLICY, HeadRequests, SecurityHeaders
-from sordino.web.hosting import Hosted
+from sordino.web.hosted_federation import HostedFederation
 from sordino.web.limits import Attempts, Limits, Watchers, network
-from sordino.web.roster import Turned
-from sordino.web.task import PROTOCOL
-from sordino.web.turns import InTurn, Turns
+from sordino.web.page_task import PROTOCOL
+from sordino.web.places import TurnedAway
+from sordino.web.request_rate import RateLimit, RequestRate
 
 PAGE = Path(__file__).with_name("page")  #: what `make page` builds
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
@@ -58,10 +58,10 @@ NOT_BUILT = """<!doctype html>
 
 
 @dataclass
-class Hall:
+class Site:
     """What a server hosts, and its rules."""
 
-    federations: Mapping[str, Hosted]
+    federations: Mapping[str, HostedFederation]
     limits: Limits = field(default_factory=Limits)
     origins: frozenset[str] = frozenset()  #: others than the server's own whose pages may connect
     page: Path = PAGE
@@ -80,7 +80,7 @@ class Hall:
         self.watchers = Watchers(self.limits, self.doorway.room)
         self.attempts = Attempts(self.limits.refused, self.limits.within)
 
-    def find(self, name: str) -> Hosted:
+    def find(self, name: str) -> HostedFederation:
         """The federation of that name."""
         if name not in self.federations:
             raise HTTPException(404, f"no federation {name[:100]!r} is here; there are {', '.join(self.federations)}")
@@ -98,36 +98,36 @@ class Hall:
         return max(self.limits.text, *(hosted.largest_message for hosted in self.federations.values()))
 
 
-def create_app(hall: Hall) -> FastAPI:
-    """The app of a hall; its federations start and stop with it."""
+def create_app(site: Site) -> FastAPI:
+    """The app of a site; its federations start and stop with it."""
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
-        for hosted in hall.federations.values():
+        for hosted in site.federations.values():
             hosted.start()
-        crier = asyncio.create_task(_cry(hall))
+        announcing = asyncio.create_task(_announce_changes(site))
         try:
             yield
         finally:
-            hall.stopping = True
-            crier.cancel()
+            site.stopping = True
+            announcing.cancel()
             with suppress(asyncio.CancelledError):
-                await crier
-            for hosted in hall.federations.values():
+                await announcing
+            for hosted in site.federations.values():
                 await asyncio.to_thread(hosted.stop)
 
     app = FastAPI(title="Sordino", docs_url=None, redoc_url=None, openapi_url=None, lifespan=life)
     app.add_middleware(HeadRequests)
-    app.add_middleware(InTurn, turns=Turns(hall.limits), longest=hall.limits.turn)
+    app.add_middleware(RateLimit, turns=RequestRate(site.limits), longest=site.limits.turn)
     app.add_middleware(SecurityHeaders)
     app.add_exception_handler(AnyHttpError, _refused)
     app.add_exception_handler(RequestValidationError, _misspelt)
     app.add_exception_handler(InvalidInput, _invalid)
-    _add_federations(app, hall)
-    _add_places(app, hall)
-    _add_downloads(app, hall)
-    _add_participants(app, hall)
-    _add_page(app, hall)
+    _add_federations(app, site)
+    _add_places(app, site)
+    _add_downloads(app, site)
+    _add_participants(app, site)
+    _add_page(app, site)
     return app
 
 
@@ -150,29 +150,29 @@ async def _invalid(_: Request, error: Exception) -> Response:
 # --- what may be read -------------------------------------------------------------------------------------------------
 
 
-def _add_federations(app: FastAPI, hall: Hall) -> None:
+def _add_federations(app: FastAPI, site: Site) -> None:
     @app.get("/api/server")
     async def server(request: Request) -> Any:
         return {
             "protocol": PROTOCOL,
             "version": sordino.__version__,
-            "invited": any(hosted.invitations is not None for hosted in hall.federations.values()),
-            "federations": list(hall.federations),
+            "invited": any(hosted.invitations is not None for hosted in site.federations.values()),
+            "federations": list(site.federations),
             "https": request.url.scheme == "https",
         }
 
     @app.get("/api/federations")
     async def federations() -> Any:
-        return [hosted.summary() for hosted in hall.federations.values()]
+        return [hosted.summary() for hosted in site.federations.values()]
 
     @app.get("/api/federations/{name}")
     async def federation(name: str, request: Request) -> Response:
-        hosted = hall.find(name)
-        live = hosted.live() if _for_operator(hall, request) else None
+        hosted = site.find(name)
+        live = hosted.live() if _for_operator(site, request) else None
         short = {**hosted.summary(), "live": live, "may_free": _at_this_machine(request)}
         long = {
-            "history": hall.encode((name, "history"), hosted.last_round, hosted.history),
-            "statement": hall.encode((name, "statement"), hosted.state == "finished", hosted.statement),
+            "history": site.encode((name, "history"), hosted.last_round, hosted.history),
+            "statement": site.encode((name, "statement"), hosted.state == "finished", hosted.statement),
             "task": hosted.task.body.decode(),
         }
         parts = (f', "{key}": {value}' for key, value in long.items())
@@ -180,15 +180,15 @@ def _add_federations(app: FastAPI, hall: Hall) -> None:
 
     @app.get("/api/federations/{name}/task")
     async def task(name: str) -> Response:
-        hosted = hall.find(name)
+        hosted = site.find(name)
         return _InPieces(hosted.task.body, media_type="application/json", headers={"ETag": f'"{hosted.task.digest}"'})
 
     @app.get("/api/federations/{name}/sample")
     def sample(name: str, client: int = 0) -> Response:  # in a thread: megabytes, while participants wait for the loop
-        hosted = hall.find(name)
+        hosted = site.find(name)
         if not hosted.has_sample:
             raise HTTPException(404, f"{name} has no sample records: its data are not public. Bring your own")
-        if (same := hall.answers.get((name, "sample", client))) is not None:
+        if (same := site.answers.get((name, "sample", client))) is not None:
             return same
         examples = hosted.sample(client)
         dtype = "u8" if examples.x.dtype == np.uint8 else "f4"
@@ -204,15 +204,15 @@ def _add_federations(app: FastAPI, hall: Hall) -> None:
             "about": f"public records of {hosted.recipe.data.source}: a part for everybody who only wants to try",
         }
         answer = _InPieces(json.dumps(content), media_type="application/json")
-        return hall.answers.setdefault((name, "sample", client), answer)
+        return site.answers.setdefault((name, "sample", client), answer)
 
     @app.get("/api/federations/{name}/events")
     async def events(name: str, request: Request, after: int | None = None) -> Response:
-        hosted = hall.find(name)
+        hosted = site.find(name)
         address = network(request.client.host if request.client is not None else "")
-        _require_room(hall.watchers, address, name)
+        _require_room(site.watchers, address, name)
         known = hosted.last_round if after is None else after
-        return _Watched(_events(hall, hosted, _for_operator(hall, request), known), hall.watchers, address)
+        return _Watched(_events(site, hosted, _for_operator(site, request), known), site.watchers, address)
 
 
 def _require_room(watchers: Watchers, address: str, name: str) -> None:
@@ -230,13 +230,13 @@ def _require_room(watchers: Watchers, address: str, name: str) -> None:
         raise HTTPException(503, f"too many watch this server already: try again later, or {instead}", later)
 
 
-def _for_operator(hall: Hall, request: Request) -> bool:
+def _for_operator(site: Site, request: Request) -> bool:
     """Whether somebody at this machine asks, who may see each participant: who was here when, and who was late.
 
     What a proxy on this machine passes on comes from another address or to another host; so does what a page from
     elsewhere asks for whose name was made to point here.
     """
-    return hall.live_for_all or _at_this_machine(request)
+    return site.live_for_all or _at_this_machine(request)
 
 
 def _at_this_machine(request: Request) -> bool:
@@ -275,18 +275,18 @@ class _Watched(StreamingResponse):
             self._watchers.go(self._address)
 
 
-async def _events(hall: Hall, hosted: Hosted, operator: bool, rounds: int) -> AsyncIterator[str]:
+async def _events(site: Site, hosted: HostedFederation, operator: bool, rounds: int) -> AsyncIterator[str]:
     """Server-sent events: what has changed, once a second at most; of single participants only to the operator.
 
     They begin with the rounds after those that are known already, the first `rounds`.
     """
     number, seen, still = 0, -1, 0.0
-    while not hall.stopping:
+    while not site.stopping:
         if hosted.changes != seen:
             over = hosted.state in ("finished", "failed")
             fresh = hosted.history(rounds)
             rounds = max([rounds, *(entry["round"] for entry in fresh)])
-            seen, summary, live = _told(hall, hosted)
+            seen, summary, live = _told(site, hosted)
             news = [("round", json.dumps(entry, allow_nan=False)) for entry in fresh]
             news += [("summary", summary), *([("live", live)] if operator else [])]
             news += [("ended", summary)] if over else []
@@ -301,13 +301,13 @@ async def _events(hall: Hall, hosted: Hosted, operator: bool, rounds: int) -> As
         still += BEAT
 
 
-def _told(hall: Hall, hosted: Hosted) -> tuple[int, str, str]:
+def _told(site: Site, hosted: HostedFederation) -> tuple[int, str, str]:
     """The number of changes so far, summary and operator's view in JSON: made once for all who watch."""
     changes = hosted.changes
-    if hall.told.get(hosted.name, (-1, "", ""))[0] != changes:
+    if site.told.get(hosted.name, (-1, "", ""))[0] != changes:
         summary, live = (json.dumps(view, allow_nan=False) for view in (hosted.summary(), hosted.live()))
-        hall.told[hosted.name] = (changes, summary, live)
-    return hall.told[hosted.name]
+        site.told[hosted.name] = (changes, summary, live)
+    return site.told[hosted.name]
 
 
 # --- what the operator may change -------------------------------------------------------------------------------------
@@ -315,22 +315,22 @@ def _told(hall: Hall, hosted: Hosted) -> tuple[int, str, str]:
 FREED = "the operator of this server has freed your place: ask them, or join again later"
 
 
-def _add_places(app: FastAPI, hall: Hall) -> None:
+def _add_places(app: FastAPI, site: Site) -> None:
     @app.delete("/api/federations/{name}/places/{client}")
     async def free(name: str, client: int, request: Request) -> Response:
         if not _at_this_machine(request) or not _of_own_page(request.headers):
             raise HTTPException(403, "places are freed on the server's own machine: open /live there, as localhost")
-        hosted = hall.find(name)
+        hosted = site.find(name)
         member = hosted.free_place(client)
         if member is None:
             raise HTTPException(404, f"nobody holds place {client} of {name}")
-        for connection in list(hall.connections):
+        for connection in list(site.connections):
             if connection.serves(hosted) and connection.member == member:
                 hosted.fleet.go(client, connection)
                 hosted.fleet.forget(client)
-                connection.turn_away(Turned("freed", FREED))
+                connection.turn_away(TurnedAway("freed", FREED))
         try:
-            await asyncio.to_thread(hosted.roster.settle)
+            await asyncio.to_thread(hosted.places.settle)
         except NotWritten as error:
             raise HTTPException(503, f"the place is free, but that cannot be written down yet: {error}") from None
         return Response(status_code=204)
@@ -351,53 +351,53 @@ def _is_own(origin: str, headers: Headers) -> bool:
         return False
 
 
-def _add_downloads(app: FastAPI, hall: Hall) -> None:
+def _add_downloads(app: FastAPI, site: Site) -> None:
     @app.get("/api/federations/{name}/statement.json")
     async def statement(name: str) -> Any:
-        return hall.find(name).statement()
+        return site.find(name).statement()
 
     @app.get("/api/federations/{name}/model.bin")
     def parameters(name: str) -> Response:  # in a thread, as the sample
-        round, found = hall.find(name).model()
+        round, found = site.find(name).model()
         headers = {"X-Sordino-Round": str(round)}
         answer = _InPieces(found.tobytes(), media_type="application/octet-stream", headers=headers)
-        return hall.answers.setdefault((name, "model", round), answer)
+        return site.answers.setdefault((name, "model", round), answer)
 
     @app.get("/api/federations/{name}/model.safetensors")
     def model(name: str) -> Response:
-        return _download(hall, name, "model.safetensors", {"Content-Disposition": "attachment"})
+        return _download(site, name, "model.safetensors", {"Content-Disposition": "attachment"})
 
     @app.get("/api/federations/{name}/report.html")
     def report(name: str) -> Response:
         headers = {"Content-Disposition": "inline", "Content-Security-Policy": REPORT_POLICY}
-        return _download(hall, name, "report.html", headers)
+        return _download(site, name, "report.html", headers)
 
 
-def _download(hall: Hall, name: str, file: str, headers: dict[str, str]) -> Response:
-    path = hall.find(name).run_folder / file
+def _download(site: Site, name: str, file: str, headers: dict[str, str]) -> Response:
+    path = site.find(name).run_folder / file
     if not path.is_file():
         raise HTTPException(404, f"{name} is not over yet: {file} is written when it is")
     called = f"; filename*=utf-8''{quote(f'{name}-{file}', safe='')}"
-    return _file(hall, path, {**headers, "Content-Disposition": headers["Content-Disposition"] + called})
+    return _file(site, path, {**headers, "Content-Disposition": headers["Content-Disposition"] + called})
 
 
-def _file(hall: Hall, path: Path, headers: dict[str, str]) -> Response:
+def _file(site: Site, path: Path, headers: dict[str, str]) -> Response:
     """A file in memory, once for all who are sent it: an open file for each of them would use up the descriptors."""
     state = path.stat()
     key = (path, state.st_mtime_ns, state.st_size, *headers.items())
-    if (same := hall.answers.get(key)) is not None:
+    if (same := site.answers.get(key)) is not None:
         return same
     kind = guess_type(path.name)[0] or "application/octet-stream"
-    return hall.answers.setdefault(key, _InPieces(path.read_bytes(), media_type=kind, headers=headers))
+    return site.answers.setdefault(key, _InPieces(path.read_bytes(), media_type=kind, headers=headers))
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
-def _add_page(app: FastAPI, hall: Hall) -> None:
+def _add_page(app: FastAPI, site: Site) -> None:
     def shown(name: str) -> Response:
-        path = hall.page / name
-        return _file(hall, path, {}) if path.is_file() else HTMLResponse(NOT_BUILT, 503)
+        path = site.page / name
+        return _file(site, path, {}) if path.is_file() else HTMLResponse(NOT_BUILT, 503)
 
     @app.get("/")
     def index() -> Response:  # in a thread: a file is read
@@ -409,12 +409,12 @@ def _add_page(app: FastAPI, hall: Hall) -> None:
 
     @app.get("/assets/{name:path}")
     def asset(name: str) -> Response:
-        found = _within(hall.page / "assets", name)
-        return _file(hall, found, {"Cache-Control": "public, max-age=31536000, immutable"})
+        found = _within(site.page / "assets", name)
+        return _file(site, found, {"Cache-Control": "public, max-age=31536000, immutable"})
 
     @app.get("/{name}")
     def other(name: str) -> Response:
-        return _file(hall, _within(hall.page, name), {"Cache-Control": "no-cache"})
+        return _file(site, _within(site.page, name), {"Cache-Control": "no-cache"})
 
 
 def _within(folder: Path, name: str) -> Path:
@@ -429,21 +429,21 @@ def _within(folder: Path, name: str) -> Path:
 # --- participants -----------------------------------------------------------------------------------------------------
 
 
-def _add_participants(app: FastAPI, hall: Hall) -> None:
+def _add_participants(app: FastAPI, site: Site) -> None:
     credit: list[Credit] = []  # made in the loop that it belongs to
 
     @app.websocket("/api/federations/{name}/ws")
     async def participate(socket: WebSocket, name: str) -> None:
-        if not _welcome_origin(socket, hall):
+        if not _welcome_origin(socket, site):
             await deny(socket, 403, _STRANGER)
             return
-        if name not in hall.federations:
+        if name not in site.federations:
             await deny(socket, 404, f"no federation {name[:100]!r} is here")
             return
         await socket.accept(SUBPROTOCOL if SUBPROTOCOL in socket.scope.get("subprotocols", ()) else None)
         if not credit:
-            credit.append(Credit(hall.limits.in_flight, hall.limits.sending))
-        await _participate(socket, hall, hall.federations[name], credit[0])
+            credit.append(Credit(site.limits.in_flight, site.limits.sending))
+        await _participate(socket, site, site.federations[name], credit[0])
 
 
 _STRANGER = (
@@ -451,38 +451,38 @@ _STRANGER = (
 )
 
 
-def _welcome_origin(socket: WebSocket, hall: Hall) -> bool:
+def _welcome_origin(socket: WebSocket, site: Site) -> bool:
     """Browsers say where a page comes from, native clients say nothing."""
     origin = socket.headers.get("origin")
-    return origin is None or origin in hall.origins or _is_own(origin, socket.headers)
+    return origin is None or origin in site.origins or _is_own(origin, socket.headers)
 
 
-async def _participate(socket: WebSocket, hall: Hall, hosted: Hosted, credit: Credit) -> None:
+async def _participate(socket: WebSocket, site: Site, hosted: HostedFederation, credit: Credit) -> None:
     address = network(socket.client.host if socket.client is not None else "")
-    wait = hall.attempts.wait(address)
-    connection = Connection(socket, hosted, hall.limits, credit, address, wait)
-    hall.connections[connection] = None
+    wait = site.attempts.wait(address)
+    connection = Connection(socket, hosted, site.limits, credit, address, wait)
+    site.connections[connection] = None
     try:
         await connection.run()
-    except Turned as turned:
+    except TurnedAway as turned:
         uncounted = ("full", "address", "finished", "terms", "busy")
         if not wait and not connection.recognised and turned.code not in uncounted:
-            hall.attempts.note(address)
+            site.attempts.note(address)
         await refuse(socket, turned)
     except WebSocketDisconnect:
         pass
     finally:
-        hall.connections.pop(connection, None)
+        site.connections.pop(connection, None)
 
 
-async def _cry(hall: Hall) -> None:
+async def _announce_changes(site: Site) -> None:
     """Tell participants what has changed; the more of them there are, the less often."""
     told: dict[str, str] = {}
     while True:
-        await asyncio.sleep(max(BEAT, len(hall.connections) / 1000))
-        for hosted in hall.federations.values():
+        await asyncio.sleep(max(BEAT, len(site.connections) / 1000))
+        for hosted in site.federations.values():
             hosted.refresh()
-            mine = [c for c in hall.connections if c.member is not None and c.serves(hosted)]
+            mine = [c for c in site.connections if c.member is not None and c.serves(hosted)]
             for client, round, reason in _drained(hosted):
                 for connection in mine:
                     if connection.member is not None and connection.member.client == client:
@@ -497,11 +497,11 @@ async def _cry(hall: Hall) -> None:
                     connection.end(hosted.why)
 
 
-def _drained(hosted: Hosted) -> list[tuple[int, int, str]]:
+def _drained(hosted: HostedFederation) -> list[tuple[int, int, str]]:
     found = []
     while hosted.rejected:
         found.append(hosted.rejected.popleft())
     return found
 
 
-__all__ = ["PAGE", "Hall", "create_app"]
+__all__ = ["PAGE", "Site", "create_app"]

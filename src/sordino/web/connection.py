@@ -21,11 +21,11 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from sordino.errors import InvalidInput
 from sordino.storage.files import NotWritten
 from sordino.web.doorway import Visit
-from sordino.web.hosting import Hosted
+from sordino.web.hosted_federation import HostedFederation
 from sordino.web.limits import Bucket, Limits
-from sordino.web.roster import ID, PROOF, Kind, Member, Turned
-from sordino.web.task import PROTOCOL
-from sordino.wire.messages import Kind as AnswerKind
+from sordino.web.page_task import PROTOCOL
+from sordino.web.places import ID, PROOF, Member, ParticipantKind, TurnedAway
+from sordino.wire.messages import Kind
 from sordino.wire.requests import Request, Response, What
 
 SUBPROTOCOL = f"sordino.{PROTOCOL}"
@@ -44,7 +44,7 @@ class _Left(Exception):
 
 
 #: what ends a connection in the ordinary way
-_ENDINGS = (Turned, _Left, WebSocketDisconnect, TimeoutError, RuntimeError)
+_ENDINGS = (TurnedAway, _Left, WebSocketDisconnect, TimeoutError, RuntimeError)
 
 
 class _Pool:
@@ -84,7 +84,7 @@ class Credit:
         self._late: set[Hashable] = set()  # who took longer than that over the last plan
 
     async def lend(self, who: Hashable, size: int, send: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Send so many bytes as soon as they may go; `Turned` where they take long, and too many others' do."""
+        """Send so many bytes as soon as they may go; `TurnedAway` where they take long, and too many others' do."""
         pool = self._slow if who in self._late else self._quick
         await pool.wait_for(size)
         sending = asyncio.create_task(send())
@@ -96,7 +96,7 @@ class Credit:
                 self._late.add(who)
                 if pool is self._quick:
                     if not self._slow.take(size):
-                        raise Turned("slow", "a plan was not taken in time")
+                        raise TurnedAway("slow", "a plan was not taken in time")
                     pool.give_back(size)
                     pool = self._slow
             await sending
@@ -106,21 +106,27 @@ class Credit:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _SentRequest:
     """A request that was sent, or will be; of a step, the digest of its plan."""
 
     what: What
     plan: bytes = b""
 
 
-_Message = tuple[_Asked, bytes]  # a request and its frame
+_Message = tuple[_SentRequest, bytes]  # a request and its frame
 
 
 class Connection:
     """A participant's line to the fleet, from its hello to its end."""
 
     def __init__(
-        self, socket: WebSocket, hosted: Hosted, limits: Limits, credit: Credit, network: str, wait: float = 0.0
+        self,
+        socket: WebSocket,
+        hosted: HostedFederation,
+        limits: Limits,
+        credit: Credit,
+        network: str,
+        wait: float = 0.0,
     ) -> None:
         self._socket, self._hosted, self._limits, self._credit = socket, hosted, limits, credit
         self._network = network
@@ -130,9 +136,9 @@ class Connection:
         self._visit: Visit | None = socket.scope.get("state", {}).get("visit")
         self._outbox: asyncio.Queue[_Message | str | None] = asyncio.Queue()
         self._plan: _Message | None = None  # the newest that waits: a round that is over needs no answer
-        self._asked: deque[_Asked] = deque()  # requests without a response so far
+        self._asked: deque[_SentRequest] = deque()  # requests without a response so far
         self._bucket = Bucket(limits.rate, limits.burst)
-        self._told: Turned | None = None
+        self._told: TurnedAway | None = None
         self._attending: asyncio.Task[None] | None = None
         self.member: Member | None = None
         self._known = False  # whether it had its slot before
@@ -142,18 +148,18 @@ class Connection:
     def post(self, frame: bytes, plan: bytes) -> None:
         """Send a step's plan, which has this digest; from any thread."""
         with suppress(RuntimeError):  # the loop has ended, and so has the server
-            self._loop.call_soon_threadsafe(self._ask, _Asked(What.STEP, plan), frame)
+            self._loop.call_soon_threadsafe(self._ask, _SentRequest(What.STEP, plan), frame)
 
     def reconnect(self, why: str) -> None:
         """Ask the participant to come again at once; from any thread."""
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self.turn_away, Turned("busy", why, retry=AGAIN))
+            self._loop.call_soon_threadsafe(self.turn_away, TurnedAway("busy", why, retry=AGAIN))
 
     def say(self, message: dict[str, Any]) -> None:
         """Send a control message; from the loop."""
         self._put(json.dumps(message, separators=(",", ":"), allow_nan=False))
 
-    def turn_away(self, turned: Turned) -> None:
+    def turn_away(self, turned: TurnedAway) -> None:
         """End the connection with a reason; from the loop."""
         if self._told is None:
             self._told = turned
@@ -163,21 +169,21 @@ class Connection:
     def end(self, why: str) -> None:
         """The federation is over; from the loop."""
         if self._told is None:
-            self._told = Turned("ended", why)
+            self._told = TurnedAway("ended", why)
             self.say({"type": "ended", "why": why})
             self._put(None)
 
-    def serves(self, hosted: Hosted) -> bool:
+    def serves(self, hosted: HostedFederation) -> bool:
         """Whether this is a participant of that federation."""
         return self._hosted is hosted
 
     def _put(self, item: _Message | str | None) -> None:
         if self._outbox.qsize() >= self._limits.waiting and item is not None:
-            self._told = self._told or Turned("slow", "messages were not taken in time")
+            self._told = self._told or TurnedAway("slow", "messages were not taken in time")
             item = None
         self._outbox.put_nowait(item)
 
-    def _ask(self, asked: _Asked, frame: bytes) -> None:
+    def _ask(self, asked: _SentRequest, frame: bytes) -> None:
         if asked.what is What.STEP:
             waiting, self._plan = self._plan, (asked, frame)
             if waiting is not None:
@@ -187,7 +193,7 @@ class Connection:
     # --- its life
 
     async def run(self) -> None:
-        """From hello to the end. `Turned` before that is for the caller, who counts attempts."""
+        """From hello to the end. `TurnedAway` before that is for the caller, who counts attempts."""
         await self._hello()
         self._require_room()
         attending = self._attending = asyncio.create_task(self._attend())
@@ -195,12 +201,12 @@ class Connection:
         try:
             await asyncio.wait((attending, sending), return_when=asyncio.FIRST_COMPLETED)
             ended = attending.exception() if attending.done() else None
-            if isinstance(ended, Turned):
+            if isinstance(ended, TurnedAway):
                 self.turn_away(ended)
             elif isinstance(ended, _Left):
                 await self._settle()  # who sees the connection close has left for good
                 self._put(None)
-            if isinstance(ended, Turned | _Left):
+            if isinstance(ended, TurnedAway | _Left):
                 await asyncio.wait((sending,), timeout=2.0)
         finally:
             self._part()
@@ -214,17 +220,17 @@ class Connection:
 
     async def _settle(self) -> None:
         """Write down who has agreed or left, if anybody has."""
-        if self._hosted.roster.unsettled:
+        if self._hosted.places.unsettled:
             with suppress(NotWritten):  # it is written down with the next change
-                await asyncio.to_thread(self._hosted.roster.settle)
+                await asyncio.to_thread(self._hosted.places.settle)
 
     def _require_room(self) -> None:
         """Be a stranger to the doorway no more, or go where as many participants are here as there is room for."""
         member, hosted = self.member, self._hosted
         assert member is not None
         if self._visit is not None and not self._visit.identify(self._who):
-            hosted.roster.go(member)
-            raise Turned("busy", "as many are connected as this server has room for: try again later", retry=30.0)
+            hosted.places.go(member)
+            raise TurnedAway("busy", "as many are connected as this server has room for: try again later", retry=30.0)
 
     @property
     def _who(self) -> Hashable:
@@ -233,7 +239,7 @@ class Connection:
     def _part(self) -> None:
         member = self.member
         if member is not None:
-            self._hosted.roster.go(member)
+            self._hosted.places.go(member)
             self._hosted.fleet.go(member.client, self)
             self._hosted.went(member.client)
 
@@ -242,40 +248,42 @@ class Connection:
         try:
             message = await asyncio.wait_for(self._socket.receive(), self._limits.hello)
         except TimeoutError:
-            raise Turned("slow", f"no hello came within {self._limits.hello:g} seconds") from None
+            raise TurnedAway("slow", f"no hello came within {self._limits.hello:g} seconds") from None
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect
         hello = self._read_hello(message.get("text"))
         if self._hosted.state == "finished":
-            raise Turned("finished", f"{self._hosted.name} is over: its model and its report can be downloaded")
+            raise TurnedAway("finished", f"{self._hosted.name} is over: its model and its report can be downloaded")
         if self._hosted.state == "failed":
-            raise Turned("busy", f"{self._hosted.name} was stopped by an error: its operator must look", retry=60.0)
+            raise TurnedAway("busy", f"{self._hosted.name} was stopped by an error: its operator must look", retry=60.0)
         if hello["kind"] == "page" and hello["task"] != self._hosted.task.digest:
-            raise Turned(
+            raise TurnedAway(
                 "terms", "what this federation asks for is not what was agreed to: read it again and agree anew"
             )
-        kind = cast(Kind, hello["kind"])
-        roster = self._hosted.roster
-        self.member, self._known = roster.admit(hello["id"], hello["proof"], kind, hello["token"], self._network)
-        roster.come(self.member)
+        kind = cast(ParticipantKind, hello["kind"])
+        places = self._hosted.places
+        self.member, self._known = places.admit(hello["id"], hello["proof"], kind, hello["token"], self._network)
+        places.come(self.member)
         try:
-            await asyncio.to_thread(roster.settle)
+            await asyncio.to_thread(places.settle)
         except NotWritten:
-            roster.go(self.member)
-            raise Turned(
+            places.go(self.member)
+            raise TurnedAway(
                 "busy", "the server cannot write down who takes part: its operator must look", retry=60.0
             ) from None
 
     def _read_hello(self, text: object) -> dict[str, str]:
         """The fields of a hello. After too many refused attempts from its address, a stranger's is not looked at."""
-        busy = Turned("busy", "too many attempts from your network address were refused: try later", retry=self._wait)
+        busy = TurnedAway(
+            "busy", "too many attempts from your network address were refused: try later", retry=self._wait
+        )
         try:
             hello = _hello(text, self._limits.text)
-        except Turned:
+        except TurnedAway:
             if self._wait:
                 raise busy from None
             raise
-        self.recognised = self._hosted.roster.recognises(hello["id"], hello["proof"], hello["token"])
+        self.recognised = self._hosted.places.recognises(hello["id"], hello["proof"], hello["token"])
         if self._wait and not self.recognised:
             raise busy
         return hello
@@ -318,7 +326,7 @@ class Connection:
         """Hand a native client its invitation; behind a gateway, as soon as the coordinator has signed one."""
         while (invitation := self._hosted.invitation(member)) is None:
             await asyncio.sleep(UNINVITED)
-        self._ask(_Asked(What.JOIN), Request(What.JOIN, "", invitation).encode())
+        self._ask(_SentRequest(What.JOIN), Request(What.JOIN, "", invitation).encode())
 
     @property
     def _pulse(self) -> float:
@@ -329,8 +337,8 @@ class Connection:
 
     def _require_place(self) -> None:
         """Refuse who has left over another connection meanwhile: the place may be somebody else's by now."""
-        if self.member is None or not self._hosted.roster.holds(self.member):
-            raise Turned("replaced", "you left this federation in another window")
+        if self.member is None or not self._hosted.places.holds(self.member):
+            raise TurnedAway("replaced", "you left this federation in another window")
 
     def _come(self) -> None:
         self._require_place()
@@ -339,7 +347,9 @@ class Connection:
         before = self._hosted.fleet.come(member.client, self)
         self._hosted.came(member.client, member.kind)
         if isinstance(before, Connection) and before is not self:
-            before.turn_away(Turned("replaced", "you opened this federation in another window, which goes on instead"))
+            before.turn_away(
+                TurnedAway("replaced", "you opened this federation in another window, which goes on instead")
+            )
 
     # --- what comes
 
@@ -350,7 +360,7 @@ class Connection:
         text, body = message.get("text"), message.get("bytes")
         if text is not None:
             if not self._bucket.take():  # responses are as many as the server's own requests
-                raise Turned("rate", "too many messages in too short a time", retry=10.0)
+                raise TurnedAway("rate", "too many messages in too short a time", retry=10.0)
             self._control(_object(text, self._limits.text))
         elif body is not None:
             self._respond(body)
@@ -369,12 +379,12 @@ class Connection:
                 fleet.resume(member.client)
                 self._hosted.came(member.client, member.kind)
             case "leave":
-                self._hosted.roster.leave(member)
+                self._hosted.places.leave(member)
                 fleet.go(member.client, self)
                 fleet.forget(member.client)
                 raise _Left
             case other:
-                raise Turned("format", f"unknown message {str(other)[:40]!r}")
+                raise TurnedAway("format", f"unknown message {str(other)[:40]!r}")
 
     def _respond(self, body: bytes) -> None:
         """A response: it belongs to the oldest request without one."""
@@ -383,9 +393,9 @@ class Connection:
         if len(body) > hosted.largest_message:
             reason = f"a message of {len(body):,} bytes came, and {hosted.largest_message:,} are the most"
             hosted.refuse(member.client, hosted.last_round + 1, reason)
-            raise Turned("size", reason)
+            raise TurnedAway("size", reason)
         if not self._asked:
-            raise Turned("format", "a response came to no request")
+            raise TurnedAway("format", "a response came to no request")
         try:
             response = Response.decode(body)
             if len(response.receipt) > self._limits.receipt:
@@ -393,9 +403,9 @@ class Connection:
             self._responded(self._asked.popleft(), response)
         except InvalidInput as error:
             hosted.refuse(member.client, hosted.last_round + 1, str(error))
-            raise Turned("format", str(error)) from None
+            raise TurnedAway("format", str(error)) from None
 
-    def _responded(self, asked: _Asked, response: Response) -> None:
+    def _responded(self, asked: _SentRequest, response: Response) -> None:
         match asked.what:
             case What.JOIN:
                 self._joined(response)
@@ -413,22 +423,22 @@ class Connection:
         taken = hosted.fleet.deliver(member.client, response)
         if not taken.new:
             hosted.late(member.client)
-        elif taken.answer.kind is AnswerKind.REPORT:
+        elif taken.answer.kind is Kind.REPORT:
             hosted.answered(member.client, taken.answer.round)
         digest = taken.answer.digest.hex()
         self.say({"type": "received", "round": taken.answer.round, "digest": digest})
         if response.receipt and taken.new:
             seen = Request(What.RECEIPT, hosted.federation, response.receipt)
-            self._ask(_Asked(What.RECEIPT), seen.encode())
+            self._ask(_SentRequest(What.RECEIPT), seen.encode())
 
     def _joined(self, response: Response) -> None:
-        member, roster = self.member, self._hosted.roster
+        member, places = self.member, self._hosted.places
         assert member is not None
         if not response.fine:
-            if not roster.agreed(member):  # else what keeps it from agreeing again may pass, and its place is its own
-                roster.leave(member)
-            raise Turned("terms", f"the participant did not agree: {response.reason[:200]}")
-        roster.agree(member)
+            if not places.agreed(member):  # else what keeps it from agreeing again may pass, and its place is its own
+                places.leave(member)
+            raise TurnedAway("terms", f"the participant did not agree: {response.reason[:200]}")
+        places.agree(member)
         self._come()
 
     # --- what goes
@@ -469,12 +479,12 @@ class Connection:
                     pass
 
 
-def _refusal(turned: Turned) -> dict[str, Any]:
+def _refusal(turned: TurnedAway) -> dict[str, Any]:
     told = {"type": "refused", "code": turned.code, "reason": str(turned)}
     return told if turned.retry is None else {**told, "retry": turned.retry}
 
 
-async def refuse(socket: WebSocket, turned: Turned) -> None:
+async def refuse(socket: WebSocket, turned: TurnedAway) -> None:
     """Tell somebody who has no slot why, and close."""
     with suppress(WebSocketDisconnect, RuntimeError):
         await socket.send_text(json.dumps(_refusal(turned)))
@@ -492,37 +502,39 @@ async def deny(socket: WebSocket, status: int, why: str) -> None:
 def _object(text: str, longest: int) -> dict[str, Any]:
     """A control message; anything else is refused."""
     if len(text) > longest:
-        raise Turned("size", f"a text message has at most {longest:,} bytes")
+        raise TurnedAway("size", f"a text message has at most {longest:,} bytes")
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        raise Turned("format", "a text message is not JSON") from None
+        raise TurnedAway("format", "a text message is not JSON") from None
     if not isinstance(found, dict):
-        raise Turned("format", "a text message is not a JSON object")
+        raise TurnedAway("format", "a text message is not a JSON object")
     return found
 
 
 def _hello(text: object, longest: int) -> dict[str, str]:
     """The fields of a hello, checked."""
     if not isinstance(text, str):
-        raise Turned("protocol", "the first message is a hello in JSON")
+        raise TurnedAway("protocol", "the first message is a hello in JSON")
     try:
         found = _object(text, longest)
-    except Turned as turned:
-        raise Turned("protocol", f"the first message is a hello: {turned}") from None
+    except TurnedAway as turned:
+        raise TurnedAway("protocol", f"the first message is a hello: {turned}") from None
     if found.get("type") != "hello":
-        raise Turned("protocol", "the first message is a hello")
+        raise TurnedAway("protocol", "the first message is a hello")
     if found.get("protocol") != PROTOCOL or isinstance(found.get("protocol"), bool):
-        raise Turned("protocol", f"this server speaks version {PROTOCOL} of the protocol: reload the page, or update")
+        raise TurnedAway(
+            "protocol", f"this server speaks version {PROTOCOL} of the protocol: reload the page, or update"
+        )
     fields: dict[str, str] = {
         name: value if isinstance(value := found.get(name, ""), str) else "\0"
         for name in ("id", "proof", "kind", "token", "task")
     }
     kinds: tuple[Literal["page", "native"], ...] = ("page", "native")
     if not ID.fullmatch(fields["id"]) or not PROOF.fullmatch(fields["proof"]) or fields["kind"] not in kinds:
-        raise Turned("protocol", "a hello has an id of 32 hex digits, a proof of 64, and is a page's or native")
+        raise TurnedAway("protocol", "a hello has an id of 32 hex digits, a proof of 64, and is a page's or native")
     if any("\0" in value or len(value) > 200 for value in fields.values()):
-        raise Turned("protocol", "a hello has texts of at most 200 letters")
+        raise TurnedAway("protocol", "a hello has texts of at most 200 letters")
     return fields
 
 

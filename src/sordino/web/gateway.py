@@ -20,19 +20,19 @@ from typing import Any
 
 from sordino.client.invitation import Invitation, NotSigned
 from sordino.client.refusal import Reason, Refused
-from sordino.client.service import Listener
+from sordino.client.socket_service import Listener
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.gateways import STEP, Bundle, Gather
 from sordino.fleets.web import Stopped
 from sordino.recipe import Recipe
 from sordino.storage.files import NotWritten, write_whole
-from sordino.web.hosting import Hosted, State
+from sordino.web.hosted_federation import HostedFederation, State
 from sordino.wire.messages import Plan
 from sordino.wire.requests import Closed, Request, Response, What
 from sordino.wire.signing import Author, Envelope
 
 
-class GatewayHosted(Hosted):
+class GatewayFederation(HostedFederation):
     """A federation with its coordinator elsewhere: plans carry the name `federation`, signed by `coordinator`."""
 
     def __init__(
@@ -184,7 +184,7 @@ def _key(asked: Gather) -> bytes:
 class GatewayService(Listener):
     """Answers a relay at a Unix socket for all participants of a gateway."""
 
-    def __init__(self, hosted: GatewayHosted, path: str | Path, name: str) -> None:
+    def __init__(self, hosted: GatewayFederation, path: str | Path, name: str) -> None:
         super().__init__(path)
         self._hosted, self._name = hosted, name
         self._thread = threading.Thread(target=self.serve, name="gateway", daemon=True)
@@ -243,4 +243,4 @@ class GatewayService(Listener):
         return Response(True)
 
 
-__all__ = ["GatewayHosted", "GatewayService"]
+__all__ = ["GatewayFederation", "GatewayService"]

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager, suppress
 import uvicorn
 
 from sordino.errors import SordinoError
-from sordino.web.app import Hall, create_app
+from sordino.web.app import Site, create_app
 from sordino.web.doorway import GuardedHttp, GuardedWebSocket, Handshake
 from sordino.wire.tls_address import TlsAddress
 
@@ -27,12 +27,12 @@ class NotListening(SordinoError):
     """The server cannot listen where it was asked to."""
 
 
-class _Server(uvicorn.Server):
+class _GuardedServer(uvicorn.Server):
     """Accepts few at a time and has TLS begin in the doorway; tells event streams to end before it waits for them."""
 
-    def __init__(self, config: uvicorn.Config, hall: Hall, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, site: Site, ready: Callable[[], None]) -> None:
         super().__init__(config)
-        self._hall, self._ready = hall, ready
+        self._site, self._ready = site, ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._guard_tls()
@@ -45,11 +45,11 @@ class _Server(uvicorn.Server):
     def _guard_tls(self) -> None:
         config = self.config
         if config.ssl is not None:
-            guard = functools.partial(Handshake, doorway=self._hall.doorway, context=config.ssl)
+            guard = functools.partial(Handshake, doorway=self._site.doorway, context=config.ssl)
             config.http_protocol_class, config.ssl = guard, None  # type: ignore[assignment]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._hall.stopping = True
+        self._site.stopping = True
         await super().shutdown(sockets)
 
 
@@ -72,16 +72,16 @@ def listen(place: TlsAddress) -> socket.socket:
     return listening
 
 
-def _config(hall: Hall, place: TlsAddress) -> uvicorn.Config:
+def _config(site: Site, place: TlsAddress) -> uvicorn.Config:
     return uvicorn.Config(
-        create_app(hall),
-        http=functools.partial(GuardedHttp, doorway=hall.doorway),  # type: ignore[arg-type]
+        create_app(site),
+        http=functools.partial(GuardedHttp, doorway=site.doorway),  # type: ignore[arg-type]
         loop="asyncio",  # uvloop loses TLS handshakes that begin with a paused transport (`Handshake`)
         ws=GuardedWebSocket,
-        ws_max_size=hall.largest_message + 2**16,
+        ws_max_size=site.largest_message + 2**16,
         ws_per_message_deflate=False,  # reports are random bits: nothing to gain, and memory to lose
-        ws_ping_interval=hall.limits.idle / 3,
-        ws_ping_timeout=hall.limits.idle,
+        ws_ping_interval=site.limits.idle / 3,
+        ws_ping_timeout=site.limits.idle,
         ssl_certfile=place.certificate,
         ssl_keyfile=place.key,
         log_level="error",  # what visitors send that cannot be read is a warning of uvicorn's, a line each
@@ -92,11 +92,11 @@ def _config(hall: Hall, place: TlsAddress) -> uvicorn.Config:
     )
 
 
-def serve(hall: Hall, place: TlsAddress, ready: Callable[[int], None]) -> None:
+def serve(site: Site, place: TlsAddress, ready: Callable[[int], None]) -> None:
     """Serve until SIGINT or SIGTERM; `ready` is told the port when it can be reached."""
     with closing(listen(place)) as listening:
         port = listening.getsockname()[1]
-        server = _Server(_config(hall, place), hall, lambda: ready(port))
+        server = _GuardedServer(_config(site, place), site, lambda: ready(port))
         with suppress(KeyboardInterrupt), _ending_in_order():
             server.run(sockets=[listening])
         if not server.started:
@@ -114,12 +114,12 @@ def _ending_in_order() -> Iterator[None]:
 
 
 @contextmanager
-def serving(hall: Hall, place: TlsAddress | None = None) -> Iterator[int]:
+def serving(site: Site, place: TlsAddress | None = None) -> Iterator[int]:
     """Serve in a thread, for as long as it is needed; the port comes back. For tests and for programs."""
     place = place or TlsAddress()
     with closing(listen(place)) as listening:
         started = threading.Event()
-        server = _Server(_config(hall, place), hall, started.set)
+        server = _GuardedServer(_config(site, place), site, started.set)
 
         def serve_it() -> None:
             try:

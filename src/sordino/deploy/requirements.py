@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from sordino.client.invitation import Invitation
 from sordino.client.membership import Membership
-from sordino.client.records import Records
+from sordino.client.own_records import OwnRecords
 from sordino.client.refusal import Refused
 from sordino.client.settings import OwnConsents, Settings
 from sordino.errors import InvalidInput
@@ -27,7 +27,7 @@ MEANINGLESS = 20.0  #: above this a proven epsilon is no meaningful protection
 
 
 @dataclass(frozen=True)
-class Needs:
+class Requirements:
     """What one client's ledger must allow for all rounds."""
 
     budget: Budget  #: its limit is what all rounds cost in its terms, rounded up; 1 where they cost nothing
@@ -45,7 +45,7 @@ class Needs:
         return words
 
 
-def needs(invitation: Invitation, records: Records) -> Needs:
+def requirements(invitation: Invitation, records: OwnRecords) -> Requirements:
     """What this client would have to allow; a federation that every client would refuse is refused here."""
     recipe = Recipe.from_toml(invitation.recipe, EVERYTHING)
     schedule = list(_schedule(invitation, records))
@@ -53,7 +53,7 @@ def needs(invitation: Invitation, records: Records) -> Needs:
     return min(found, key=lambda each: len(each.unproven))  # the first of these
 
 
-def _schedule(invitation: Invitation, records: Records) -> Iterator[Release]:
+def _schedule(invitation: Invitation, records: OwnRecords) -> Iterator[Release]:
     """Everything that an owner would be asked for who agreed to all of it."""
     settings = Settings.of({"data": {"source": "any"}, "budget": {"limit": 1.0}})
     code = Recipe.from_toml(invitation.recipe, EVERYTHING).own_code
@@ -76,7 +76,7 @@ def _terms(recipe: Recipe, client: int) -> Sequence[Budget]:
     return [whole, replace(whole, delta=1e-5), record, replace(record, delta=1e-5)]
 
 
-def _costed(budget: Budget, schedule: Sequence[Release]) -> Needs:
+def _costed(budget: Budget, schedule: Sequence[Release]) -> Requirements:
     """The least limit found that a schedule fits in, in a budget's terms, and what these terms do not cover."""
     unproven = dict.fromkeys(each.what for each in schedule if math.isinf(cost(budget, each)))
     counted = [each for each in schedule if each.what not in unproven and not isinstance(each.composition, Derived)]
@@ -91,7 +91,7 @@ def _costed(budget: Budget, schedule: Sequence[Release]) -> Needs:
         if fits is not None and limit >= fits.limit:
             break
         budget = replace(budget, limit=limit)
-    return Needs(fits or budget, account.spent > 0, tuple(unproven))
+    return Requirements(fits or budget, account.spent > 0, tuple(unproven))
 
 
 def _rounded_up(epsilon: float) -> float:
@@ -102,4 +102,4 @@ def _rounded_up(epsilon: float) -> float:
     return float(f"{math.ceil(epsilon / unit) * unit:.4g}")
 
 
-__all__ = ["Needs", "needs"]
+__all__ = ["Requirements", "requirements"]

@@ -1,4 +1,4 @@
-"""Making a set-up: certificates, node keys, the Flower app, invitations and commands, a folder for each machine."""
+"""A new set-up: certificates, node keys, the Flower app, invitations and commands, a folder for each machine."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from shlex import quote
 
 from sordino import channels
 from sordino.client.invitation import CommonTerms, check_real
-from sordino.client.records import Records
+from sordino.client.own_records import OwnRecords
 from sordino.client.settings import NAME
 from sordino.deploy import certificates, commands, keys
-from sordino.deploy.certificates import Pair, checked_host
+from sordino.deploy.certificates import CertificateFacts, CertificatePair, checked_host
 from sordino.deploy.deployment import AUTHORITY, FILE, KEY, SEALED_TO, SERVER, TOKEN, Deployment, sha256
-from sordino.deploy.needs import Needs, needs
+from sordino.deploy.requirements import Requirements, requirements
 from sordino.errors import InvalidInput
 from sordino.flower.app import RunConfig, write_app
 from sordino.learning.datasets import KNOWN
@@ -33,7 +33,7 @@ PORT, NODE_PORT = 8000, 9094  #: of the server, and of a node's own processes, a
 
 
 @dataclass(frozen=True)
-class Place:
+class SetupOptions:
     """Where the server is, how long its certificate lasts, and the first node's port on its own machine."""
 
     host: str
@@ -49,11 +49,11 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Made:
+class NewSetup:
     """A new set-up, and what every client is asked for."""
 
     deployment: Deployment
-    needs: tuple[Needs, ...]
+    requirements: tuple[Requirements, ...]
     ends: datetime  #: of the server's certificate
 
 
@@ -75,7 +75,9 @@ def member_names(count: int, given: Sequence[str]) -> tuple[str, ...]:
     return tuple(given)
 
 
-def make(folder: Path, recipe: Recipe, place: Place, *, federation: str = "", members: Sequence[str] = ()) -> Made:
+def make(
+    folder: Path, recipe: Recipe, place: SetupOptions, *, federation: str = "", members: Sequence[str] = ()
+) -> NewSetup:
     """Write a whole set-up into an empty folder. Everything that can be wrong is found before anything is written."""
     check_real(recipe)
     names = member_names(recipe.number_of_clients, members)
@@ -87,8 +89,8 @@ def make(folder: Path, recipe: Recipe, place: Place, *, federation: str = "", me
     signing = SigningKey.new()
     terms = CommonTerms.of(recipe, name, data, signing.author)
     invitations = [terms.invitation(number, signing) for number in range(len(names))]
-    holdings = [Records(data.train.take(part), tuple(data.shape), tuple(data.classes)) for part in wired.parts]
-    asked = tuple(map(needs, invitations, holdings))
+    holdings = [OwnRecords(data.train.take(part), tuple(data.shape), tuple(data.classes)) for part in wired.parts]
+    asked = tuple(map(requirements, invitations, holdings))
     deployment = Deployment(
         name, recipe.name, place.host, place.port, place.node_port, names,
         sha256(recipe.to_toml()), sha256(invitations[0].recipe),
@@ -105,13 +107,13 @@ def make(folder: Path, recipe: Recipe, place: Place, *, federation: str = "", me
     for member, invitation in zip(names, invitations, strict=True):
         public = _write_client(folder / member, deployment, member, invitation.encode(), issuer)
         write_whole(folder / SERVER / "nodes" / f"{member}.pub", public)
-    ends = certificates.seen(own.certificate).ends
+    ends = CertificateFacts.read(own.certificate).ends
     for machine in deployment.machines:
         write_whole(folder / machine / "env.sh", commands.environment(deployment, machine).encode())
         write_whole(folder / machine / "COMMANDS.txt", commands.page(deployment, machine).encode())
     write_whole(folder / "README.txt", commands.readme(deployment, ends).encode())
     write_whole(folder / FILE, deployment.to_toml().encode())  # last: now it is whole
-    return Made(deployment, asked, ends)
+    return NewSetup(deployment, asked, ends)
 
 
 def renew(folder: Path, days: int = certificates.DAYS) -> datetime:
@@ -119,7 +121,7 @@ def renew(folder: Path, days: int = certificates.DAYS) -> datetime:
     deployment = Deployment.read(folder)
     place = deployment.place(folder, SERVER)
     try:
-        issuer = Pair((place / "ca.crt").read_bytes(), (folder / AUTHORITY / "ca.key").read_bytes())
+        issuer = CertificatePair((place / "ca.crt").read_bytes(), (folder / AUTHORITY / "ca.key").read_bytes())
     except OSError as error:
         raise InvalidInput(
             f"the authority's key is not in {folder / AUTHORITY} ({error.strerror}): renew where the set-up was made"
@@ -127,7 +129,7 @@ def renew(folder: Path, days: int = certificates.DAYS) -> datetime:
     own = certificates.server([deployment.host], issuer, days)
     private(place / "server.key", own.key)
     write_whole(place / "server.crt", own.certificate)
-    return certificates.seen(own.certificate).ends
+    return CertificateFacts.read(own.certificate).ends
 
 
 def _empty(folder: Path) -> None:
@@ -157,12 +159,14 @@ def private(path: Path, data: bytes) -> None:
     draft.replace(path)
 
 
-def _write_authority(place: Path, issuer: Pair) -> None:
+def _write_authority(place: Path, issuer: CertificatePair) -> None:
     _folder(place)
     private(place / "ca.key", issuer.key)
 
 
-def _write_server(place: Path, deployment: Deployment, recipe: Recipe, issuer: Pair, own: Pair) -> None:
+def _write_server(
+    place: Path, deployment: Deployment, recipe: Recipe, issuer: CertificatePair, own: CertificatePair
+) -> None:
 
     for inner in (place, place / "nodes", place / "flwr"):
         _folder(inner)
@@ -177,7 +181,9 @@ def _write_server(place: Path, deployment: Deployment, recipe: Recipe, issuer: P
     write_whole(place / FILE, replace(deployment, machine=SERVER).to_toml().encode())
 
 
-def _write_client(place: Path, deployment: Deployment, member: str, invitation: bytes, issuer: Pair) -> bytes:
+def _write_client(
+    place: Path, deployment: Deployment, member: str, invitation: bytes, issuer: CertificatePair
+) -> bytes:
     """A client's folder; its node's public key."""
     _folder(place)
     key = keys.make()
@@ -199,7 +205,7 @@ def _sources(wired: Federation) -> list[str]:
     return [f"--data {source} --rows {first}-{after - 1}" for first, after in pairwise(bounds)]
 
 
-def _options(member: str, source: str, need: Needs) -> str:
+def _options(member: str, source: str, need: Requirements) -> str:
     budget = need.budget
     words = [f"--name {member}", source, f"--budget {budget.limit:g}"]
     words += [f"--delta {budget.delta:g}"] * (budget.delta > 0)
@@ -208,4 +214,4 @@ def _options(member: str, source: str, need: Needs) -> str:
     return " ".join([*words, *(f"--unproven {quote(what)}" for what in need.unproven)])
 
 
-__all__ = ["Made", "Place", "make", "member_names", "renew"]
+__all__ = ["NewSetup", "SetupOptions", "make", "member_names", "renew"]

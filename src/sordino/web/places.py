@@ -6,8 +6,8 @@ holder who has been absent longest, if that is longer than `absence`: a closed w
 Somebody who comes from the network of one who left gets the place that was left there: leaving and joining anew under
 another identity gives nobody a second place, nor a second report in a round. A native client that has not agreed yet
 has its slot only while it is here or nobody else needs it: its owner may have said no where no network could carry it.
-An invitation is a token for one slot, made from a key that lies beside the roster: nobody can invent one, and after a
-restart they are the same.
+An invitation is a token for one slot, made from a key that lies beside the list of holders: nobody can invent one, and
+after a restart they are the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Literal
 from sordino.errors import InvalidInput, SordinoError
 from sordino.storage.files import append_line, whole_lines, write_whole
 
-Kind = Literal["page", "native"]
+ParticipantKind = Literal["page", "native"]
 ID = re.compile(r"[0-9a-f]{32}")
 PROOF = re.compile(r"[0-9a-f]{64}")
 TOKEN_BYTES = 15
@@ -38,7 +38,7 @@ REMEMBERED = 1000  #: identities that have left of which the last place and the 
 KEY_BYTES = 32
 
 
-class Turned(SordinoError):
+class TurnedAway(SordinoError):
     """Somebody who may not join, or not now; `code` is one of docs/web-protocol.md."""
 
     def __init__(self, code: str, reason: str, *, retry: float | None = None) -> None:
@@ -53,7 +53,7 @@ class Member:
     client: int
     id: str
     proof: str  #: SHA-256 of the proof
-    kind: Kind
+    kind: ParticipantKind
 
 
 class Invitations:
@@ -89,7 +89,7 @@ class Invitations:
         return int(number) if hmac.compare_digest(self.token(int(number)).encode(), token.encode()) else None
 
 
-class Roster:
+class Places:
     """The slots of one federation. A change counts once `settle` has returned: then it is on disk.
 
     Changes of many participants are written together: a thousand who come at once wait for a few writes, not for a
@@ -181,13 +181,13 @@ class Roster:
             return True
         return self._invitations is not None and self._invitations.slot(token) in self._slots
 
-    def admit(self, id: str, proof: str, kind: Kind, token: str, network: str = "") -> tuple[Member, bool]:
-        """The slot of an identity, and whether it had it before; `Turned` where it may not join."""
+    def admit(self, id: str, proof: str, kind: ParticipantKind, token: str, network: str = "") -> tuple[Member, bool]:
+        """The slot of an identity, and whether it had it before; `TurnedAway` where it may not join."""
         hashed = hashlib.sha256(proof.encode()).hexdigest()
         known = self.find(id)
         if known is not None:
             if not hmac.compare_digest(known.proof, hashed):
-                raise Turned("proof", "this identity belongs to somebody else: its proof is another one")
+                raise TurnedAway("proof", "this identity belongs to somebody else: its proof is another one")
             self._networks.setdefault(known.client, network)
             return known, True
         member = Member(self._free(id, token, network), id, hashed, kind)
@@ -276,9 +276,9 @@ class Roster:
         elif not self._vacant:
             self._take_from_absent(self._slots)
         if not self._vacant:
-            raise Turned("full", f"all {len(self._slots)} places of this federation are taken", retry=60.0)
+            raise TurnedAway("full", f"all {len(self._slots)} places of this federation are taken", retry=60.0)
         if self._has_all(network):
-            raise Turned(
+            raise TurnedAway(
                 "address",
                 f"{self._most} places of this federation are taken from your network address, and one address may "
                 "take no more: ask its operator to allow more (--per-address), or to invite you",
@@ -331,13 +331,13 @@ class Roster:
 
     def _invited(self, invitations: Invitations, token: str) -> int:
         if not token:
-            raise Turned("token", "this federation is by invitation: open the link that its operator sent you")
+            raise TurnedAway("token", "this federation is by invitation: open the link that its operator sent you")
         slot = invitations.slot(token)
         if slot is None or slot not in self._slots:
-            raise Turned("token", "this invitation is not one of this federation's: ask its operator for another")
+            raise TurnedAway("token", "this invitation is not one of this federation's: ask its operator for another")
         self._take_back([slot])
         if slot in self._members:
-            raise Turned("token", "this invitation was used by somebody else: ask the operator for another")
+            raise TurnedAway("token", "this invitation was used by somebody else: ask the operator for another")
         return slot
 
 
@@ -388,4 +388,4 @@ class Receipts:
                 self._unsettled = False
 
 
-__all__ = ["Invitations", "Kind", "Member", "Receipts", "Roster", "Turned"]
+__all__ = ["Invitations", "Member", "ParticipantKind", "Places", "Receipts", "TurnedAway"]

@@ -31,11 +31,11 @@ from websockets.exceptions import (
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from sordino.client.core import Client, Offer
+from sordino.client.client import Client, Offer
 from sordino.client.refusal import Reason, Refused
 from sordino.errors import InvalidInput, SordinoError
 from sordino.privacy.ledger import terms
-from sordino.web.task import PROTOCOL
+from sordino.web.page_task import PROTOCOL
 from sordino.wire.requests import Request, Response, What
 
 LONGEST_WAIT = 30.0  #: seconds between two attempts to connect, at most
@@ -137,7 +137,7 @@ def _stranger(link: Link) -> NotJoined:
 
 
 @dataclass
-class Stay:
+class Participation:
     """What came of taking part."""
 
     federation: str
@@ -158,21 +158,21 @@ class Participant:
     say: Callable[[str], None] = lambda _: None
     trust: ssl.SSLContext | None = None
     patience: float = 300.0  #: seconds for which a server that cannot be reached is tried again
-    stay: Stay = field(init=False)
+    result: Participation = field(init=False)
     _welcomed: bool = field(init=False, default=False)  # on the connection of now
 
     def __post_init__(self) -> None:
-        self.stay = Stay(self.federation)
+        self.result = Participation(self.federation)
 
-    def take_part(self) -> Stay:
+    def take_part(self) -> Participation:
         """Until the federation is over; `NotJoined` where it cannot be joined."""
         self._persevere(self._attend)
-        return self.stay
+        return self.result
 
-    def leave(self) -> Stay:
+    def leave(self) -> Participation:
         """Give the place back; `NotJoined` where there is none, or the server cannot be told. The ledger stays."""
         self._persevere(self._give_back)
-        return self.stay
+        return self.result
 
     def _persevere(self, talk: Callable[[ClientConnection], None]) -> None:
         """Talk to the server to the end, over as many connections as it takes."""
@@ -181,7 +181,7 @@ class Participant:
             try:
                 self._connected(talk)
                 return
-            except _Lost as error:
+            except _Disconnected as error:
                 if error.welcomed:
                     wait, lost = 1.0, time.monotonic()
                 if time.monotonic() - lost > self.patience:
@@ -204,22 +204,22 @@ class Participant:
         except InvalidStatus as error:
             raise _refused_status(error) from None
         except (OSError, InvalidHandshake, WebSocketException) as error:
-            raise _Lost(str(error) or type(error).__name__, False) from None
+            raise _Disconnected(str(error) or type(error).__name__, False) from None
         self._welcomed = False
         try:
             with connection:
                 connection.send(json.dumps(self._hello()))
                 talk(connection)
         except (ConnectionClosed, OSError) as error:
-            raise _Lost(str(error), self._welcomed) from None
+            raise _Disconnected(str(error), self._welcomed) from None
 
     def _attend(self, connection: ClientConnection) -> None:
         """Answer what is asked until the federation is over."""
         for message in connection:
             self._heard(connection, message)
-            if self.stay.ended:
+            if self.result.ended:
                 return
-        raise _Lost("the server closed the connection", self._welcomed)
+        raise _Disconnected("the server closed the connection", self._welcomed)
 
     def _give_back(self, connection: ClientConnection) -> None:
         """Wait to be known again, and leave; nothing that is asked for meanwhile is answered."""
@@ -229,13 +229,13 @@ class Participant:
                 continue
             try:
                 self._read(message)
-            except _Lost as error:
+            except _Disconnected as error:
                 if error.code in PLACELESS:
                     raise NotJoined(f"you have no place in {self.link.name}, so there is nothing to leave") from None
                 raise
         if not _leave(connection):
-            raise _Lost("the server did not say that it has heard", False)
-        self.stay.ended = "you left"
+            raise _Disconnected("the server did not say that it has heard", False)
+        self.result.ended = "you left"
 
     def _hello(self) -> dict[str, Any]:
         key, name = self.client.identity.key, self.federation.encode()
@@ -263,23 +263,23 @@ class Participant:
         try:
             self._told(json.loads(message))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise _Lost(f"the server sent what cannot be read ({type(error).__name__})", False) from None
+            raise _Disconnected(f"the server sent what cannot be read ({type(error).__name__})", False) from None
 
     def _told(self, message: dict[str, Any]) -> None:
         match message.get("type"):
             case "welcome":
                 if message["federation"] != self.federation:
                     raise NotJoined(f"{self.link.name} began anew under another name: join it again")
-                self.stay.client = int(message["client"])
+                self.result.client = int(message["client"])
                 self._welcomed = True
-            case "refused" if message.get("code") == "finished" and self.stay.client is not None:
-                self.stay.ended = readable(message.get("reason"))  # it was over before this connection came back
+            case "refused" if message.get("code") == "finished" and self.result.client is not None:
+                self.result.ended = readable(message.get("reason"))  # it was over before this connection came back
             case "refused" if message.get("code") in FINAL:
                 raise NotJoined(f"{self.link.name}: {readable(message.get('reason'))}")
             case "refused":
-                raise _Lost(readable(message.get("reason")), False, str(message.get("code")))
+                raise _Disconnected(readable(message.get("reason")), False, str(message.get("code")))
             case "ended":
-                self.stay.ended = readable(message.get("why") or "the federation is over")
+                self.result.ended = readable(message.get("why") or "the federation is over")
 
     def _respond(self, request: Request) -> Response:
         """The response to a request; a refusal says why in words that tell nothing of other federations."""
@@ -319,17 +319,17 @@ class Participant:
 
     def _note(self, reason: str) -> None:
         if reason:
-            self.stay.declined += 1
+            self.result.declined += 1
             self.say(f"Declined: {reason}")
         else:
-            self.stay.answered += 1
+            self.result.answered += 1
             standing = self.client.standing
             assert standing.budget is not None
             spent = f"epsilon {standing.spent:.4g} of {standing.budget.limit:.4g} is spent ({terms(standing.budget)})"
-            self.say(f"Reported ({self.stay.answered}); {spent}.")
+            self.say(f"Reported ({self.result.answered}); {spent}.")
 
 
-class _Lost(Exception):
+class _Disconnected(Exception):
     """A connection that did not come about, or broke."""
 
     def __init__(self, why: str, welcomed: bool, code: str = "") -> None:
@@ -357,7 +357,7 @@ def _refused_status(error: InvalidStatus) -> Exception:
     except (ValueError, KeyError, TypeError):
         said = f"the server answered with status {error.response.status_code}"
     said = readable(said)
-    return NotJoined(said) if error.response.status_code in (403, 404) else _Lost(said, False)
+    return NotJoined(said) if error.response.status_code in (403, 404) else _Disconnected(said, False)
 
 
-__all__ = ["Link", "NotJoined", "Participant", "Stay", "fetch", "located", "readable"]
+__all__ = ["Link", "NotJoined", "Participant", "Participation", "fetch", "located", "readable"]

@@ -23,7 +23,7 @@ from sordino.wire.messages import Plan
 
 
 @dataclass(frozen=True)
-class Standing:
+class SumProgress:
     """How far a client has come in a sum."""
 
     plan: str  #: SHA-256 of the plan, in hexadecimal
@@ -48,18 +48,18 @@ class SumFolder:
 
     folder: Path
 
-    def load(self) -> Standing | None:
+    def load(self) -> SumProgress | None:
         """How far the last sum has come; None where there was none."""
         path = self.folder / "state"
         if not path.is_file():
             return None
         try:
             (text,), answer = split(path.read_bytes(), 1, "a sum's state")
-            return Standing(**json.loads(text), answer=bytes(answer))
+            return SumProgress(**json.loads(text), answer=bytes(answer))
         except (OSError, ValueError, TypeError, InvalidInput) as error:
             raise InvalidInput(f"{path} is damaged ({error}): restore it, or remove it and miss this round") from None
 
-    def plan(self, standing: Standing) -> Plan:
+    def plan(self, standing: SumProgress) -> Plan:
         """The plan of the round."""
         path = self._plan(standing.plan)
         try:
@@ -89,4 +89,4 @@ class SumFolder:
         return self.folder / f"plan-{name}"
 
 
-__all__ = ["Standing", "SumFolder"]
+__all__ = ["SumFolder", "SumProgress"]

@@ -31,8 +31,8 @@ from sordino.methods.silo_dp import RECORDS
 from sordino.methods.upload import Upload
 from sordino.privacy import accountant, history
 from sordino.privacy.accountant import Account
-from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Claim, Guarantee, Infinite, Release
-from sordino.privacy.history import Spent
+from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Claim, Guarantee, Infinite, Release, kind
+from sordino.privacy.history import RoundReleases
 from sordino.privacy.statement import Statement
 from sordino.privacy.terms import plain
 from sordino.recipe import Recipe
@@ -179,7 +179,7 @@ def _guaranteed(guarantee: Guarantee, delta: float) -> Json:
         "adversary": plain(guarantee.adversary),
         "adjacency": plain(guarantee.adjacency),
         "basis": guarantee.basis,
-        "loss": {"type": type(loss).__name__, **asdict(loss)},
+        "loss": {"type": kind(loss), **asdict(loss)},
         "epsilon": _finite(epsilon),
         "delta": delta,
     }
@@ -208,7 +208,7 @@ def spending(budget: Budget, rounds: Sequence[Sequence[Release]]) -> Json:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class PageTask:
     """What a page is asked to agree to: `body` is the JSON, `digest` names it."""
 
     recipe: Recipe
@@ -227,7 +227,7 @@ class Task:
         return hashlib.sha256(self.body).hexdigest()
 
 
-def compile_task(parts: Federation, federation: str, author: Author) -> Task:
+def compile_task(parts: Federation, federation: str, author: Author) -> PageTask:
     """The task of a recipe whose parts are wired, for a federation of this name and coordinator."""
     check(parts.recipe)
     return _Compiler(parts, federation, author).task()
@@ -247,7 +247,7 @@ class _Compiler:
     def _plan(self, round: int) -> Plan:
         return self._method.plan(replace(self._start, round=round - 1), self._name)
 
-    def task(self) -> Task:
+    def task(self) -> PageTask:
         recipe, layout = self._recipe, self._federation.layout
         model = self._federation.built.graded or self._federation.model
         if layout.size > LARGEST_MODEL:
@@ -299,7 +299,7 @@ class _Compiler:
                 "title": statement.title, "text": to_text(statement), "sentences": list(sentences(statement))
             },
         }  # fmt: skip
-        return Task(recipe, content, statement, self._largest())
+        return PageTask(recipe, content, statement, self._largest())
 
     # --- training
 
@@ -432,7 +432,7 @@ class _Compiler:
         """What all rounds would tell of one participant; of each strength, where they differ."""
         classes = range(len(self._upload.strengths))
         spent = [
-            Spent(
+            RoundReleases(
                 plan.round, tuple(tuple(self._method.releases(plan)[c]) for c in classes), tuple((c,) for c in classes)
             )
             for plan in self._plans
@@ -493,4 +493,4 @@ def _measured(recipe: Recipe) -> dict[float, Measured]:
     return {choice["noise"]: (choice["accuracy"], choice.get("alone")) for choice in known[recipe.name].values()}
 
 
-__all__ = ["METHODS", "PROTOCOL", "Task", "check", "compile_task", "layers_of", "mechanism_of", "spending"]
+__all__ = ["METHODS", "PROTOCOL", "PageTask", "check", "compile_task", "layers_of", "mechanism_of", "spending"]

@@ -5,7 +5,7 @@ The caller keeps its types by importing the same name under `TYPE_CHECKING`:
     if TYPE_CHECKING:
         from scipy import special
     else:
-        special = deferred("scipy.special")
+        special = lazy_module("scipy.special")
 """
 
 import sys
@@ -13,7 +13,7 @@ from importlib.util import LazyLoader, find_spec, module_from_spec
 from types import ModuleType
 
 
-def deferred(name: str) -> ModuleType:
+def lazy_module(name: str) -> ModuleType:
     """The module of that name, which loads itself when one of its attributes is first asked for."""
     if name in sys.modules:
         return sys.modules[name]

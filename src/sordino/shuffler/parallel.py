@@ -17,17 +17,17 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sordino.errors import InvalidInput
-from sordino.hardware import cores
-from sordino.shuffler.envelopes import Opened, Opening, Sealed, divided, envelope_bytes, together
+from sordino.parts.hardware import cores
+from sordino.shuffler.envelopes import OpenedBatch, Opening, Sealed, divided, envelope_bytes, together
 from sordino.shuffler.terms import Terms
 from sordino.wire.codec import canonical, join, numbers, read_numbers, split
 
 WORTHWHILE = 10_000  #: envelopes for which another process is started: about 0.7 seconds of work
 
-_PROGRAM = "from sordino.shuffler.opening import _serve; _serve()"
+_PROGRAM = "from sordino.shuffler.parallel import _serve; _serve()"
 
 
-def opened(batch: bytes, terms: Terms, server: X25519PrivateKey, workers: int | None = None) -> Opened:
+def open_in_parallel(batch: bytes, terms: Terms, server: X25519PrivateKey, workers: int | None = None) -> OpenedBatch:
     """Open a batch with so many processes, or as many as there are cores and work for; the result is the same."""
     if workers is not None and workers < 1:
         raise InvalidInput(f"a batch is opened by at least one process, got {workers}")
@@ -70,4 +70,4 @@ def _serve() -> None:
     sys.stdout.buffer.write(counts + found.contents.tobytes())
 
 
-__all__ = ["WORTHWHILE", "opened"]
+__all__ = ["WORTHWHILE", "open_in_parallel"]

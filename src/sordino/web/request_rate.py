@@ -1,4 +1,4 @@
-"""Turns: the requests of one address are answered at a rate; those beyond it wait, and too many of them are refused.
+"""Requests of one address are answered at a rate. Those beyond it wait, and too many of them are refused.
 
 Waiting costs the server nothing, since a connection is not read further while its request waits; and whoever shares an
 address with somebody who asks without end is served a little later, instead of not at all.
@@ -22,7 +22,7 @@ COSTLY = ("/sample", "/model.bin")  #: endings of paths: an answer that is made 
 COST = 10.0  #: turns that such a request takes
 
 
-class Turns:
+class RequestRate:
     """When the next request of each kind and address (`network`) has its turn; memory is bounded."""
 
     def __init__(self, limits: Limits, addresses: int = 10_000) -> None:
@@ -42,10 +42,10 @@ class Turns:
         return wait
 
 
-class InTurn:
+class RateLimit:
     """Lets requests wait for their turn; WebSockets have their own, so that participants get in beside a flood."""
 
-    def __init__(self, app: Any, turns: Turns, longest: float) -> None:
+    def __init__(self, app: Any, turns: RequestRate, longest: float) -> None:
         self._app, self._turns, self._longest = app, turns, longest
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -70,4 +70,4 @@ class InTurn:
             await JSONResponse({"error": why}, 429, headers)(scope, receive, send)
 
 
-__all__ = ["InTurn", "Turns"]
+__all__ = ["RateLimit", "RequestRate"]

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from sordino.audits import lower_bound as audit
 from sordino.audits.finished_run import View
 from sordino.audits.inspection import Inspected, Subject, failures, inspect_one, level
-from sordino.audits.lower_bound import Row
+from sordino.audits.lower_bound import AuditRow
 from sordino.mechanisms.cases import Case
 from sordino.privacy.history import Group
 
@@ -38,7 +38,7 @@ class AuditOptions:
 class Finding:
     """One row, and the row of the statement whose evidence it is; None for what is only told beside it."""
 
-    row: Row
+    row: AuditRow
     view: View | None
 
 
@@ -52,17 +52,9 @@ class Findings:
     inspected: tuple[Inspected, ...] = ()  #: the checks of what the run draws
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[AuditRow, ...]:
         """All rows."""
         return tuple(finding.row for finding in self.findings)
-
-
-@dataclass(frozen=True)
-class Question:
-    """A case to be audited, and the row of the statement that it is about, if any."""
-
-    case: Case
-    view: View | None
 
 
 def checked(found: Findings, subjects: Sequence[Subject], asked: AuditOptions) -> Findings:
@@ -76,10 +68,10 @@ def checked(found: Findings, subjects: Sequence[Subject], asked: AuditOptions) -
     return replace(found, findings=findings, inspected=inspected)
 
 
-def answers(questions: Iterable[Question], asked: AuditOptions) -> tuple[Finding, ...]:
-    """Carry the audits out, one after the other."""
-    todo = asked.track(list(questions), "Auditing")
-    return tuple(Finding(audit.run(one.case, trials=asked.trials, seed=asked.seed), one.view) for one in todo)
+def answers(cases: Iterable[tuple[Case, View | None]], asked: AuditOptions) -> tuple[Finding, ...]:
+    """Carry out one audit after the other; each case comes with the row of the statement that it is about, if any."""
+    todo = asked.track(list(cases), "Auditing")
+    return tuple(Finding(audit.run(case, trials=asked.trials, seed=asked.seed), view) for case, view in todo)
 
 
-__all__ = ["AuditOptions", "Finding", "Findings", "Question", "Track", "answers", "checked", "quietly"]
+__all__ = ["AuditOptions", "Finding", "Findings", "Track", "answers", "checked", "quietly"]

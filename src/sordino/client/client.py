@@ -28,31 +28,30 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from sordino.channels.summed import Members, plan_in
+from sordino.channels.secure_sum import Members, plan_in
 from sordino.client.clock import Clock, Overran
+from sordino.client.folder import Agreements, Preparations
 from sordino.client.invitation import Invitation, NotSigned
-from sordino.client.keeping import Agreements, Prepared
 from sordino.client.membership import Membership, ids
-from sordino.client.posting import PATIENCE, STEP, Posting
-from sordino.client.records import Records
+from sordino.client.own_records import OwnRecords
+from sordino.client.pausable_lock import PausableLock
 from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import NAME, Settings
-from sordino.client.summing import Standing as SumStanding
-from sordino.client.summing import SumFolder
-from sordino.client.turn import Turn
+from sordino.client.shuffler_sender import PATIENCE, STEP, ShufflerSender
+from sordino.client.sum_progress import SumFolder, SumProgress
 from sordino.errors import BudgetExceeded, ConsentMissing, InvalidInput, SordinoError
-from sordino.learning.stacked import LOOP, Execution
+from sordino.learning.stacked_model import LOOP, Execution
 from sordino.methods.interface import ClientState
 from sordino.methods.upload import Draw
 from sordino.privacy import history
 from sordino.privacy.guarantee import Derived, Destination, Release
-from sordino.privacy.history import Spent
+from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import Ledger, Released, ReportKey, Standing, admit, terms
 from sordino.privacy.statement import Statement
 from sordino.randomness import KEY_BYTES, Keystream
 from sordino.report.statement import to_text
-from sordino.shuffler.remote import Rejected, Unreachable
-from sordino.storage.files import NotWritten, append_line, held, make_folder, whole_lines, write_whole
+from sordino.shuffler.remote import Rejected, ShufflerUnreachable
+from sordino.storage.files import NotWritten, append_line, exclusive_lock, make_folder, whole_lines, write_whole
 from sordino.wire.messages import Plan, answer_to
 from sordino.wire.receipt import Seal
 from sordino.wire.signing import Envelope
@@ -75,7 +74,7 @@ def fresh(round: int) -> Draw:
 
 
 @dataclass(frozen=True)
-class Identity:
+class ClientIdentity:
     """Who this client is: a name for people, a random number for programs, a key that never leaves."""
 
     name: str
@@ -83,14 +82,14 @@ class Identity:
     key: bytes
 
     @classmethod
-    def new(cls, name: str) -> Identity:
+    def new(cls, name: str) -> ClientIdentity:
         """A new one."""
         if not NAME.fullmatch(name):
             raise InvalidInput(f"a client's name has letters, digits, dots, - and _, at most 100, got {name!r}")
         return cls(name, secrets.token_hex(16), secrets.token_bytes(32))
 
     @classmethod
-    def read(cls, path: Path) -> Identity:
+    def read(cls, path: Path) -> ClientIdentity:
         """The one in a file."""
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
@@ -119,7 +118,7 @@ class Offer:
     """What joining a federation would mean, for the owner to read."""
 
     invitation: Invitation
-    schedule: tuple[Spent, ...]  #: everything that would leave, round by round
+    schedule: tuple[RoundReleases, ...]  #: everything that would leave, round by round
     delta: float  #: at which the statement gives its figures
     fits: int  #: rounds of the schedule that the budget allows, from now on
     rounds: int  #: rounds of the schedule
@@ -171,16 +170,16 @@ class Client:
         """Use `Client.open` or `Client.create`."""
         self.folder = folder
         self.settings = Settings.read(folder / "client.toml")
-        self.identity = Identity.read(folder / "identity.json")
+        self.identity = ClientIdentity.read(folder / "identity.json")
         self._seal = Seal(self.identity.key)
         self._randomness = randomness or fresh
         self._execution = execution
         self._agreements = Agreements(folder / "federations")
-        self._prepared = Prepared(folder / "prepared")
+        self._prepared = Preparations(folder / "prepared")
         self._memberships: dict[str, Membership] = {}
         self._sums: dict[str, tuple[bytes, Plan]] = {}  # federation -> its last sum in this process, and its plan
-        self._postings: dict[str, Posting] = {}
-        self.turn = Turn()  #: one question is answered at a time; while one computes, others are
+        self._postings: dict[str, ShufflerSender] = {}
+        self.turn = PausableLock()  #: one question is answered at a time; while one computes, others are
         self._clock = Clock()
         self._computing: set[str] = set()  # federations, and preparations, in the middle of a computation
         self._open = ExitStack()
@@ -196,7 +195,7 @@ class Client:
     def create(cls, folder: str | Path, settings: Settings, name: str = "") -> Client:
         """Make a client's folder, readable by its owner only; it must not exist, or be empty."""
         path = Path(folder)
-        identity = Identity.new(name or path.resolve().name)
+        identity = ClientIdentity.new(name or path.resolve().name)
         make_folder(path, 0o700)
         try:
             if any(path.iterdir()):
@@ -265,9 +264,9 @@ class Client:
         return agreed is not None and bool(agreed.coordinator)
 
     @cached_property
-    def records(self) -> Records:
+    def records(self) -> OwnRecords:
         """The owner's records, read when they are first needed."""
-        return Records.read(self.settings.data, self.folder)
+        return OwnRecords.read(self.settings.data, self.folder)
 
     def _apply_settings(self) -> None:
         """Let the ledger write down what client.toml says of budget and consents, where that has changed."""
@@ -397,7 +396,7 @@ class Client:
         )
         if refusal is not None and not fits and not agreed:
             raise refusal
-        spent = tuple(Spent(round, (own,), ((0,),)) for round, own in releases)
+        spent = tuple(RoundReleases(round, (own,), ((0,),)) for round, own in releases)
         delta, rounds = self.settings.budget.delta or 1e-5, membership.recipe.rounds.count
         budgets = len(self.standing.accounts) if membership.pinned else 1
         pinned = membership.pinned if membership.members is not None else None
@@ -735,7 +734,7 @@ class Client:
         self.log(f"the shuffler has the report on {_about(plan)}")
         return b""
 
-    def _posting(self, membership: Membership) -> Posting:
+    def _posting(self, membership: Membership) -> ShufflerSender:
         name = membership.federation
         if name not in self._postings:
             self._postings[name] = membership.posting(self.settings, self.folder)
@@ -744,7 +743,7 @@ class Client:
     def _propose(self, membership: Membership) -> None:
         """Tell the shuffler which T this client proposes; where it is not there yet, the first round does it."""
         posting = self._posting(membership)
-        with suppress(Rejected, Unreachable, Overran):
+        with suppress(Rejected, ShufflerUnreachable, Overran):
             self._clocked(membership.federation, "the proposal", PATIENCE, posting.propose)
 
     # --- secure sums
@@ -768,7 +767,7 @@ class Client:
         return body
 
     def _require_sum(
-        self, membership: Membership, plan: Plan, standing: SumStanding | None, releases: tuple[Release, ...]
+        self, membership: Membership, plan: Plan, standing: SumProgress | None, releases: tuple[Release, ...]
     ) -> None:
         """A new report must be in order and within the budget; one that is in the ledger may be added once more, by a
         server that lost its sum, if this client knows how far that came.
@@ -803,7 +802,7 @@ class Client:
             return self._take_up(federation, kept, standing)
         raise Refused(Reason.OUT_OF_ORDER, "a step of a secure sum came in which this client takes no part")
 
-    def _take_up(self, federation: str, kept: SumFolder, standing: SumStanding) -> tuple[Membership, Plan]:
+    def _take_up(self, federation: str, kept: SumFolder, standing: SumProgress) -> tuple[Membership, Plan]:
         membership, plan = self._member(federation), kept.plan(standing)
         if membership.members is None:
             raise Refused(Reason.NOT_IN_RECIPE, f"{federation}: its reports do not travel in secure sums")
@@ -995,7 +994,7 @@ class Client:
     def _require_alone(self) -> None:
         """One process draws: two could give two answers to one plan."""
         if not self._alone:
-            self._open.enter_context(held(self.folder / ".lock", f"the client in {self.folder}"))
+            self._open.enter_context(exclusive_lock(self.folder / ".lock", f"the client in {self.folder}"))
             self._alone = True
 
 
@@ -1047,4 +1046,4 @@ def _difference(agreed: Invitation, offered: Invitation) -> str:
     return f"in the recipe, {first[0][:80]!r} became {first[1][:80]!r}"
 
 
-__all__ = ["Client", "Identity", "Offer", "Reply", "fresh"]
+__all__ = ["Client", "ClientIdentity", "Offer", "Reply", "fresh"]

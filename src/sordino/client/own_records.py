@@ -24,7 +24,7 @@ from sordino.recipe.sources import source_of
 
 
 @dataclass(frozen=True, eq=False)
-class Records:
+class OwnRecords:
     """One client's records, and what is public about their form."""
 
     examples: Examples
@@ -32,7 +32,7 @@ class Records:
     classes: tuple[str, ...]
 
     @classmethod
-    def read(cls, data: OwnData, folder: Path) -> Records:
+    def read(cls, data: OwnData, folder: Path) -> OwnRecords:
         """The records that the settings in `folder` name; relative paths are relative to it."""
         _check(data)
         dataset = source_of(_anchored(data, folder), 0)
@@ -124,4 +124,4 @@ def _rows(text: str, most: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return found
 
 
-__all__ = ["Records"]
+__all__ = ["OwnRecords"]

@@ -30,7 +30,7 @@ from sordino.learning.examples import Examples
 from sordino.methods.interface import State as ModelState
 from sordino.recipe import EVERYTHING, Recipe
 from sordino.report.folder import RunFolder
-from sordino.report.records import Round
+from sordino.report.records import RoundRecord
 from sordino.report.statement import to_json, to_text
 from sordino.runs.coordinator import Attendance
 from sordino.runs.federation import Federation, wire
@@ -38,11 +38,11 @@ from sordino.runs.journal import read_past
 from sordino.runs.observer import Observer
 from sordino.runs.serving import CoordinatorSetup, has_run, serve
 from sordino.runs.stopping import TooFewClients
-from sordino.storage.files import NotWritten, held, make_folder, write_whole
-from sordino.web.bounds import check_bounds, notice
+from sordino.storage.files import NotWritten, exclusive_lock, make_folder, write_whole
 from sordino.web.limits import Limits
-from sordino.web.roster import Invitations, Kind, Member, Receipts, Roster
-from sordino.web.task import Task, check, compile_task
+from sordino.web.page_task import PageTask, check, compile_task
+from sordino.web.places import Invitations, Member, ParticipantKind, Places, Receipts
+from sordino.web.report_bounds import check_bounds, notice
 from sordino.wire.messages import ANSWER_BYTES, Plan
 from sordino.wire.signing import Author, Envelope, SigningKey, key_file
 
@@ -54,11 +54,11 @@ AGAIN = 5.0  #: seconds until a run that too few answered goes on
 
 
 @dataclass
-class Presence:
+class ParticipantActivity:
     """What the operator sees of one participant."""
 
     client: int
-    kind: Kind
+    kind: ParticipantKind
     connected: bool = False
     since: float = 0.0  #: when it came or went, in seconds since 1970
     last_round: int = 0
@@ -69,15 +69,15 @@ class Presence:
 
 
 @dataclass
-class _Seen:
+class _Progress:
     """What is known of the rounds, for the views."""
 
-    history: list[Round] = field(default_factory=list)
+    history: list[RoundRecord] = field(default_factory=list)
     refused: deque[Json] = field(default_factory=lambda: deque(maxlen=KEPT_REFUSALS))
     strays: Counter[str] = field(default_factory=Counter)
 
 
-class Hosted(Observer):
+class HostedFederation(Observer):
     """A federation on a server. `folder` holds everything that must survive a restart."""
 
     def __init__(
@@ -104,7 +104,7 @@ class Hosted(Observer):
                 say(found)
         make_folder(folder)
         self._alone = ExitStack()  # one server at a time: two would give out the same places
-        self._alone.enter_context(held(folder / ".serving", f"the federation in {folder}"))
+        self._alone.enter_context(exclusive_lock(folder / ".serving", f"the federation in {folder}"))
         self.federation = federation or _named(folder, recipe)
         self.slots = slots if slots is not None else range(self.parts.clients)  #: those that are given out here
         self._key: SigningKey | None = None  # where the coordinator is elsewhere
@@ -113,21 +113,21 @@ class Hosted(Observer):
             author = self._key.author
         self.author = author  #: who signs plans
         self.terms = CommonTerms.of(recipe, self.federation, self.parts.dataset, self.author)
-        self.task: Task = compile_task(self.parts, self.federation, self.author)
+        self.task: PageTask = compile_task(self.parts, self.federation, self.author)
         self.limits = limits or Limits()
         self.fleet = WebFleet(
             len(self.slots), recipe.rounds.quorum, patience=patience, admits_newcomers=not by_invitation
         )
         self._gather = gather  # seconds to wait for more participants before the first round
         self.invitations = Invitations.kept(folder, self.federation) if by_invitation else None
-        self.roster = Roster(
+        self.places = Places(
             folder / "participants.jsonl", self.slots, self.invitations, most=self.limits.places,
             absence=self.limits.absence, freed=self.freed, passed=self.fleet.renew,
         )  # fmt: skip
-        self._free = self.roster.free  # as it was shown last
-        self.receipts = Receipts(folder / "receipts.json", lambda id: self.roster.find(id) is not None)
-        self._presences = {m.client: Presence(m.client, m.kind) for m in self.roster.members.values()}
-        self._seen = _Seen()
+        self._free = self.places.free  # as it was shown last
+        self.receipts = Receipts(folder / "receipts.json", lambda id: self.places.find(id) is not None)
+        self._presences = {m.client: ParticipantActivity(m.client, m.kind) for m in self.places.members.values()}
+        self._seen = _Progress()
         self._last_state: ModelState | None = None  # as a restart found it
         self._state: State = "waiting"
         self._why = ""
@@ -161,7 +161,7 @@ class Hosted(Observer):
         """End the thread; the open round is asked for again at the next start."""
         self.fleet.stop()
         try:
-            self.roster.settle()
+            self.places.settle()
             self.receipts.settle()
         except NotWritten as error:  # who came or went since is asked again, or asked for, after the next start
             self._say(str(error))
@@ -210,7 +210,7 @@ class Hosted(Observer):
         """Show who prepared."""
         self._note_answers(0, attendance)
 
-    def round(self, record: Round, attendance: Attendance) -> None:
+    def round(self, record: RoundRecord, attendance: Attendance) -> None:
         """Show a round that is over, and wait where too few are left for the next."""
         self.receipts.settle()
         self._seen.history.append(record)
@@ -267,13 +267,13 @@ class Hosted(Observer):
 
     # --- participants
 
-    def _presence(self, client: int) -> Presence:
+    def _presence(self, client: int) -> ParticipantActivity:
         if client not in self._presences:
-            member = self.roster.members.get(client)
-            self._presences[client] = Presence(client, member.kind if member is not None else "page")
+            member = self.places.members.get(client)
+            self._presences[client] = ParticipantActivity(client, member.kind if member is not None else "page")
         return self._presences[client]
 
-    def came(self, client: int, kind: Kind) -> None:
+    def came(self, client: int, kind: ParticipantKind) -> None:
         """Note that a participant is here."""
         presence = self._presence(client)
         presence.kind, presence.connected, presence.since = kind, True, time.time()
@@ -292,20 +292,20 @@ class Hosted(Observer):
 
     def free_place(self, client: int) -> Member | None:
         """Take a place from its holder, whatever it does; who that was, if anybody."""
-        member = self.roster.members.get(client)
+        member = self.places.members.get(client)
         if member is not None:
-            self.roster.leave(member)
+            self.places.leave(member)
             self.freed(client)
         return member
 
     def refresh(self) -> None:
         """Note what changes with time alone: places become free."""
-        if self._free != self.roster.free:
+        if self._free != self.places.free:
             self._change_places()
 
     def _change_places(self) -> None:
-        """Somebody came or went, or a place has become free: in the server's own thread, which knows the roster."""
-        self._free = self.roster.free
+        """Somebody came or went, or a place has become free: in the server's own thread, which knows the places."""
+        self._free = self.places.free
         self._change()
 
     @property
@@ -381,7 +381,7 @@ class Hosted(Observer):
             "operator": self.operator,
             "method": self.recipe.method.name,
             "clients": self.parts.clients,
-            "free": self.roster.free,
+            "free": self.places.free,
             "absence": self.absence,
             "state": self.state,
             "why": self.why,
@@ -406,7 +406,7 @@ class Hosted(Observer):
     def live(self) -> Json:
         """The operator's view."""
         people = sorted(self._presences.values(), key=lambda presence: (not presence.connected, presence.client))
-        members = self.roster.members
+        members = self.places.members
         return {
             "participants": [{**asdict(each), "holds_place": each.client in members} for each in people[:SHOWN]],
             "joined": len(people),
@@ -473,7 +473,7 @@ class Hosted(Observer):
         }
 
 
-def _said(record: Round, rounds: int) -> str:
+def _said(record: RoundRecord, rounds: int) -> str:
     """A round in one line, for the operator."""
     counts = {"declined": record.declined, "refused": record.refused, "late": record.late}
     others = "".join(f", {count} {what}" for what, count in counts.items() if count)
@@ -482,7 +482,7 @@ def _said(record: Round, rounds: int) -> str:
     return f"round {record.round} of {rounds}: {record.reported} reported{others}{graded}{lost}"
 
 
-def _shown(record: Round) -> Json:
+def _shown(record: RoundRecord) -> Json:
     names = ("round", "accuracy", "loss", "asked", "reported", "declined", "refused", "late", "counted", "seconds")
     return {name: getattr(record, name) for name in names}
 
@@ -498,4 +498,4 @@ def _named(folder: Path, recipe: Recipe) -> str:
     return path.read_text().strip()
 
 
-__all__ = ["Hosted", "Presence"]
+__all__ = ["HostedFederation", "ParticipantActivity"]

@@ -8,16 +8,16 @@ import pytest
 
 import sordino
 from sordino.channels.direct import Direct
-from sordino.channels.secagg import STEPS, Client, Refused, Server, _message
-from sordino.channels.summed import Members, Rule, Summed, _with_plan, guarantee
+from sordino.channels.secagg import STEPS, SumClient, SumRefused, SumServer, _message
+from sordino.channels.secure_sum import Members, Rule, Summed, _with_plan, guarantee
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet, Reply
 from sordino.fleets.simulated import SimulatedFleet
 from sordino.mechanisms import Box, TwoPoint
 from sordino.methods.selection import SelectAll, SelectCount, SelectProbability
-from sordino.methods.upload import Sum
+from sordino.methods.upload import ReportSum
 from sordino.privacy.amplification import shuffled_bits
-from sordino.privacy.guarantee import SERVER, Adjacency, Budget, Gaussian, Guarantee, Infinite, Release, summed
+from sordino.privacy.guarantee import SERVER, Adjacency, Budget, GaussianLoss, Guarantee, Infinite, Release, summed
 from sordino.privacy.ledger import Consents, MemoryLedger
 from sordino.report.statement import trust
 from sordino.runs.coordinator import Coordinator, NobodyLeft, Rules
@@ -101,7 +101,7 @@ def test_adding_sums_is_adding_reports(name, samples):
         summands = [two.summand(client, sent[client], 6) for client in clients]
         low, high = two.span(group, 6)
         assert all(low <= s.min() and s.max() <= high for s in summands)
-        two.add_sum(Sum(group, clients, np.sum(summands, axis=0), 6))
+        two.add_sum(ReportSum(group, clients, np.sum(summands, axis=0), 6))
     assert two.reports == one.reports and two.weight == one.weight
     if name in WHOLE:
         assert np.array_equal(one.mean(), two.mean())
@@ -122,7 +122,7 @@ def test_products_of_large_sums_do_not_overflow():
 
 def test_a_sum_of_another_length_is_refused():
     with pytest.raises(InvalidInput, match="has 37 whole numbers"):
-        upload("two-point").tally().add_sum(Sum(0, (0, 2), np.zeros(36, np.int64), 0))
+        upload("two-point").tally().add_sum(ReportSum(0, (0, 2), np.zeros(36, np.int64), 0))
 
 
 @pytest.mark.parametrize("epsilons", [[1.0] * 9, [1.0, 4.0, 1.0, 4.0, 4.0, 1.0, 1.0, 4.0, 4.0]], ids=["one", "two"])
@@ -357,7 +357,7 @@ def invited(given, rule=Rule(), *, number=1, clients=tuple(range(CLIENTS)), **ch
     tally = given.method.tally(plan)
     session = rule.session(plan, tally, 0, len(clients))
     agreed = type(session)(**(vars(session) | changes)) if changes else session
-    return _with_plan(Server(agreed, clients).requests("keys")[clients[0]], plan.encode())
+    return _with_plan(SumServer(agreed, clients).requests("keys")[clients[0]], plan.encode())
 
 
 def test_a_client_joins_a_sum_once_and_none_of_an_earlier_round():
@@ -368,11 +368,11 @@ def test_a_client_joins_a_sum_once_and_none_of_an_earlier_round():
         own.begin(message)
         own.answer("keys", 3, message)
         own.begin(message)
-        with pytest.raises(Refused, match=f"in this sum of round {number} already"):
+        with pytest.raises(SumRefused, match=f"in this sum of round {number} already"):
             own.answer("keys", 3, message)
     message = invited(given, attempt="anew")
     own.begin(message)
-    with pytest.raises(Refused, match="round 2 already"):
+    with pytest.raises(SumRefused, match="round 2 already"):
         own.answer("keys", 3, message)
 
 
@@ -387,7 +387,7 @@ def test_a_sum_that_is_begun_anew_has_fresh_keys_and_there_are_not_many_of_them(
     assert len(keys) == 50
     message = invited(given, attempt="one more")
     own.begin(message)
-    with pytest.raises(Refused, match="50 are the most"):
+    with pytest.raises(SumRefused, match="50 are the most"):
         own.answer("keys", 3, message)
 
 
@@ -401,18 +401,18 @@ def test_a_client_knows_whom_a_round_asks_and_takes_part_in_no_other_sum():
     for clients, client in ((asked[:5], asked[0]), ([*asked[:5], other], other)):
         message = invited(given, rule, clients=tuple(sorted(clients)))
         own.begin(message)
-        with pytest.raises(Refused, match="6 of this class"):
+        with pytest.raises(SumRefused, match="6 of this class"):
             own.answer("keys", client, message)
     message = invited(given, rule, clients=tuple(sorted([*asked[:5], other])))  # the right number, and a stranger
     own.begin(message)
     own.answer("keys", asked[0], message)
     plan = Plan("test", 1, {}, {"parameters": given.method.init().parameters})
     session = rule.session(plan, given.method.tally(plan), 0, 6)
-    everybody = {c: Client(session, c) for c in [*asked[1:5], other]}
+    everybody = {c: SumClient(session, c) for c in [*asked[1:5], other]}
     entries = [c._entry for c in (own._clients[asked[0]], *everybody.values())]
     roster = sorted(entries, key=lambda entry: entry.client)
     keys = b"".join(entry.encode() for entry in roster)
-    with pytest.raises(Refused, match=f"client {other} sent keys, and is none of those whom this round asks"):
+    with pytest.raises(SumRefused, match=f"client {other} sent keys, and is none of those whom this round asks"):
         own.answer("shares", asked[0], _message("shares", session, 2**32 - 1, [entry.client for entry in roster], keys))
 
 
@@ -426,7 +426,7 @@ def test_an_invitation_to_another_sum_than_the_plan_calls_for_is_refused(changes
     own = members(given)
     message = invited(given, **changes)
     own.begin(message)
-    with pytest.raises(Refused, match="another threshold"):
+    with pytest.raises(SumRefused, match="another threshold"):
         own.answer("keys", 0, message)
 
 
@@ -435,7 +435,7 @@ def test_a_sum_of_too_few_is_refused_by_the_client_too():
     own = members(given)
     message = invited(given, clients=(0, 1, 2))
     own.begin(message)
-    with pytest.raises(Refused, match="3 clients, fewer than 4"):
+    with pytest.raises(SumRefused, match="3 clients, fewer than 4"):
         own.answer("keys", 0, message)
 
 
@@ -443,18 +443,18 @@ def test_clients_that_are_sent_different_plans_notice():
     given = two_point()
     own = members(given)
     own.begin(invited(given))
-    with pytest.raises(Refused, match="another plan"):
+    with pytest.raises(SumRefused, match="another plan"):
         own.answer("keys", 0, invited(given, number=2))
 
 
 def test_steps_before_the_first_are_refused():
     own = members(two_point())
-    with pytest.raises(Refused, match="step 'keys'"):
+    with pytest.raises(SumRefused, match="step 'keys'"):
         own.plan  # noqa: B018
     own.begin(invited(two_point()))
-    with pytest.raises(Refused, match="takes part in no sum"):
+    with pytest.raises(SumRefused, match="takes part in no sum"):
         own.answer("unmask", 0, b"")
-    with pytest.raises(Refused, match="cut off"):
+    with pytest.raises(SumRefused, match="cut off"):
         own.begin(b"")
 
 
@@ -577,7 +577,7 @@ def release(*guarantees: Guarantee) -> Release:
 
 
 def test_without_a_better_proof_the_local_guarantee_holds_of_the_sum():
-    local = Guarantee(SERVER, Adjacency.CLIENT, Gaussian(1.0), "the Gaussian mechanism")
+    local = Guarantee(SERVER, Adjacency.CLIENT, GaussianLoss(1.0), "the Gaussian mechanism")
     (first, second) = guarantee(release(local), 5, weighed=False).guarantees
     assert first == local and second.adversary == summed(5) and second.loss == local.loss
 
@@ -591,6 +591,6 @@ def test_nothing_proven_stays_nothing():
 def test_a_method_that_speaks_of_sums_itself_is_left_alone():
     own = release(
         Guarantee(SERVER, Adjacency.CLIENT, Infinite("no noise"), "none"),
-        Guarantee(summed(9), Adjacency.CLIENT, Gaussian(1.0), "shared noise"),
+        Guarantee(summed(9), Adjacency.CLIENT, GaussianLoss(1.0), "shared noise"),
     )
     assert guarantee(own, 5, weighed=False) is own

@@ -18,7 +18,7 @@ from sordino.client.refusal import Reason, Refused
 from sordino.client.settings import OwnLimits, OwnShuffler
 from sordino.errors import InvalidInput
 from sordino.shuffler.envelopes import seal, spread
-from sordino.shuffler.remote import Announcement, Rejected, Remote, Unreachable
+from sordino.shuffler.remote import Announcement, Rejected, Remote, ShufflerUnreachable
 from sordino.wire.messages import Plan
 
 STEP = "post"
@@ -29,7 +29,7 @@ _PASSING = (429, 503)  #: too fast; cannot write now
 Found = TypeVar("Found")
 
 
-class Posting:
+class ShufflerSender:
     """Seals and sends the reports of one federation."""
 
     def __init__(
@@ -94,11 +94,11 @@ class Posting:
         while True:
             try:
                 return ask()
-            except (Unreachable, Rejected) as error:
-                passing = isinstance(error, Unreachable) or error.status in _PASSING
+            except (ShufflerUnreachable, Rejected) as error:
+                passing = isinstance(error, ShufflerUnreachable) or error.status in _PASSING
                 if not passing or time.monotonic() > until:
                     raise Refused(Reason.UNAVAILABLE, str(error)) from None
                 time.sleep(AGAIN)
 
 
-__all__ = ["STEP", "Posting"]
+__all__ = ["STEP", "ShufflerSender"]

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
-from sordino.client.core import Client
+from sordino.client.client import Client
 from sordino.client.invitation import Invitation
+from sordino.client.pausable_lock import PausableLock
 from sordino.client.refusal import Reason, Refused
-from sordino.client.turn import Turn
 from sordino.errors import InvalidInput, SordinoError
 from sordino.storage.files import make_folder, write_whole
 from sordino.wire import requests
@@ -83,10 +83,15 @@ class Listener(ABC):
     """Answers requests at a Unix socket that its owner alone may open, and the accounts of a group if one is given."""
 
     def __init__(
-        self, path: str | Path, *, largest: int = requests.LARGEST, group: str | None = None, turn: Turn | None = None
+        self,
+        path: str | Path,
+        *,
+        largest: int = requests.LARGEST,
+        group: str | None = None,
+        turn: PausableLock | None = None,
     ) -> None:
         self._path, self._largest = Path(path), largest
-        self._turn = turn or Turn()  # one request at a time
+        self._turn = turn or PausableLock()  # one request at a time
         self._connections = Connections(CONNECTIONS)
         self._listening = _listen(self._path)
         if group is not None:
@@ -101,7 +106,7 @@ class Listener(ABC):
         except (LookupError, OSError) as error:
             self._listening.close()
             self._path.unlink(missing_ok=True)
-            raise Unreachable(
+            raise SocketUnavailable(
                 f"the socket cannot be opened to the group {group!r} ({error}): give a group that your account is in"
             ) from None
 
@@ -236,7 +241,9 @@ def _listen(path: Path) -> socket.socket:
         listening.settimeout(0.5)
     except OSError as error:
         listening.close()
-        raise Unreachable(f"no socket can be made at {path} ({error.strerror or error}): give another path") from None
+        raise SocketUnavailable(
+            f"no socket can be made at {path} ({error.strerror or error}): give another path"
+        ) from None
     finally:
         os.umask(before)
     return listening
@@ -251,11 +258,11 @@ def _clear(path: Path) -> None:
         raise InvalidInput(f"{path} is a file, and no socket: give another path")
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
         if probe.connect_ex(str(path)) == 0:
-            raise Unreachable(f"another process listens at {path}: stop it, or give another path")
+            raise SocketUnavailable(f"another process listens at {path}: stop it, or give another path")
     path.unlink(missing_ok=True)
 
 
-class Unreachable(SordinoError):
+class SocketUnavailable(SordinoError):
     """No socket could be made."""
 
 
@@ -275,4 +282,4 @@ def handled(client: Client, request: Request, join: Callable[[bytes], object]) -
             return Response(not reply.reason, reply.answer, reply.reason, reply.receipt)
 
 
-__all__ = ["Listener", "Service", "Unreachable", "handled"]
+__all__ = ["Listener", "Service", "SocketUnavailable", "handled"]

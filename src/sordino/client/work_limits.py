@@ -46,7 +46,7 @@ def public_size(recipe: Recipe) -> int:
 
 
 @dataclass(frozen=True)
-class Network:
+class NetworkCost:
     """What one network takes: its parameters, and operations and numbers for one record."""
 
     parameters: int
@@ -54,7 +54,7 @@ class Network:
     numbers: int
 
     @classmethod
-    def of(cls, module: nn.Module, shape: Sequence[int]) -> Network:
+    def of(cls, module: nn.Module, shape: Sequence[int]) -> NetworkCost:
         """Looked up on PyTorch's meta device, where nothing is computed and no memory is taken.
 
         No graph for gradients is made: that of a deep network is too deep for the stack when it is taken down.
@@ -73,7 +73,7 @@ class Network:
         return cls(_parameters(module), float(counter.get_total_flops()), sum(numbers))
 
     @classmethod
-    def of_own(cls, module: nn.Module, shape: Sequence[int]) -> Network:
+    def of_own(cls, module: nn.Module, shape: Sequence[int]) -> NetworkCost:
         """The same of an owner's own code: where it looks at values, as if each parameter were used once a record."""
         try:
             return cls.of(module, shape)
@@ -108,7 +108,7 @@ def _size(output: Any) -> int:
 
 
 @dataclass(frozen=True)
-class Work:
+class TrainingWork:
     """The work of a round: steps, records over all of them, and records that are held at the same time."""
 
     steps: float
@@ -116,7 +116,7 @@ class Work:
     batch: float
 
     @classmethod
-    def plain(cls, training: Any, records: int) -> Work:
+    def plain(cls, training: Any, records: int) -> TrainingWork:
         """Of local training as a recipe describes it."""
         batch = training.batch_size or records
         if training.steps is not None:
@@ -125,16 +125,16 @@ class Work:
         return cls(math.ceil(seen / batch), seen, batch)
 
     @classmethod
-    def private(cls, method: Any, records: int) -> Work:
+    def private(cls, method: Any, records: int) -> TrainingWork:
         """Of DP-SGD, whose gradients are taken record by record."""
         return cls(method.steps, method.steps * method.sampling_rate * records, 1)
 
-    def seconds(self, network: Network) -> float:
+    def seconds(self, network: NetworkCost) -> float:
         """About how long it takes, backward passes included."""
         each = 3 * network.operations / _OPERATIONS + _RECORD
         return self.steps * (_STEP + network.parameters * _VALUE) + self.records * each
 
-    def megabytes(self, network: Network) -> float:
+    def megabytes(self, network: NetworkCost) -> float:
         """About how much memory it takes."""
         return _NUMBER * (_COPIES * network.parameters + 3 * self.batch * network.numbers) / 1e6
 
@@ -159,7 +159,11 @@ class Guard:
         extractor = getattr(method, "extractor", None)
         if extractor is not None and hasattr(extractor, "model"):
             training = getattr(extractor, "training", None)
-            once = Work(0, records, extractors.PIECE) if training is None else Work.plain(training, records)
+            once = (
+                TrainingWork(0, records, extractors.PIECE)
+                if training is None
+                else TrainingWork.plain(training, records)
+            )
             self._network(extractor.model, shape, classes, extractor.options, once)
         try:
             seen = recipe.method.record_shape(recipe, shape, classes)
@@ -168,7 +172,7 @@ class Guard:
         if extractor is not None:
             self._preparation(method, math.prod(seen), classes, records)
         private = hasattr(method, "sampling_rate") and hasattr(method, "steps")
-        work = Work.private(method, records) if private else Work.plain(recipe.training, records)
+        work = TrainingWork.private(method, records) if private else TrainingWork.plain(recipe.training, records)
         self._sum(recipe, self._network(recipe.model.name, seen, classes, recipe.model.options, work))
 
     def _sum(self, recipe: Recipe, values: int) -> None:
@@ -194,7 +198,7 @@ class Guard:
         seconds = _RANDOMISED * records * values
         self.require(Reason.LIMIT_SECONDS, seconds, self.limits.seconds, "seconds for randomising records")
 
-    def _network(self, name: str, shape: Sequence[int], classes: int, options: Any, work: Work) -> int:
+    def _network(self, name: str, shape: Sequence[int], classes: int, options: Any, work: TrainingWork) -> int:
         """Refuse a network that is too large or trained for too long. Its parameters; 0 where they are not known."""
         listed = sum(len(value) for value in options.values() if isinstance(value, list | tuple))
         self.require(Reason.LIMIT_LAYERS, listed, self.limits.layers, "layers")
@@ -203,7 +207,7 @@ class Guard:
             with torch.device("meta"), torch.no_grad():
                 module = models.untried(name, input_shape=shape, classes=classes, **options)
             self.built(module)
-            network = Network.of_own(module, shape) if own else Network.of(module, shape)
+            network = NetworkCost.of_own(module, shape) if own else NetworkCost.of(module, shape)
         except Refused:
             raise
         except Exception as error:
@@ -248,4 +252,4 @@ class Guard:
             )
 
 
-__all__ = ["Guard", "Network", "Work", "public_size"]
+__all__ = ["Guard", "NetworkCost", "TrainingWork", "public_size"]

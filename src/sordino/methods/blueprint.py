@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sordino.deferred import deferred
 from sordino.methods.interface import Method
 from sordino.methods.upload import Upload
+from sordino.parts.lazy import lazy_module
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from sordino.learning import models
     from sordino.learning.cohort import LocalTraining
-    from sordino.learning.models import Layout
+    from sordino.learning.models import ParameterLayout
     from sordino.learning.optimizers import Optimizer
     from sordino.mechanisms.spec import RangeSpec
     from sordino.recipe import Recipe
 else:
-    models = deferred("sordino.learning.models")  # it loads PyTorch
+    models = lazy_module("sordino.learning.models")  # it loads PyTorch
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class Statistics:
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
+class Blueprint:
     """A recipe with its model built and its clients counted."""
 
     recipe: Recipe
     model: nn.Module
-    layout: Layout
+    layout: ParameterLayout
     statistics: Statistics
     sizes: tuple[int, ...]  #: how many records each client trains on; a simulation knows
     input_shape: tuple[int, ...]
@@ -82,11 +82,11 @@ class Setting:
         return self.layout.size + self.statistics.size
 
     @property
-    def sent_layout(self) -> Layout:
+    def sent_layout(self) -> ParameterLayout:
         """The layout of what is sent: the layers, and released statistics as one more, called `statistics`."""
         if not self.statistics.size:
             return self.layout
-        more = models.Layer("statistics", self.layout.size, self.values)
+        more = models.LayerSlice("statistics", self.layout.size, self.values)
         return replace(self.layout, layers=(*self.layout.layers, more))
 
     def upload(self, what: str, within: RangeSpec | None, **more: Any) -> Upload:
@@ -126,20 +126,20 @@ class Built:
     graded: nn.Module | None = None  #: what is scored, where records come to the model in another form than it takes
 
 
-def plainly_built(setting: Setting, method: Method, upload: Upload) -> Built:
+def plainly_built(blueprint: Blueprint, method: Method, upload: Upload) -> Built:
     """For methods whose clients all train plainly in every round."""
-    training = setting.local_training
-    largest = max(1, max(setting.sizes))
+    training = blueprint.local_training
+    largest = max(1, max(blueprint.sizes))
     if training.steps is not None:
-        records = training.steps * (training.batch_size or largest) * setting.clients
+        records = training.steps * (training.batch_size or largest) * blueprint.clients
     else:
-        records = sum(setting.sizes) * (training.epochs or 1)
+        records = sum(blueprint.sizes) * (training.epochs or 1)
     return Built(method, upload, training.batch_size or largest, float(records))
 
 
-def setting_of(
+def blueprint_of(
     recipe: Recipe, shape: tuple[int, ...], classes: int, sizes: tuple[int, ...], own: int | None = None
-) -> tuple[Setting, tuple[int, ...]]:
+) -> tuple[Blueprint, tuple[int, ...]]:
     """What a method is built from, and the shape of a record as the model sees it: all that takes no data.
 
     `sizes` are the numbers of the clients' records. A client gives a public one for all, and its own number as `own`.
@@ -147,7 +147,7 @@ def setting_of(
     seen = recipe.method.record_shape(recipe, shape, classes)
     model = models.build(recipe.model.name, input_shape=seen, classes=classes, **recipe.model.options)
     statistics = Statistics.of(model, recipe.model.buffers)
-    return Setting(recipe, model, models.parameter_layout(model), statistics, sizes, shape, classes, own), seen
+    return Blueprint(recipe, model, models.parameter_layout(model), statistics, sizes, shape, classes, own), seen
 
 
-__all__ = ["Built", "Setting", "Statistics", "plainly_built", "setting_of"]
+__all__ = ["Blueprint", "Built", "Statistics", "blueprint_of", "plainly_built"]

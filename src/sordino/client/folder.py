@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from sordino.client.invitation import Invitation
-from sordino.client.summing import SumFolder
+from sordino.client.sum_progress import SumFolder
 from sordino.errors import InvalidInput
 from sordino.methods.interface import ClientState
 from sordino.storage.files import make_folder, write_whole
@@ -126,7 +126,7 @@ class States:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class Preparations:
     """What was made of records once, by what it was made from; and under which releases it was first told."""
 
     folder: Path
@@ -168,4 +168,4 @@ def _arrays(path: Path) -> ClientState:
         raise InvalidInput(f"{path} is damaged ({error}): restore it from a backup") from None
 
 
-__all__ = ["Agreements", "Prepared", "States"]
+__all__ = ["Agreements", "Preparations", "States"]

@@ -20,10 +20,10 @@ from annotated_types import Ge, Le, Lt
 from pydantic import Field
 
 from sordino.channels.interface import Channel, Exchange
-from sordino.channels.secagg import STEPS, Client, Identity, Refused, Server, Session, SumLost, invitation
+from sordino.channels.secagg import STEPS, Identity, Session, SumClient, SumLost, SumRefused, SumServer, invitation
 from sordino.channels.spec import ChannelSpec, ReleasesOf, first_tally
 from sordino.errors import InvalidInput
-from sordino.methods.upload import Lost, PerClass, Sum, Tally
+from sordino.methods.upload import Lost, PerClass, ReportSum, Tally
 from sordino.parts.tables import Says, tag
 from sordino.privacy.guarantee import SERVER, Guarantee, Infinite, RandomizedBit, Release, summed
 from sordino.wire.codec import join, split
@@ -105,7 +105,7 @@ def _without_plan(message: bytes) -> tuple[bytes, bytes]:
     try:
         (request,), plan = split(message, 1, "an invitation to a sum")
     except InvalidInput as error:
-        raise Refused(str(error)) from None
+        raise SumRefused(str(error)) from None
     return request, bytes(plan)
 
 
@@ -163,7 +163,7 @@ class Summed(Channel):
     def __init__(self, method: Method, rule: Rule) -> None:
         self._method, self._rule = method, rule
 
-    def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[Sum | Lost]:
+    def collect(self, exchange: Exchange, plan: bytes, clients: Sequence[int]) -> Iterator[ReportSum | Lost]:
         """The sums of the reports on this plan."""
         sums = _Sums(self._rule, Plan.decode(plan), self._method, clients)
         for step in STEPS:
@@ -184,7 +184,7 @@ class _Sums:
     def __init__(self, rule: Rule, plan: Plan, method: Method, clients: Sequence[int]) -> None:
         tally, attempt = method.tally(plan), secrets.token_hex(8)
         self._digits = rule.digits
-        self._servers: dict[int, Server] = {}
+        self._servers: dict[int, SumServer] = {}
         self._of: dict[int, int] = {}  # client -> class
         self._lost: dict[int, str] = {}  # class -> why there is no sum of it
         self._refused: dict[int, dict[int, str]] = {}  # class -> client -> what was wrong with its message
@@ -193,7 +193,7 @@ class _Sums:
                 why = f"{len(members)} clients of class {group} were chosen, and a secure sum needs {rule.fewest}"
                 self._lost[group] = f"{why}: ask more clients, or give more of them one epsilon"
             else:
-                self._servers[group] = Server(rule.session(plan, tally, group, len(members), attempt), members)
+                self._servers[group] = SumServer(rule.session(plan, tally, group, len(members), attempt), members)
                 self._of |= dict.fromkeys(members, group)
 
     def requests(self, step: str) -> dict[int, bytes]:
@@ -210,14 +210,14 @@ class _Sums:
         """A message that is refused is as good as none: its client has dropped out, and the others go on."""
         try:
             self._servers[self._of[client]].receive(step, client, body)
-        except Refused as error:
+        except SumRefused as error:
             self._refused.setdefault(self._of[client], {})[client] = str(error)
 
-    def found(self) -> Iterator[Sum | Lost]:
+    def found(self) -> Iterator[ReportSum | Lost]:
         for group, server in self._servers.items():
             refused = self._refused.get(group, {})
             try:
-                yield Sum(group, server.summed, server.total(), self._digits, refused)
+                yield ReportSum(group, server.summed, server.total(), self._digits, refused)
             except SumLost as error:
                 yield Lost(group, str(error), refused)
         for group, why in self._lost.items():
@@ -228,7 +228,7 @@ class _Sums:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Participation:
     """One client's part in the sums of one round: which it joined, and whose sum it has helped to reveal."""
 
     round: int
@@ -257,8 +257,8 @@ class Members:
         self._method, self._rule = method, rule
         self._identities = identities  # by client; without them, keys are taken as the server hands them out
         self._at: _Round | None = None
-        self._clients: dict[int, Client] = {}
-        self._parts: dict[tuple[str, int], _Part] = {}  # federation, client -> the last round it took part in
+        self._clients: dict[int, SumClient] = {}
+        self._parts: dict[tuple[str, int], _Participation] = {}  # federation, client -> the last round it took part in
 
     def begin(self, message: bytes) -> Plan:
         """The plan that comes with a request for keys: a new sum, in which nobody takes part yet."""
@@ -283,7 +283,7 @@ class Members:
     @property
     def _round(self) -> _Round:
         if self._at is None:
-            raise Refused("a secure sum begins with the step 'keys', which brings the plan")
+            raise SumRefused("a secure sum begins with the step 'keys', which brings the plan")
         return self._at
 
     def answer(self, step: str, client: int, message: bytes, body: bytes | None = None) -> bytes:
@@ -291,7 +291,7 @@ class Members:
         if step == "keys":
             return self._join(client, message)
         if client not in self._clients:
-            raise Refused(f"client {client} takes part in no sum, and was asked for the step {step!r}")
+            raise SumRefused(f"client {client} takes part in no sum, and was asked for the step {step!r}")
         own = self._clients[client]
         vector = None if body is None else self._round.tally.summand(client, body, self._rule.digits)
         try:
@@ -309,35 +309,35 @@ class Members:
         request, encoded = _without_plan(message)
         at, session = self._round, invitation(request)
         if encoded != at.plan.encode():
-            raise Refused("this client was sent another plan than the others")
+            raise SumRefused("this client was sent another plan than the others")
         (group,) = at.tally.classes([client])
         if session != self._rule.session(at.plan, at.tally, group, session.clients, session.attempt):
-            raise Refused("the invitation is to a sum that does not fit the plan, or has another threshold")
+            raise SumRefused("the invitation is to a sum that does not fit the plan, or has another threshold")
         if session.clients < self._rule.fewest:
-            raise Refused(f"the sum is of {session.clients} clients, fewer than {self._rule.fewest}")
+            raise SumRefused(f"the sum is of {session.clients} clients, fewer than {self._rule.fewest}")
         invited = at.invited.get(group, frozenset())
         if client not in invited or session.clients != len(invited):
-            raise Refused(
+            raise SumRefused(
                 f"the sum is of {session.clients} clients, and this round asks {len(invited)} of this class"
                 + ("" if client in invited else ", this client not among them")
             )
         part = self._joined(client, session)
         identity = None if self._identities is None else self._identities[client]
         self._parts[at.plan.federation, client] = part
-        self._clients[client] = Client(session, client, identity=identity, invited=invited, pledge=part.pledge)
+        self._clients[client] = SumClient(session, client, identity=identity, invited=invited, pledge=part.pledge)
         return self._clients[client].answer("keys", request)
 
-    def _joined(self, client: int, session: Session) -> _Part:
+    def _joined(self, client: int, session: Session) -> _Participation:
         """This client's part in the round, with one more sum; refused where it is none that may come now."""
         plan = self.plan
         known = self._parts.get((plan.federation, client))
         name = session.digest.hex()
         if known is None or known.round < plan.round:
-            return _Part(plan.round, plan.digest.hex(), (name,))
+            return _Participation(plan.round, plan.digest.hex(), (name,))
         if (known.round, known.plan) != (plan.round, plan.digest.hex()):
-            raise Refused(f"this client took part in a sum of round {known.round} already, on another plan")
+            raise SumRefused(f"this client took part in a sum of round {known.round} already, on another plan")
         if name in known.sessions or len(known.sessions) >= MOST_ATTEMPTS:
-            raise Refused(
+            raise SumRefused(
                 f"this client took part in this sum of round {plan.round} already: one that is begun anew has a name "
                 f"of its own, and {MOST_ATTEMPTS} are the most"
             )
@@ -355,7 +355,7 @@ class Members:
     def remember(self, federation: str, client: int, kept: bytes) -> None:
         """Which sums a client joined, and what it has helped to reveal: that binds it in the sums to come."""
         if (part := json.loads(kept)["part"]) is not None:
-            self._parts[federation, client] = _Part(
+            self._parts[federation, client] = _Participation(
                 part["round"], part["plan"], tuple(part["sessions"]), tuple(part["pledge"])
             )
 
@@ -365,7 +365,7 @@ class Members:
         self.remember(plan.federation, client, kept)
         if (own := json.loads(kept)["client"]) is not None:
             identity = None if self._identities is None else self._identities[client]
-            self._clients[client] = Client.restored(own, identity)
+            self._clients[client] = SumClient.restored(own, identity)
 
 
 @dataclass(frozen=True)

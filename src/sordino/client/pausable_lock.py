@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import TracebackType
 
 
-class Turn:
+class PausableLock:
     """A lock that its holder may take again, and may give up for a while however often it was taken."""
 
     def __init__(self) -> None:
@@ -47,4 +47,4 @@ class Turn:
             self._lock.release()
 
 
-__all__ = ["Turn"]
+__all__ = ["PausableLock"]

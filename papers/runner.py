@@ -24,7 +24,7 @@ What = Literal["running", "done", "recorded before", "skipped"]
 
 
 @dataclass(frozen=True)
-class Turn:
+class SeedRun:
     """One run that is asked for: an experiment with one seed."""
 
     experiment: Experiment
@@ -42,16 +42,16 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Tidings:
-    """What happens to a turn, or has happened; `why` it was skipped is one line."""
+class RunProgress:
+    """What happens to a seed_run, or has happened; `why` it was skipped is one line."""
 
-    turn: Turn
+    seed_run: SeedRun
     what: What
     why: str = ""
 
 
 @dataclass
-class Absent:
+class MissingData:
     """Data that were looked for and are not here: they are not looked for, nor fetched, a second time."""
 
     found: dict[str, str] = field(default_factory=dict)
@@ -78,56 +78,56 @@ def _data(recipe: Recipe) -> str:
     return f"{recipe.data.source} {sorted((recipe.data.arguments or {}).items())}"
 
 
-def turns(experiments: Sequence[Experiment], *, quick: bool, seeds: int | None) -> tuple[Turn, ...]:
+def seed_runs(experiments: Sequence[Experiment], *, quick: bool, seeds: int | None) -> tuple[SeedRun, ...]:
     """All runs that are asked for, the first seed of each before the second of any; quick ones have one seed."""
     if seeds is not None and seeds < 1:
         raise InvalidInput(f"--seeds is how many seeds each experiment has, 1 or more, got {seeds}")
     asked = [(experiment, seeds or (1 if quick else experiment.seeds)) for experiment in experiments]
     most = max((count for _, count in asked), default=0)
     return tuple(
-        Turn(experiment, seed, quick) for seed in range(1, most + 1) for experiment, count in asked if seed <= count
+        SeedRun(experiment, seed, quick) for seed in range(1, most + 1) for experiment, count in asked if seed <= count
     )
 
 
 def reproduce(
-    asked: Sequence[Turn],
+    asked: Sequence[SeedRun],
     records: Records,
     folder: Path,
     *,
-    absent: Absent,
+    absent: MissingData,
     workers: int | None = None,
     device: str = "cpu",
-    told: Callable[[Tidings], None] = lambda _: None,
+    told: Callable[[RunProgress], None] = lambda _: None,
     observer: Observer | None = None,
-) -> tuple[Tidings, ...]:
-    """Run what is not recorded and say how each turn ended; an interrupted run goes on from its checkpoint."""
-    return tuple(_carried_out(turn, records, folder, absent, workers, device, told, observer) for turn in asked)
+) -> tuple[RunProgress, ...]:
+    """Run what is not recorded and say how each seed_run ended; an interrupted run goes on from its checkpoint."""
+    return tuple(_carried_out(seed_run, records, folder, absent, workers, device, told, observer) for seed_run in asked)
 
 
 def _carried_out(
-    turn: Turn,
+    seed_run: SeedRun,
     records: Records,
     folder: Path,
-    absent: Absent,
+    absent: MissingData,
     workers: int | None,
     device: str,
-    told: Callable[[Tidings], None],
+    told: Callable[[RunProgress], None],
     observer: Observer | None,
-) -> Tidings:
-    recipe = turn.settings()
-    end = Tidings(turn, "done")
-    if records.has(turn.experiment.recorded_as, turn.seed, turn.quick, essence(recipe)):
-        end = Tidings(turn, "recorded before")
+) -> RunProgress:
+    recipe = seed_run.settings()
+    end = RunProgress(seed_run, "done")
+    if records.has(seed_run.experiment.recorded_as, seed_run.seed, seed_run.quick, essence(recipe)):
+        end = RunProgress(seed_run, "recorded before")
     elif (why := absent.why(recipe)) is not None:
-        end = Tidings(turn, "skipped", why)
+        end = RunProgress(seed_run, "skipped", why)
     else:
-        told(Tidings(turn, "running"))
+        told(RunProgress(seed_run, "running"))
         try:
-            outcome = _run(recipe, folder / turn.name, workers, device, observer)
+            outcome = _run(recipe, folder / seed_run.name, workers, device, observer)
         except DataUnavailable as error:
-            end = Tidings(turn, "skipped", absent.note(recipe, error))
+            end = RunProgress(seed_run, "skipped", absent.note(recipe, error))
         else:
-            records.add(record(turn.experiment, turn.seed, turn.quick, recipe, outcome, device))
+            records.add(record(seed_run.experiment, seed_run.seed, seed_run.quick, recipe, outcome, device))
     told(end)
     return end
 
@@ -191,4 +191,4 @@ def _version(package: str) -> str:
     return importlib.metadata.version(package)
 
 
-__all__ = ["Absent", "Tidings", "Turn", "record", "reproduce", "turns"]
+__all__ = ["MissingData", "RunProgress", "SeedRun", "record", "reproduce", "seed_runs"]
