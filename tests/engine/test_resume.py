@@ -402,7 +402,7 @@ def test_a_run_whose_records_are_lost_does_not_go_on(halted, name, lines):
     """Without them, what was released in the first rounds would be free."""
     path = halted / name
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[1 : 1 + lines]))
-    with pytest.raises(SordinoError, match="anew in another folder"):
+    with pytest.raises(SordinoError, match="damaged or missing"):
         sordino.run(recipe(), folder=halted, resume=True)
 
 

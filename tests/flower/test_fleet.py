@@ -39,6 +39,7 @@ from sordino.runs.serving import CoordinatorSetup, invitations, serve
 from sordino.runs.simulation import run
 from sordino.runs.stopping import TooFewClients
 from sordino.shuffler import keys
+from sordino.wire.codec import join
 from sordino.wire.messages import Plan
 from sordino.wire.requests import Request, Response, What
 from sordino.wire.signing import key_file
@@ -336,7 +337,9 @@ def test_a_node_takes_one_place_however_many_clients_it_pretends_to_have(tmp_pat
             number = next(hellos)
             known = {"name": f"c{number % 3}", "id": f"identity-{number}"}
             bodies.append(Response(True, json.dumps(known).encode()).encode())
-        return Message(bundles.content(bundles.array(bodies)), reply_to=message)  # it hangs up when it is invited
+        return Message(
+            bundles.content(bundles.array(join(*bodies))), reply_to=message
+        )  # it hangs up when it is invited
 
     grid = LocalGrid({10: {}}, pretending)
     grid.names = {10: registered}
@@ -598,7 +601,7 @@ def test_a_restarted_app_goes_on_with_the_same_plan_and_nobody_spends_twice(part
 
 def relayed(grid: LocalGrid, node: int, request: Request) -> Response:
     """What a node's relay brings back from the owner's client; any app that runs on the SuperLink may ask it."""
-    message = Message(bundles.content(bundles.array([request.encode()])), node, "query", ttl=60.0)
+    message = Message(bundles.content(bundles.array(join(request.encode()))), node, "query", ttl=60.0)
     (name,) = grid.push_messages([message])
     found: list[Message] = []
     until(lambda: found.extend(grid.pull_messages([name])) or found)

@@ -98,22 +98,22 @@ def echoing(tmp_path: Path) -> Iterator[Path]:
 
 def test_requests_go_in_and_responses_come_out_in_their_order(echoing):
     own = (Request(What.RECEIPT, "f", b"own"),)
-    shared = bundles.array([b"first", b"second"])
+    shared = bundles.array(join(b"first", b"second"))
     found = relayed(bundles.content(shared, own), echoing)
     assert found == [own[0].encode()[::-1], b"tsrif", b"dnoces"]
 
 
 def test_a_client_that_hangs_up_has_given_fewer_responses(echoing):
-    assert relayed(bundles.content(bundles.array([b"first", b"hang up", b"third"])), echoing) == [b"tsrif"]
+    assert relayed(bundles.content(bundles.array(join(b"first", b"hang up", b"third"))), echoing) == [b"tsrif"]
 
 
 def test_a_client_that_is_not_there_gives_none_and_its_path_stays_at_home(tmp_path, capsys):
-    assert relayed(bundles.content(bundles.array([b"first"])), tmp_path / "nobody") == []
+    assert relayed(bundles.content(bundles.array(join(b"first"))), tmp_path / "nobody") == []
     assert "sordino client serve" in capsys.readouterr().out  # in the owner's own log
 
 
 def test_no_message_and_no_run_names_the_socket(echoing, tmp_path):
-    content = bundles.content(bundles.array([b"x"]))
+    content = bundles.content(bundles.array(join(b"x")))
     content["config"] = ConfigRecord({SOCKET: str(echoing), "socket": str(echoing)})
     assert relayed(content, tmp_path / "nobody", {SOCKET: str(echoing)}) == []
     with pytest.raises(InvalidInput, match="--node-config"):

@@ -28,6 +28,7 @@ from flwr.serverapp import Grid, ServerApp  # noqa: E402
 from sordino.client.invitation import check_real  # noqa: E402
 from sordino.flower.app import RunConfig  # noqa: E402
 from sordino.flower.server_app import coordinate, said_aloud  # noqa: E402
+from sordino.wire.codec import join  # noqa: E402
 from sordino.wire.requests import Request, Response  # noqa: E402
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def client_app(clients: Path, seed: int) -> ClientApp:
             ) as client,
         ):
             answers = [respond(client, request).encode() for request in requests]
-        return Message(bundles.content(bundles.array(answers)), reply_to=message)
+        return Message(bundles.content(bundles.array(join(*answers))), reply_to=message)
 
     return app
 

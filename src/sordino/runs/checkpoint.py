@@ -17,6 +17,16 @@ from sordino.methods.interface import ClientState, State
 from sordino.storage.files import make_folder, write_whole
 
 
+class DamagedRun(InvalidInput):
+    """A file that a run would go on from is damaged or missing."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(
+            f"{path} is damaged or missing ({why}): the run cannot go on from it. Restore the folder from a backup, or "
+            "start the run anew in another folder, with real clients also under another name"
+        )
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A state, what simulated clients keep between rounds, and what else the run must remember (all of it JSON)."""
@@ -59,9 +69,7 @@ class Checkpoint:
             state = State(int(metadata["round"]), arrays["parameters"], server)
             return cls(state, clients, json.loads(metadata["memory"]))
         except (SafetensorError, OSError, KeyError, ValueError) as error:
-            raise InvalidInput(
-                f"{path} is damaged ({error}): the run cannot go on from it. Start it anew in another folder"
-            ) from None
+            raise DamagedRun(path, str(error)) from None
 
 
 class Belongings(UserDict[int, ClientState]):
@@ -71,10 +79,16 @@ class Belongings(UserDict[int, ClientState]):
     """
 
     def __init__(self, folder: Path | None = None) -> None:
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
         super().__init__()
         self._folder = folder
         for path in sorted(folder.glob("*.safetensors")) if folder is not None else ():
-            self.data[int(path.stem)] = _read_belongings(path)
+            try:
+                self.data[int(path.stem)] = dict(load_file(path))
+            except (SafetensorError, OSError, ValueError) as error:
+                raise DamagedRun(path, f"{error}; what a client made there is not to be made again") from None
 
     def __setitem__(self, client: int, made: ClientState) -> None:
         from safetensors.numpy import save
@@ -88,17 +102,4 @@ class Belongings(UserDict[int, ClientState]):
         self.data[client] = made
 
 
-def _read_belongings(path: Path) -> ClientState:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        return dict(load_file(path))
-    except (SafetensorError, OSError, ValueError) as error:
-        raise InvalidInput(
-            f"{path} is damaged ({error}): what a client made there is not to be made again. Start the run anew in "
-            "another folder"
-        ) from None
-
-
-__all__ = ["Belongings", "Checkpoint"]
+__all__ = ["Belongings", "Checkpoint", "DamagedRun"]

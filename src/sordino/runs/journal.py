@@ -19,17 +19,17 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sordino.errors import InvalidInput, SordinoError
+from sordino.errors import SordinoError
 from sordino.privacy.history import RoundReleases, members, ranges
 from sordino.report.folder import RunFolder
 from sordino.report.records import RoundRecord, from_json, to_line
-from sordino.runs.checkpoint import Checkpoint
+from sordino.runs.checkpoint import Checkpoint, DamagedRun
 from sordino.runs.coordinator import Attendance, RoundOutcome
 from sordino.runs.store import Past, Store
 from sordino.storage.files import NotWritten, make_folder, whole_lines, write_whole
@@ -101,24 +101,19 @@ class JournalStore(Store):
 
     # --- plans
 
-    def plan(self, plan: Plan) -> Plan:
+    def plan(self, plan: Plan) -> tuple[Plan, int]:
         """Write a plan down, durably, before anyone sees it; one that may have been sent before a restart stays."""
-        path = self._place / f"plan-{plan.round:06d}.bin"
+        path, content, now = self._place / f"plan-{plan.round:06d}.bin", plan.encode(), _now()
         found = self._db.all("SELECT sha256 FROM plans WHERE round = ?", [plan.round])
         if found:
-            return Plan.decode(_read(path, found[0][0], "its bytes are not those of the plan that was sent"))
-        content, now = plan.encode(), _now()
-        write_whole(path, content)
+            plan = Plan.decode(_read(path, found[0][0], "its bytes are not those of the plan that was sent"))
+        else:
+            write_whole(path, content)
+        again = "ON CONFLICT (round) DO UPDATE SET sent = sent + 1, last_sent = excluded.last_sent"
+        row = (plan.round, hashlib.sha256(content).hexdigest(), now, now)
         with self._db.transaction():
-            row = (plan.round, hashlib.sha256(content).hexdigest(), now, now)
-            self._db.execute("INSERT INTO plans VALUES (?, ?, 0, ?, ?)", row)
-        return plan
-
-    def send(self, round: int) -> int:
-        """Count that a plan goes out now; how often it has, with this time."""
-        with self._db.transaction():
-            self._db.execute("UPDATE plans SET sent = sent + 1, last_sent = ? WHERE round = ?", (_now(), round))
-        return int(self._db.one("SELECT sent FROM plans WHERE round = ?", [round])[0])
+            self._db.execute(f"INSERT INTO plans VALUES (?, ?, 1, ?, ?) {again}", row)
+        return plan, int(self._db.one("SELECT sent FROM plans WHERE round = ?", [plan.round])[0])
 
     # --- rounds
 
@@ -165,7 +160,7 @@ class JournalStore(Store):
         rows = self._db.all(query)
         numbers = [int(row[0]) for row in rows]
         if numbers and numbers != list(range(numbers[0], numbers[-1] + 1)):
-            raise _damaged(self._path, "it lacks some rounds")
+            raise DamagedRun(self._path, "it lacks some rounds")
         checkpoint, result = self._checkpoint(), self._run.result()
         return Past(
             checkpoint,
@@ -188,7 +183,7 @@ class JournalStore(Store):
         _read(path, digest, why)
         checkpoint = Checkpoint.read(path)
         if checkpoint.state.round != round:
-            raise _damaged(path, why)
+            raise DamagedRun(path, why)
         return checkpoint
 
 
@@ -216,9 +211,9 @@ def _read(path: Path, digest: str, otherwise: str) -> bytes:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise _damaged(path, str(error.strerror or error)) from None
+        raise DamagedRun(path, str(error.strerror or error)) from None
     if hashlib.sha256(content).hexdigest() != digest:
-        raise _damaged(path, otherwise)
+        raise DamagedRun(path, otherwise)
     return content
 
 
@@ -230,21 +225,14 @@ def _refusal(path: Path, error: Exception) -> SordinoError:
             f"{path} could not be written ({error}). Nothing that was on disk is lost: every round that it names is "
             "whole. Make room and go on with --resume"
         )
-    return _damaged(path, str(error))
-
-
-def _damaged(path: Path, why: str) -> InvalidInput:
-    return InvalidInput(
-        f"{path} is damaged or missing ({why}): the run cannot go on from it. Restore the folder from a backup, or "
-        "start the run anew in another folder and under another name"
-    )
+    return DamagedRun(path, str(error))
 
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _json(value: Mapping[Any, Any] | Sequence[Any]) -> str:
+def _json(value: Mapping[Any, object]) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 

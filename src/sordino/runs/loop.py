@@ -168,7 +168,7 @@ class Run:
         if made is None or any(spent.round == 0 for spent in self._spent):
             return
         self._observer.preparing(self._federation.clients)
-        plan, sent = self._store.plan(made), self._store.send(0)
+        plan, sent = self._store.plan(made)
         try:
             attendance = coordinator.prepare(plan)
         except NobodyLeft as end:
@@ -187,8 +187,7 @@ class Run:
 
     def _round(self, coordinator: Coordinator) -> None:
         """One round, stored before anybody hears of it."""
-        plan = self._store.plan(self._method.plan(self._state, self._name))
-        sent = self._store.send(plan.round)
+        plan, sent = self._store.plan(self._method.plan(self._state, self._name))
         try:
             after, outcome = coordinator.round(self._state, plan)
         except NobodyLeft as end:

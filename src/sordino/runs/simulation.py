@@ -22,6 +22,7 @@ from sordino.privacy.ledger import MemoryLedger
 from sordino.recipe import Recipe
 from sordino.report.records import RoundRecord, Simulation
 from sordino.runs import preflight
+from sordino.runs.checkpoint import DamagedRun
 from sordino.runs.coordinator import Attendance, RoundOutcome
 from sordino.runs.execution import device_for, execution_for, one_thread, workers_for
 from sordino.runs.federation import Federation, wire
@@ -118,10 +119,7 @@ class SimulatedClients(ClientSide):
         needed = self._federation.method.preparation(self._federation.recipe.name) is not None
         ready = {client for who in before.clients for client in who} if before is not None else set()
         if (needed and before is None) or not ready <= set(self._fleet.prepared):
-            raise InvalidInput(
-                "files of the run's checkpoint are missing that hold what clients prepared before the first round, and "
-                "it is not to be made again. Start the run anew in another folder"
-            )
+            raise DamagedRun(Path("checkpoint/clients"), "what clients prepared there is not to be made again")
 
     def spent(self, plan: Plan, attendance: Attendance, sent: int) -> RoundReleases:
         return self._fleet.spent_in(plan.round)

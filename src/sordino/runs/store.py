@@ -19,7 +19,7 @@ from sordino.privacy.history import RoundReleases
 from sordino.recipe import EVERYTHING, Recipe
 from sordino.report.folder import RunFolder, alone
 from sordino.report.records import RoundRecord
-from sordino.runs.checkpoint import Belongings, Checkpoint
+from sordino.runs.checkpoint import Belongings, Checkpoint, DamagedRun
 from sordino.runs.coordinator import Attendance, RoundOutcome
 from sordino.runs.outcome import Outcome, write_outcome
 from sordino.storage.files import append_line, keep_lines, make_folder, whole_lines, write_whole
@@ -56,13 +56,12 @@ class Store:
     def start(self, checkpoint: Checkpoint) -> None:
         """Note that a coordinator takes over, from this checkpoint."""
 
-    def plan(self, plan: Plan) -> Plan:
-        """Keep a plan before anyone sees it; the one that was kept for its round before a restart, if any."""
-        return plan
+    def plan(self, plan: Plan) -> tuple[Plan, int]:
+        """Keep a plan before anyone sees it; the plan to send now, and how often it went out, with this time.
 
-    def send(self, round: int) -> int:
-        """Count that a round's plan goes out now; how often it has, with this time."""
-        return 1
+        The plan is the one that was kept for its round before a restart, if any.
+        """
+        return plan, 1
 
     def end(
         self, outcome: RoundOutcome, spent: RoundReleases, record: RoundRecord | None, checkpoint: Checkpoint
@@ -97,16 +96,12 @@ class FileStore(Store):
     def load(self) -> Past:
         """What was kept up to the last checkpoint; later lines are cut off."""
         saved = Checkpoint.read(self._state) if self._state.exists() else None
-        last = saved.state.round if saved is not None else 0
-        memory = saved.memory if saved is not None else {}
+        last, memory = (0, {}) if saved is None else (saved.state.round, saved.memory)
         spent = self.read_releases(last or -1)  # preparing is accounted for again; what was made lies in its own files
         self._run.truncate_rounds(last)
         records = self._run.rounds()
         if len(records) != last:
-            raise InvalidInput(
-                f"{self._run.path} has a checkpoint of round {last} and records of {len(records)} rounds: lines of "
-                "metrics.jsonl were lost. Start the run anew in another folder"
-            )
+            raise DamagedRun(self._run.path / "metrics.jsonl", f"it holds {len(records)} of {last} rounds")
         return Past(saved if last else None, spent, records, memory)
 
     def start(self, checkpoint: Checkpoint) -> None:
@@ -118,10 +113,7 @@ class FileStore(Store):
         found = [RoundReleases.from_line(line) for line in whole_lines(self._releases)]
         kept = [spent for spent in found if spent.round <= last]
         if [spent.round for spent in kept if spent.round] != list(range(1, last + 1)):
-            raise InvalidInput(
-                f"{self._releases} lacks some of the rounds 1 to {last}, so that what was spent is not known. "
-                "Start the run anew in another folder"
-            )
+            raise DamagedRun(self._releases, f"it lacks some of the rounds 1 to {last}")
         if len(kept) < len(found):
             keep_lines(self._releases, len(kept))
         return kept
