@@ -526,9 +526,10 @@ def _runs_in(folder: Path) -> list[Path]:
 
 def _compare(folders: Sequence[Path], out: Path, as_json: bool) -> None:
     from sordino.report.compare import compare as put_together
+    from sordino.report.comparison_page import write_comparison
 
     comparison = put_together(list(folders))
-    page, table = comparison.write(out)
+    page, table = write_comparison(comparison, out)
     if as_json:
         print_json(_comparison_as_json(comparison, page, table))
         return

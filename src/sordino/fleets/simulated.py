@@ -386,7 +386,7 @@ def _attempt(work: Work, plan: Plan, job: Job) -> Any:
 
 
 @dataclass
-class Diagnostics:
+class RoundDiagnostics:
     """What only a simulation can see of one round."""
 
     failed: list[int] = field(default_factory=list)
@@ -431,7 +431,7 @@ class SimulatedFleet(Fleet):
         #: what clients made before the first round: given back as it was, never made again
         self.prepared: MutableMapping[int, ClientState] = {} if prepared is None else prepared
         self._looks: dict[tuple[str, int], NDArray[Any]] = {}
-        self.diagnostics = Diagnostics()
+        self.diagnostics = RoundDiagnostics()
         self._spent: RoundReleases | None = None  # of the last round
 
     def exchange(self, step: str, messages: Mapping[int, bytes], deadline: float | None) -> Generator[Reply]:
@@ -441,7 +441,7 @@ class SimulatedFleet(Fleet):
             return
         if step not in ("prepare", "report"):
             raise InvalidInput(f"simulated clients know the step 'report' (and 'prepare' before it), not {step!r}")
-        self.diagnostics = Diagnostics()
+        self.diagnostics = RoundDiagnostics()
         for message in {id(m): m for m in messages.values()}.values():
             clients = [client for client, own in messages.items() if own is message]
             plan = Plan.decode(message)
@@ -477,7 +477,7 @@ class SimulatedFleet(Fleet):
     ) -> Iterator[Reply]:
         """The clients' replies to a step of a secure sum; a client that refuses to go on is not heard of again."""
         if step == "keys":
-            self.diagnostics = Diagnostics()
+            self.diagnostics = RoundDiagnostics()
             plan = members.begin(next(iter(messages.values())))
             willing = yield from self._willing(plan, list(messages))
         else:
@@ -580,4 +580,4 @@ class SimulatedFleet(Fleet):
         self._hands.close()
 
 
-__all__ = ["Diagnostics", "NoRoom", "Population", "SimulatedFleet", "Task", "Work", "WorkerLost"]
+__all__ = ["NoRoom", "Population", "RoundDiagnostics", "SimulatedFleet", "Task", "Work", "WorkerLost"]

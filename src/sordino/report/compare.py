@@ -20,7 +20,6 @@ from sordino.privacy.statement import Row, View, leading, views
 from sordino.report.folder import RunFolder
 from sordino.report.records import INFINITE, Result, RoundRecord, to_line
 from sordino.report.statement import adversary, proof
-from sordino.storage.files import NotWritten, write_whole
 
 _LABELS = frozenset({"seed", "name", "summary", "paper"})  #: settings that do not change what is computed
 UNSET = "not set"  #: how a setting is shown where a recipe does not have it
@@ -165,31 +164,6 @@ class Comparison:
         writer.writeheader()
         writer.writerows(lines)
         return written.getvalue()
-
-    def to_html(self) -> str:
-        """One page that holds all it shows."""
-        from sordino.report.comparison_page import comparison_page
-
-        return comparison_page(self)
-
-    def write(self, folder: Path | str) -> tuple[Path, Path]:
-        """Write `comparison.html` and `comparison.csv` into a folder, and say where they are."""
-        page, figures = Path(folder) / "comparison.html", Path(folder) / "comparison.csv"
-        _make(Path(folder))
-        write_whole(page, self.to_html().encode())
-        write_whole(figures, self.to_csv().encode())
-        return page, figures
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        why = "it is a file" if folder.is_file() else error.strerror or error
-        raise NotWritten(
-            f"a comparison is written into a folder, and {folder} cannot be one ({why}): name another with --out, or "
-            "move away what is there"
-        ) from None
 
 
 def compare(folders: Sequence[RunFolder | Path | str]) -> Comparison:
