@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -45,7 +45,8 @@ from sordino.privacy.ledger import MemoryLedger
 from sordino.randomness import Keystream
 from sordino.wire.messages import Plan, answer_to
 
-Pipe = Any  #: multiprocessing's connection, which has no type of its own across platforms
+Pipe: TypeAlias = "connection.Connection[Any, Any]"
+T_co = TypeVar("T_co", covariant=True)
 
 TASK_BYTES = 2**26  #: the reports and vectors of one task take about this much memory, at most
 GPU_TASK_BYTES = 2**31  #: on a GPU, which is idle with a few clients at a time
@@ -189,7 +190,7 @@ class Look:
     client: int
     prepared: ClientState
 
-    def do(self, work: Work, plan: Plan) -> NDArray[Any]:
+    def do(self, work: Work, plan: Plan) -> NDArray[np.generic]:
         """The examples of its share as the model sees them, in their order."""
         exam, randomness = work.exams[self.exam], work.draw(0)([self.client])
         share, seen = exam.share(self.client), []
@@ -206,7 +207,7 @@ class Grading:
     exam: str
     piece: slice | NDArray[np.int64]
     number: int
-    inputs: NDArray[Any] | None = None  #: the examples as a client sees them; None: as they are
+    inputs: NDArray[np.generic] | None = None  #: the examples as a client sees them; None: as they are
 
     def do(self, work: Work, plan: Plan) -> tuple[int, Scores]:
         """The scores of this piece, and its number."""
@@ -216,7 +217,11 @@ class Grading:
         return self.number, score(work.model, parameters, buffers, work.loss, exam, self.piece, device, self.inputs)
 
 
-Job = Task | Preparation | Look | Grading
+class Job(Protocol[T_co]):
+    """What a process computes at a time."""
+
+    def do(self, work: Work, plan: Plan) -> T_co:
+        """Do it on a plan."""
 
 
 # --- one process, or several ------------------------------------------------------------------------------------------
@@ -230,7 +235,7 @@ class InProcess:
     def __init__(self, work: Work) -> None:
         self.work = work
 
-    def run(self, plan: Plan, jobs: Sequence[Job], deadline: float | None = None) -> Iterator[Any]:
+    def run(self, plan: Plan, jobs: Sequence[Job[T_co]], deadline: float | None = None) -> Iterator[T_co]:
         """Do the jobs; stop where the deadline has passed."""
         for job in jobs:
             if deadline is not None and time.monotonic() > deadline:
@@ -278,7 +283,7 @@ class Workers:
         self._processes.append(process)
         self._pipes.append(connection.Connection(ours.detach()))
 
-    def run(self, plan: Plan, jobs: Sequence[Job], deadline: float | None = None) -> Iterator[Any]:
+    def run(self, plan: Plan, jobs: Sequence[Job[T_co]], deadline: float | None = None) -> Iterator[T_co]:
         """Do the jobs, each worker taking the next as soon as it is free."""
         waiting, busy = deque(jobs), list[Pipe]()
         with self._watched():
@@ -372,7 +377,7 @@ def _serve(descriptor: int) -> None:
         return
 
 
-def _attempt(work: Work, plan: Plan, job: Job) -> Any:
+def _attempt(work: Work, plan: Plan, job: Job[object]) -> object:
     """What came of a job, or what went wrong, for the parent to show."""
     try:
         return job.do(work, plan)
@@ -430,7 +435,7 @@ class SimulatedFleet(Fleet):
         self.states: dict[int, ClientState] = {}
         #: what clients made before the first round: given back as it was, never made again
         self.prepared: MutableMapping[int, ClientState] = {} if prepared is None else prepared
-        self._looks: dict[tuple[str, int], NDArray[Any]] = {}
+        self._looks: dict[tuple[str, int], NDArray[np.generic]] = {}
         self.diagnostics = RoundDiagnostics()
         self._spent: RoundReleases | None = None  # of the last round
 

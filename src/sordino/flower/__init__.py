@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sordino.errors import SordinoError
 
@@ -55,10 +55,11 @@ def require(module: str = "flwr") -> None:
         ) from None
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Loaded when first used: writing an app needs no Flower, a relay no PyTorch."""
     if name not in _HOMES:
         raise AttributeError(f"module 'sordino.flower' has no attribute {name!r}")
     if _HOMES[name] != "app":
         require()
-    return getattr(import_module(f"sordino.flower.{_HOMES[name]}"), name)
+    found: object = getattr(import_module(f"sordino.flower.{_HOMES[name]}"), name)
+    return found

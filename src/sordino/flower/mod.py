@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,7 +131,7 @@ class ModelArrays:
         arrays = self._all if record is None else self._checked(record)
         return np.concatenate([arrays[name].astype(np.float64).reshape(-1) for name in self._real])
 
-    def _checked(self, record: ArrayRecord) -> dict[str, NDArray[Any]]:
+    def _checked(self, record: ArrayRecord) -> dict[str, NDArray[np.generic]]:
         """A shape or a name that is the app's own would tell something of its data."""
         if list(record.keys()) != list(self._all):
             raise InvalidInput("the reply has other arrays than the message: both must have the same names")
@@ -146,7 +146,7 @@ class ModelArrays:
         """d."""
         return sum(self._all[name].size for name in self._real)
 
-    def record(self, vector: NDArray[np.floating[Any]]) -> ArrayRecord:
+    def record(self, vector: NDArray[np.float64]) -> ArrayRecord:
         """The vector as arrays of the same names, shapes and types; what is not in it is as it was sent."""
         arrays, first = dict(self._all), 0
         for name in self._real:
@@ -338,9 +338,10 @@ def _reply(message: Message, context: Context, call_next: Next) -> Message | Non
 
 def _round(message: Message) -> int:
     """The round, as Flower's strategies say it; 0 where they do not."""
-    said: list[Any] = [config.get("server-round") for config in message.content.config_records.values()]
+    said = [config.get("server-round") for config in message.content.config_records.values()]
     found = next((value for value in (*said, message.metadata.group_id) if str(value).isdecimal()), 0)
-    return int(found) if int(found) < 2**63 else 0
+    number = int(str(found))
+    return number if number < 2**63 else 0
 
 
 def _digest(message: Message, context: Context) -> bytes:
@@ -355,8 +356,10 @@ def _digest(message: Message, context: Context) -> bytes:
     return digest.digest()
 
 
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < 2**63 and math.isfinite(value)
+def _is_number(value: object) -> TypeGuard[float]:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) < 2**63 and math.isfinite(value)
 
 
 def _declined(error: SordinoError) -> str:
@@ -436,8 +439,9 @@ class DecodingStrategy(Strategy):
         """As the strategy does it."""
         self._inner.summary()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_inner"], name)
+    def __getattr__(self, name: str) -> object:
+        found: object = getattr(self.__dict__["_inner"], name)
+        return found
 
     def _model(self, reply: Message) -> Message:
         def content(parcel: Parcel) -> RecordDict:

@@ -86,7 +86,7 @@ def _names(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _backend(cpus: int | None, address: str) -> dict[str, Any]:
-    start: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False}
+    start: dict[str, object] = {"include_dashboard": False, "log_to_driver": False}
     if cpus is not None:
         start["num_cpus"] = cpus
     if address:
@@ -143,7 +143,7 @@ def _settings(federation: Federation, number: int, place: Path) -> Settings:
         "std": list(normalisation.std),
     }
     if federation.budgets is None:
-        budget: dict[str, Any] = {"limit": UNLIMITED}
+        budget: dict[str, object] = {"limit": UNLIMITED}
         consents = {"unproven": _kinds(federation), "claimed": False}
     else:
         own = federation.budgets[number]

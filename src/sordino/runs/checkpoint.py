@@ -16,6 +16,8 @@ from sordino.errors import InvalidInput
 from sordino.methods.interface import ClientState, State
 from sordino.storage.files import make_folder, write_whole
 
+Memory = Mapping[str, Mapping[str, Any]]  #: what a run remembers besides arrays, ready for `json.dumps`
+
 
 class DamagedRun(InvalidInput):
     """A file that a run would go on from is damaged or missing."""
@@ -33,13 +35,13 @@ class Checkpoint:
 
     state: State
     clients: Mapping[int, ClientState]
-    memory: Mapping[str, Any]
+    memory: Memory
 
     def encode(self) -> bytes:
         """The content of a file that holds it: its arrays, and the rest as texts about them."""
         from safetensors.numpy import save
 
-        arrays: dict[str, NDArray[Any]] = {"parameters": self.state.parameters}
+        arrays: dict[str, NDArray[np.generic]] = {"parameters": self.state.parameters}
         arrays |= {f"server/{name}": array for name, array in self.state.arrays.items()}
         for client, kept in self.clients.items():
             arrays |= {f"client/{client}/{name}": np.asarray(array) for name, array in kept.items()}
@@ -61,7 +63,7 @@ class Checkpoint:
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
                 metadata = file.metadata() or {}
             server = {name: arrays[f"server/{name}"] for name in json.loads(metadata["server"])}
-            clients: dict[int, dict[str, NDArray[Any]]] = {}
+            clients: dict[int, dict[str, NDArray[np.generic]]] = {}
             for name, array in arrays.items():
                 if name.startswith("client/"):
                     _, client, own = name.split("/", 2)
@@ -102,4 +104,4 @@ class Belongings(UserDict[int, ClientState]):
         self.data[client] = made
 
 
-__all__ = ["Belongings", "Checkpoint", "DamagedRun"]
+__all__ = ["Belongings", "Checkpoint", "DamagedRun", "Memory"]

@@ -23,7 +23,6 @@ from collections.abc import Mapping
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from sordino.errors import SordinoError
 from sordino.privacy.history import RoundReleases, members, ranges
@@ -232,7 +231,7 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _json(value: Mapping[Any, object]) -> str:
+def _json(value: Mapping[int, str] | Mapping[str, int]) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 

@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +25,7 @@ from sordino.methods.interface import ClientState, ModelView, State
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import terms
 from sordino.report.records import Result, RoundRecord
-from sordino.runs.checkpoint import Checkpoint
+from sordino.runs.checkpoint import Checkpoint, Memory
 from sordino.runs.coordinator import Attendance, Coordinator, NobodyLeft, RoundOutcome, Rules
 from sordino.runs.federation import Federation
 from sordino.runs.observer import Observer
@@ -44,7 +43,7 @@ class ClientSide(ABC):
     fleet: Fleet
     may_return: bool  #: whether missing clients may come back: a run that lacks them pauses and does not end
     states: Mapping[int, ClientState] = MappingProxyType({})  #: what clients keep between rounds, if the run stores it
-    memory: Mapping[str, Any] = MappingProxyType({})  #: what else is stored with a checkpoint, ready for `json.dumps`
+    memory: Memory = MappingProxyType({})  #: what else is stored with a checkpoint
     label_counts: NDArray[np.int64] | None = None  #: [clients, classes] of examples; None where nobody knows
 
     def restore(self, past: Past) -> None:  # noqa: B027 (real clients are their owners' to restore)
@@ -99,7 +98,7 @@ class Run:
             self._stopping.note_answers(spent)
         if past.checkpoint is not None:
             self._check_fit(past.checkpoint.state)
-            self._progress = Progress.read(past.memory["memory"])
+            self._progress = Progress.read(past.memory)
             if self._side.may_return:
                 self._progress.lost = 0  # a restart is another try
             self._state = past.checkpoint.state
@@ -197,9 +196,8 @@ class Run:
             why = _DECLINED_AGAIN if sent > 1 else "all who were asked declined"
             after, outcome = self._state.unchanged(), RoundOutcome(plan, end.attendance, why)
         self._progress.note_round(outcome.attendance, outcome.why_lost, self._recipe.rounds.quorum)
-        figures = self._grade(after)
-        record = self._side.describe(_record(outcome, sent - 1), outcome)
-        record = replace(record, **figures, seconds=self._seconds())
+        record = self._graded(self._side.describe(_record(outcome, sent - 1), outcome), after)
+        record = replace(record, seconds=self._seconds())
         self._progress.note_traffic(outcome.attendance, record.seconds)
         self._end(outcome, after, sent, record)
         self._observer.round(record, outcome.attendance)
@@ -224,17 +222,16 @@ class Run:
         before, self._lap = self._lap, time.monotonic()
         return self._lap - before
 
-    def _grade(self, state: State) -> dict[str, Any]:
-        """Figures on the test set (for reporting) and the validation set (for stopping), where they are due."""
+    def _graded(self, record: RoundRecord, state: State) -> RoundRecord:
+        """The record with figures on the test set (for reporting) and the validation set (for stopping), where due."""
         if state.round % self._recipe.evaluation.every and state.round < self._recipe.rounds.count:
-            return {}
+            return record
         self._scores = self._side.score(state, "test")
         if not self._scores.examples:
-            return {}
-        found: dict[str, Any] = {"accuracy": self._scores.accuracy, "loss": _finite(self._scores.loss)}
+            return record
         if "validation" in self._federation.exams:
-            found["validation_accuracy"] = self._side.score(state, "validation").accuracy
-        return found
+            record = replace(record, validation_accuracy=self._side.score(state, "validation").accuracy)
+        return replace(record, accuracy=self._scores.accuracy, loss=self._scores.loss)
 
     # --- the outcome
 
@@ -252,7 +249,7 @@ class Run:
             stopped=stopped,
             rounds=len(self._records),
             accuracy=scores.accuracy if scores.examples else None,
-            loss=_finite(scores.loss) if scores.examples else None,
+            loss=scores.loss if scores.examples else None,
             confusion=tuple(map(tuple, scores.confusion.tolist())),
             classes=federation.dataset.classes,
             label_counts=None if counts is None else tuple(map(tuple, counts.tolist())),
@@ -291,10 +288,6 @@ def _record(outcome: RoundOutcome, restarts: int) -> RoundRecord:
         bytes_up=attendance.bytes_up,
         bytes_down=attendance.bytes_down,
     )
-
-
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
 
 
 __all__ = ["ClientSide", "Run"]

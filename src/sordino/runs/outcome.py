@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -43,12 +42,12 @@ class Outcome:
         """On the test set, after the last round."""
         return self.result.accuracy
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The final figures, the statement and the paths written, ready for `json.dumps`."""
         return figures(self.result, self.statement, self.folder)
 
 
-def figures(result: Result, statement: Statement | None, folder: Path | None) -> dict[str, Any]:
+def figures(result: Result, statement: Statement | None, folder: Path | None) -> dict[str, object]:
     """The final figures of a run, its statement and the paths written, ready for `json.dumps`."""
     files = () if folder is None else sorted(p for p in folder.iterdir() if p.is_file() and p.name[0] != ".")
     names = ("name", "seed", "accuracy", "loss", "rounds", "clients", "parameters", "seconds", "stopped")

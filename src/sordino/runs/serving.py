@@ -93,7 +93,7 @@ def shuffler_channel(recipe: Recipe, files: Mapping[str, Path], *, remedy: str) 
 
     None where reports go through none: other channels need nothing from outside. `remedy` says how to give the files.
     """
-    given: Any = recipe.method.channel
+    given = recipe.method.channel
     token, key = files.get("token"), files.get("key")
     if given.kind != "shuffler":
         return None

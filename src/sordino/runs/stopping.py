@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 from sordino.errors import SordinoError
 from sordino.privacy.history import RoundReleases
 from sordino.recipe import Recipe
 from sordino.report.records import RoundRecord
+from sordino.runs.checkpoint import Memory
 from sordino.runs.coordinator import Attendance
 
 LOST_ROUNDS = 3  #: rounds in a row without a quorum after which a run gives up
@@ -30,9 +30,9 @@ class Progress:
     bytes_down: int = 0
 
     @classmethod
-    def read(cls, memory: Mapping[str, Any]) -> Progress:
+    def read(cls, memory: Memory) -> Progress:
         """What a checkpoint remembers; those of earlier versions held more."""
-        return cls(**{own.name: memory[own.name] for own in fields(cls)})
+        return cls(**{own.name: memory["memory"][own.name] for own in fields(cls)})
 
     def note_traffic(self, attendance: Attendance, seconds: float) -> None:
         """Add what a round, or the preparation, took."""

@@ -12,14 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from sordino.errors import InvalidInput, SordinoError
 from sordino.privacy.history import RoundReleases
 from sordino.recipe import EVERYTHING, Recipe
 from sordino.report.folder import RunFolder, alone
 from sordino.report.records import RoundRecord
-from sordino.runs.checkpoint import Belongings, Checkpoint, DamagedRun
+from sordino.runs.checkpoint import Belongings, Checkpoint, DamagedRun, Memory
 from sordino.runs.coordinator import Attendance, RoundOutcome
 from sordino.runs.outcome import Outcome, write_outcome
 from sordino.storage.files import append_line, keep_lines, make_folder, whole_lines, write_whole
@@ -36,7 +35,7 @@ class Past:
     checkpoint: Checkpoint | None = None  #: None before the first round is over
     spent: Sequence[RoundReleases] = ()
     records: Sequence[RoundRecord] = ()
-    memory: Mapping[str, Any] = field(default_factory=dict)  #: of the last checkpoint, be it one before the first round
+    memory: Memory = field(default_factory=dict)  #: of the last checkpoint, be it one before the first round
     stopped: str | None = None  #: why the run is over; None where that is not written down
     receipts: Mapping[int, bytes] = field(default_factory=dict)  #: the last one of each client
     attendances: Mapping[int, Attendance] = field(default_factory=dict)  #: round -> who answered what
