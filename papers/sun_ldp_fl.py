@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from papers.experiments import Experiment, Gain
 from papers.plots import curves
-from sordino.channels.shuffle import completion_times
+from sordino.channels.shuffle import Delays
 
 SMALL = ("data.train_limit=1000", "data.test_limit=500", "rounds.count=2")
 QUICK = {
@@ -277,6 +280,38 @@ def _geyer_many(rounds: int, clients: int, p: float, multiplier: float, delta: s
     }
     other = _instead(of, f"{of.id}-{clients}-clients", f"n = {clients:,}", settings, beside)
     return replace(other, what=of.what.replace("n = 100", f"n = {clients:,}"))
+
+
+def completion_times(
+    latencies: Sequence[float],
+    clients: Sequence[int],
+    *,
+    values: int,
+    computing: tuple[float, float],
+    communication: tuple[float, float],
+    rounds: int = 20,
+    seed: int = 1,
+) -> list[dict[str, float]]:
+    """Time to complete a round against T and the number of clients: the rows of one plot, each a mean over rounds.
+
+    Computing and communication times are drawn evenly between two bounds, anew for every round.
+    """
+    randomness = np.random.default_rng(seed)
+    rows = []
+    for latency in latencies:
+        for n in clients:
+            timings = [
+                Delays(
+                    latency, randomness.uniform(*computing, n), randomness.uniform(*communication, n), seed=seed
+                ).round(range(n), values, number)
+                for number in range(rounds)
+            ]
+            means = {
+                name: math.fsum(getattr(timing, name) for timing in timings) / rounds
+                for name in ("slowest", "finished", "unpadded", "exposed")
+            }
+            rows.append({"latency": float(latency), "clients": float(n), **means})
+    return rows
 
 
 def drawings() -> Iterator[tuple[str, str]]:

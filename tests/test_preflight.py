@@ -121,7 +121,7 @@ def test_a_silos_noise_is_that_of_its_steps():
 def test_a_silo_that_trains_is_as_noisy_as_predicted(momentum, nesterov):
     """Noise so loud that nothing else shows: the norm of 20 updates of 130 values strays by 1.4 %."""
     torch = pytest.importorskip("torch")
-    from sordino.learning.cohort import ClientData, train_cohort
+    from sordino.learning.cohort import ClientData, CohortTrainer
     from sordino.learning.optimizers import SGD
     from sordino.learning.private_sgd import PrivateTraining
 
@@ -131,7 +131,7 @@ def test_a_silo_that_trains_is_as_noisy_as_predicted(momentum, nesterov):
     )
     clients = [ClientData(torch.zeros(8, 12), torch.zeros(8, dtype=torch.int64))] * 20
     randomness = Keystream.simulation(3, np.arange(20), 1)
-    moved = train_cohort(torch.nn.Linear(12, 10), torch.zeros(130), clients, training, randomness).parameters
+    moved = CohortTrainer(torch.nn.Linear(12, 10)).train(torch.zeros(130), clients, training, randomness).parameters
     measured = math.sqrt(float(moved.double().square().sum(dim=1).mean()))
     assert math.sqrt(PrivateSilo.of(training).noise(130)) == pytest.approx(measured, rel=0.07)
 

@@ -46,7 +46,7 @@ def run(place: Path, *command: str) -> subprocess.CompletedProcess[str]:
 def test_the_wheel_holds_the_package_with_its_page_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0].partition("-")[0] for name in names} == {"sordino"}
-    assert {"sordino/py.typed", "sordino/recipes/quickstart.toml"} <= set(names)
+    assert {"sordino/py.typed", "sordino/recipes/quickstart.toml", "sordino/report/style.css"} <= set(names)
     page = ROOT / "src" / "sordino" / "web" / "page"
     built = {f"sordino/web/page/{path.relative_to(page)}" for path in page.rglob("*") if path.is_file()}
     assert {name for name in names if name.startswith("sordino/web/page/")} == built

@@ -13,7 +13,8 @@ from annotated_types import Ge, Le
 from pydantic import Field
 
 from sordino.mechanisms import Box, ClipOnly, Mechanism, Randomized
-from sordino.mechanisms.interface import Diagnostics, as_matrix, unproven
+from sordino.mechanisms.arrays import as_matrix
+from sordino.mechanisms.interface import Diagnostics, unproven
 from sordino.mechanisms.output import RealOutput
 from sordino.mechanisms.spec import MechanismSpec, Vectors
 from sordino.parts.tables import tag

@@ -8,7 +8,7 @@ model = sordino.load_model("runs/quickstart")
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sordino.audits.run_audit import audit
@@ -37,7 +37,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Public names are loaded when first used, so that `import sordino` and the command line start at once."""
     if name not in _HOMES:
         raise AttributeError(f"module 'sordino' has no attribute {name!r}")

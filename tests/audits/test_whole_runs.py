@@ -22,11 +22,12 @@ from sordino.learning import draws, linear_head, private_sgd
 from sordino.mechanisms import Gaussian, TwoPoint
 from sordino.mechanisms.output import BitOutput
 from sordino.privacy.guarantee import SERVER, Adjacency, Guarantee, Pure, Release
-from sordino.privacy.statement import AuditBound, Statement
+from sordino.privacy.statement import AuditBound
 from sordino.report.statement import to_text
 from sordino.runs.federation import Federation
 from sordino.runs.simulation import run
 from tests.audits.runs import RECIPES, small
+from tests.privacy.statements import statement_of
 
 QUICK = AuditOptions(trials=2000, canaries=200)
 
@@ -372,7 +373,7 @@ def test_evidence_about_one_of_many_clients_is_shown_as_that_clients():
     """Beyond a handful of groups a statement shows spans: a bound that holds for one must not look like one for all."""
     guarantee = [Guarantee(SERVER, Adjacency.CLIENT, Pure(1.0 + k), "proof") for k in range(6)]
     releases = {f"client {k}": [Release("r", "data", "report", (own,))] for k, own in enumerate(guarantee)}
-    stated = Statement.of(releases, delta=0.0)
+    stated = statement_of(releases, delta=0.0)
     last = stated.rows[-1]
     evidence = replace(last, audited=AuditBound(5.5, 0.95, 1000, "an attack"))
     text = to_text(replace(stated, rows=(*stated.rows[:-1], evidence)))

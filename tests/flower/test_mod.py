@@ -135,7 +135,7 @@ def test_the_release_is_in_the_ledger_with_the_bytes_that_left(ledger):
 def test_the_estimates_are_of_the_clipped_update(ledger):
     """Clipping alone, with the owner's consent: 0.05 is inside [-0.1, 0.1], and 3 is not."""
     with Ledger.open(ledger) as opened:
-        opened.allow_unproven("records", "model update")
+        opened.set_consent("records", "model update", granted=True)
     plain = ClipOnly(Box(0.0, 0.1))
     moved = {**WEIGHTS, "fc.bias": WEIGHTS["fc.bias"] + np.array([0.05, 3.0])}
     reply = local_privacy(plain, ledger)(asked(), context(), App(lambda m: replied(m, moved)))
@@ -145,7 +145,7 @@ def test_the_estimates_are_of_the_clipped_update(ledger):
 
 def test_weights_are_sent_as_they_are_if_asked_for(ledger):
     with Ledger.open(ledger) as opened:
-        opened.allow_unproven("records", "model weights")
+        opened.set_consent("records", "model weights", granted=True)
     plain = ClipOnly(Box(0.0, 2.0))
     reply = local_privacy(plain, ledger, sends="weights")(asked(), context(), App())
     expected = np.concatenate([WEIGHTS["fc.weight"].reshape(-1), WEIGHTS["fc.bias"]]) + 0.05
@@ -277,8 +277,8 @@ FAILURES = {
 @pytest.mark.parametrize("name", FAILURES)
 def test_training_that_fails_reports_no_change_and_says_nothing(ledger, name):
     with Ledger.open(ledger) as opened:
-        opened.allow_unproven("records", "model update")
-        opened.allow_unproven("records", "metric train_loss")
+        opened.set_consent("records", "model update", granted=True)
+        opened.set_consent("records", "metric train_loss", granted=True)
     plain = ClipOnly(Box(0.0, 0.1))
     reply = local_privacy(plain, ledger, metrics=["train_loss"])(asked(), context(), App(FAILURES[name]))
     parcel = Parcel.of(reply.content)
@@ -343,7 +343,7 @@ def test_a_metric_leaves_only_if_it_is_named_and_its_owner_agreed(ledger):
     mod = local_privacy(POINT, ledger, metrics=["train_loss"])
     assert mod(asked(), context(), App()).has_error() and released(ledger) == []
     with Ledger.open(ledger) as opened:
-        opened.allow_unproven("records", "metric train_loss")
+        opened.set_consent("records", "metric train_loss", granted=True)
     reply = mod(asked(), context(), App())
     assert Parcel.of(reply.content).metrics == {"train_loss": 0.25}
     assert released(ledger) == ["model update", "metric train_loss"]
@@ -360,7 +360,7 @@ def test_of_an_evaluation_nothing_leaves_unless_it_is_named(ledger):
     reply = local_privacy(POINT, ledger)(asked("evaluate"), context(), App(evaluated))
     assert Parcel.of(reply.content) == Parcel() and released(ledger) == []
     with Ledger.open(ledger) as opened:
-        opened.allow_unproven("records", "metric eval_acc")
+        opened.set_consent("records", "metric eval_acc", granted=True)
     reply = local_privacy(POINT, ledger, metrics=["eval_acc"])(asked("evaluate"), context(), App(evaluated))
     assert Parcel.of(reply.content).metrics == {"eval_acc": 0.75}
     assert released(ledger) == ["metric eval_acc"]
@@ -535,7 +535,7 @@ def zeros():
 
 def test_weights_count_where_all_clients_let_them_go(ledger):
     with Ledger.open(ledger) as opened:
-        opened.allow_unproven("records", "metric num-examples")
+        opened.set_consent("records", "metric num-examples", granted=True)
     counted, silent = (local_privacy(POINT, ledger, metrics=names) for names in (["num-examples"], []))
     both = [mod(asked(node=node), context(node), App()) for node, mod in ((5, counted), (6, silent))]
     assert [found["metrics"] for found in aggregated(both, POINT)] == [{"num-examples": 1.0}] * 2
@@ -615,7 +615,7 @@ def nodes_with_ledgers(folder: Path, limit: float, consents: Iterable[str] = ())
         with Ledger.create(path) as made:
             made.set_budget("records", Budget(limit))
             for what in consents:
-                made.allow_unproven("records", what)
+                made.set_consent("records", what, granted=True)
         nodes[100 + k] = {"partition-id": k, "num-partitions": 3, "ledger": str(path)}
     return nodes
 

@@ -20,7 +20,10 @@ from numpy.typing import NDArray
 from sordino.errors import InvalidInput
 from sordino.learning.examples import Dataset, Normalisation
 from sordino.learning.own_data import from_csv, from_function, from_images, from_npz
+from sordino.parts import registry
+from sordino.parts.registry import CodeNotAllowed
 from sordino.recipe import Recipe
+from sordino.recipe.sources import read_data
 from sordino.runs.federation import wire
 from sordino.runs.preflight import of_federation
 
@@ -226,7 +229,7 @@ def test_a_fraction_that_holds_out_nothing_is_named(tmp_path: Path) -> None:
     recipe = Recipe.from_dict(
         {"name": "t", "data": data, "split": split, "model": {"name": "logistic"}, "method": method}
     )
-    with pytest.raises(InvalidInput, match="holds out none of 2"):
+    with pytest.raises(InvalidInput, match="none of 2"):
         wire(recipe)
 
 
@@ -440,13 +443,21 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     sys.modules.pop("ward_data", None)
 
 
+SPLIT = {"kind": "iid", "clients": 2}
+REST = {"model": {"name": "logistic"}, "method": {"name": "fedavg"}}
 WARD_DATA = """
 import numpy as np
 from sordino.learning.examples import Dataset, Examples, Normalisation
+from sordino.learning.own_data import DataSource
+from sordino.parts.tables import Count
 seven = 7
 def load(rows=2):
     part = Examples(np.zeros((rows, 3), np.float32), np.zeros(rows, np.int64))
     return Dataset("wards", part, part, ("well", "ill"), Normalisation(), "here", "mine")
+class Wards(DataSource):
+    rows: Count = 2
+    def load(self):
+        return load(self.rows)
 def wrong():
     return [1, 2]
 def broken():
@@ -460,17 +471,30 @@ def test_a_function_by_import_path(module: Callable[[str], None]) -> None:
     assert len(from_function("ward_data:load", {"rows": 5}).train) == 5
 
 
+def test_a_data_source_by_import_path_takes_its_keys_and_only_where_it_may_be_named(
+    module: Callable[[str], None],
+) -> None:
+    module(WARD_DATA)
+    named = {"name": "wards", "data": {"source": "ward_data:Wards", "arguments": {"rows": 5}}, "split": SPLIT, **REST}
+    assert len(read_data(Recipe.from_dict(named)).train) == 5
+    assert len(from_function("ward_data:Wards").train) == 2
+    with pytest.raises(InvalidInput, match="rows"):
+        from_function("ward_data:Wards", {"rows": 0})
+    with registry.own_code(()), pytest.raises(CodeNotAllowed):
+        from_function("ward_data:Wards")
+
+
 @pytest.mark.parametrize(
     ("where", "message"),
     [
         ("ward_data:wrong", "must return a sordino.learning.examples.Dataset, got list"),
         ("ward_data:absent", "'ward_data' has no attribute 'absent'"),
-        ("ward_data:seven", "ward_data:seven is no function"),
+        ("ward_data:seven", "ward_data:seven"),
         ("no_such_package.module:load", "No module named 'no_such_package'. Install that module"),
-        ("ward_data", "given as package.module:function, got 'ward_data'"),
-        ("ward_data.load", "given as package.module:function"),
-        (":load", "given as package.module:function"),
-        ("ward data:load", "given as package.module:function"),
+        ("ward_data", "package.module:Class, got 'ward_data'"),
+        ("ward_data.load", "package.module:Class"),
+        (":load", "package.module:Class"),
+        ("ward data:load", "package.module:Class"),
     ],
 )
 def test_wrong_functions_are_refused(module: Callable[[str], None], where: str, message: str) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sordino.fleets.simulated import Task
-from sordino.learning.evaluation import score
+from sordino.learning.evaluation import ExamPiece, score
 from sordino.methods.interface import Bench
 from sordino.methods.local_only import PARAMETERS, LocalOnly
 from sordino.privacy.statement import Statement
@@ -47,7 +47,8 @@ def test_accuracy_is_the_mean_of_the_clients_own_models() -> None:
     recipe = settings()
     federation, kept = trained(recipe)
     exam, loss = federation.exams["test"], federation.graded[1]
-    own = [score(federation.model, kept[k][PARAMETERS], None, loss, exam, slice(0, 30)).accuracy for k in range(4)]
+    piece = ExamPiece(exam, slice(0, 30))
+    own = [score(federation.model, kept[k][PARAMETERS], None, loss, piece).accuracy for k in range(4)]
     assert len(set(own)) > 1
     assert run(recipe, workers=1).accuracy == pytest.approx(np.mean(own), abs=1e-12)
 

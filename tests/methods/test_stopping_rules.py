@@ -20,8 +20,8 @@ class AfterEvaluations(StoppingSpec):
     kind: str = tag("after", "after so many evaluations")
     evaluations: Count = Field(description="how many")
 
-    def reason(self, accuracies: Sequence[float]) -> str | None:
-        return "enough is enough" if len(accuracies) >= self.evaluations else None
+    def reason(self, scores: Sequence[float]) -> str | None:
+        return "enough is enough" if len(scores) >= self.evaluations else None
 
 
 @pytest.mark.parametrize(

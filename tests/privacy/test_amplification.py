@@ -16,10 +16,7 @@ from sordino.privacy.accountant import gaussian_epsilon
 from sordino.privacy.amplification import (
     Pair,
     clone_pair,
-    closed_form_2021,
-    closed_form_2023,
     count_pair,
-    sampled,
     shuffled_bits,
     shuffled_reports,
 )
@@ -115,14 +112,6 @@ def test_general_reports_get_the_weaker_proven_bound() -> None:
     assert shuffled_reports(1.0, 100, 1e-5) == pytest.approx(0.5532, abs=1e-4)
 
 
-def test_closed_forms_give_nothing_where_their_preconditions_fail() -> None:
-    for n, local in ((100, 1.0), (200, 4.0), (500, 10.0)):
-        assert closed_form_2021(local, n, 1e-5) == local
-        assert closed_form_2023(local, n, 1e-5) == local
-    assert closed_form_2021(1.0, 10_000, 1e-5) == pytest.approx(0.1988, abs=6e-5)
-    assert closed_form_2023(1.0, 10_000, 1e-5) == pytest.approx(0.1670, abs=6e-5)
-
-
 def test_a_large_crowd_is_rounded_towards_less_privacy(monkeypatch: pytest.MonkeyPatch) -> None:
     rounded = clone_pair(10_000, 1.0, 2 / (math.e + 1))
     monkeypatch.setattr(amplification, "_CROWDS", 10**9)
@@ -215,19 +204,6 @@ def test_shuffling_never_hurts_and_more_clients_hide_more(local: float, n: int, 
 
 
 @pytest.mark.parametrize(
-    ("local", "figure"), [(0.5, 0.110), (1.0, 0.2695), (5.0, 3.315), (10.0, 8.285), (100.0, 98.285)]
-)
-def test_secret_sampling_at_18_percent(local: float, figure: float) -> None:
-    assert sampled(local, 0.18) == pytest.approx(figure, rel=5e-3 if local < 1 else 2e-4)
-
-
-@given(st.floats(0.0, 1e4), st.floats(1e-6, 1.0))
-def test_sampling_is_never_as_good_as_the_product(local: float, q: float) -> None:
-    assert q * local <= sampled(local, q) * (1 + 1e-12) + 1e-15
-    assert sampled(local, q) <= local * (1 + 1e-12)
-
-
-@pytest.mark.parametrize(
     "arguments",
     [(-1.0, 10, 1e-5), (math.nan, 10, 1e-5), (1.0, 0, 1e-5), (1.0, 10, 0.0), (1.0, 10, 1e-19), (1.0, 10, 1.0)],
 )
@@ -236,10 +212,3 @@ def test_bad_input_is_refused(arguments: tuple[float, int, float]) -> None:
         shuffled_bits(*arguments)
     with pytest.raises(InvalidInput):
         shuffled_reports(*arguments)
-
-
-def test_bad_sampling_is_refused() -> None:
-    with pytest.raises(InvalidInput):
-        sampled(1.0, 0.0)
-    with pytest.raises(InvalidInput):
-        sampled(-1.0, 0.5)

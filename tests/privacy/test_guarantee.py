@@ -67,7 +67,7 @@ releases = st.builds(
 @given(releases)
 def test_releases_survive_json_and_equal_ones_give_equal_bytes(release: Release) -> None:
     text = to_json(release)
-    again = from_json(text)
+    again = from_json(Release, text)
     assert again == release
     assert to_json(again) == text
     assert json.loads(text)["type"] == "Release"
@@ -78,14 +78,14 @@ def test_sampled_noise_written_before_it_had_slack_is_still_read() -> None:
     text = to_json(Guarantee(SERVER, Adjacency.CLIENT, loss, "b"))
     packed = json.loads(text)
     del packed["loss"]["eta"], packed["loss"]["tau"]
-    assert from_json(json.dumps(packed)).loss == loss
-    assert to_json(from_json(json.dumps(packed))) == text
+    assert from_json(Guarantee, json.dumps(packed)).loss == loss
+    assert to_json(from_json(Guarantee, json.dumps(packed))) == text
 
 
 @given(st.builds(Budget, st.floats(1e-9, 1e9), st.floats(0, 0.99), st.sampled_from(["proven", "claimed"]),
                  st.sampled_from(Adjacency), adversaries))  # fmt: skip
 def test_budgets_survive_json(budget: Budget) -> None:
-    assert from_json(to_json(budget)) == budget
+    assert from_json(Budget, to_json(budget)) == budget
 
 
 def test_descriptions_are_frozen_and_hashable() -> None:
@@ -157,12 +157,12 @@ def test_a_derived_release_cannot_carry_a_guarantee_or_a_claim_past_the_ledger()
 )  # fmt: skip
 def test_unknown_or_incomplete_json_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
-        from_json(text)
+        from_json(Pure, text)
 
 
 def test_descriptions_written_before_there_were_counts_are_of_one_output() -> None:
-    assert from_json('{"type":"Pure","epsilon":0.5}') == Pure(0.5, 1)
-    assert from_json('{"type":"Metric","alpha":0.5,"distance":2.0}') == Metric(0.5, 2.0, 1)
+    assert from_json(Pure, '{"type":"Pure","epsilon":0.5}') == Pure(0.5, 1)
+    assert from_json(Metric, '{"type":"Metric","alpha":0.5,"distance":2.0}') == Metric(0.5, 2.0, 1)
 
 
 def test_adversaries_are_named_for_people() -> None:

@@ -186,7 +186,7 @@ def test_a_change_of_terms_may_not_forget_a_spend(ledger: Ledger) -> None:
     ledger.record(key(0), Release("a", "wards", "update", (guarantee,)), b"1")
     with pytest.raises(ConsentMissing, match=r"'update'.*finite"):
         ledger.set_budget("wards", Budget(limit=9.0, adjacency=Adjacency.CLIENT))
-    ledger.allow_unproven("wards", "update")
+    ledger.set_consent("wards", "update", granted=True)
     ledger.set_budget("wards", Budget(limit=9.0, adjacency=Adjacency.CLIENT))
     assert (ledger.standing("wards").spent, ledger.standing("wards").unprotected) == (0.0, 1)
     ledger.set_budget("wards", Budget(limit=1.0, adjacency=Adjacency.LABEL))
@@ -200,7 +200,7 @@ def test_an_unproven_release_needs_consent_and_stays_out_of_the_proven_sum(ledge
     with pytest.raises(ConsentMissing, match="sordino ledger consent PATH DATASET --unproven 'labels'"):
         ledger.record(key(0), unproven("a"), b"1")
     assert ledger.replay(key(0)) is None
-    ledger.allow_unproven("wards", "labels")
+    ledger.set_consent("wards", "labels", granted=True)
     entry = ledger.record(key(0), unproven("a"), b"1")
     assert isinstance(entry.event, Released)
     assert entry.event.unprotected == ("a",)
@@ -212,12 +212,12 @@ def test_an_unproven_release_needs_consent_and_stays_out_of_the_proven_sum(ledge
 
 def test_consent_holds_for_one_data_set_and_can_be_withdrawn(ledger: Ledger) -> None:
     ledger.set_budget("beds", Budget(limit=1.0))
-    ledger.allow_unproven("beds", "labels")
+    ledger.set_consent("beds", "labels", granted=True)
     with pytest.raises(ConsentMissing):
         ledger.record(key(0), unproven("a"), b"1")
-    ledger.allow_unproven("wards", "labels")
+    ledger.set_consent("wards", "labels", granted=True)
     ledger.record(key(0), unproven("a"), b"1")
-    ledger.withdraw_unproven("wards", "labels")
+    ledger.set_consent("wards", "labels", granted=False)
     with pytest.raises(ConsentMissing):
         ledger.record(key(1), unproven("b"), b"2")
     assert ledger.standing("wards").unprotected == 1
@@ -236,7 +236,7 @@ def test_a_gaussian_release_under_a_budget_without_delta_names_the_remedy(ledger
 
 
 def test_consent_to_unproven_releases_does_not_let_a_proven_one_exceed_the_budget(ledger: Ledger) -> None:
-    ledger.allow_unproven("wards", "update")
+    ledger.set_consent("wards", "update", granted=True)
     with pytest.raises(BudgetExceeded):
         ledger.record(key(0), pure("a", 1.5), b"1")
 
@@ -246,7 +246,7 @@ def test_claimed_budgets_need_consent_and_count_claims(path: Path) -> None:
     with Ledger.create(path) as ledger:
         with pytest.raises(ConsentMissing, match="--claimed"):
             ledger.set_budget("wards", Budget(limit=1.0, basis="claimed"))
-        ledger.allow_claimed("wards")
+        ledger.set_consent("wards", None, granted=True)
         ledger.set_budget("wards", Budget(limit=1.0, basis="claimed"))
         ledger.record(key(0), unproven("a", claimed=claim), b"1")
         ledger.record(key(1), unproven("b", claimed=claim), b"2")
@@ -255,7 +255,7 @@ def test_claimed_budgets_need_consent_and_count_claims(path: Path) -> None:
             ledger.record(key(2), unproven("c", claimed=claim), b"3")
         with pytest.raises(ConsentMissing):
             ledger.record(key(2), unproven("no claim"), b"3")
-        ledger.withdraw_claimed("wards")
+        ledger.set_consent("wards", None, granted=False)
         with pytest.raises(ConsentMissing, match="claimed epsilons"):
             ledger.record(key(2), unproven("d", claimed=Claim(0.1, 0.0, "eps = 0.1")), b"3")
 
@@ -263,7 +263,7 @@ def test_claimed_budgets_need_consent_and_count_claims(path: Path) -> None:
 def test_a_claimed_budget_is_not_bypassed_by_renaming_the_federation(path: Path) -> None:
     claim = Claim(0.5, 0.0, "eps = 0.5 for all rounds", covers="schedule")
     with Ledger.create(path) as ledger:
-        ledger.allow_claimed("wards")
+        ledger.set_consent("wards", None, granted=True)
         ledger.set_budget("wards", Budget(limit=1.0, basis="claimed"))
         for federation in ("a", "b"):
             for round in range(10):
@@ -279,15 +279,15 @@ def test_a_claimed_budget_is_not_bypassed_by_renaming_the_federation(path: Path)
 def test_a_claim_about_a_shuffler_pays_nothing_from_a_budget_against_the_server(path: Path) -> None:
     claim = Claim(0.5, 0.0, "eps", adversary=shuffled(100))
     with Ledger.create(path) as ledger:
-        ledger.allow_claimed("wards")
+        ledger.set_consent("wards", None, granted=True)
         ledger.set_budget("wards", Budget(limit=1.0, basis="claimed"))
         with pytest.raises(ConsentMissing):
             ledger.record(key(0), unproven("a", claimed=claim), b"1")
 
 
 def test_decisions_of_the_owner_are_entries_of_the_chain(ledger: Ledger) -> None:
-    ledger.allow_unproven("wards", "labels")
-    ledger.withdraw_claimed("wards")
+    ledger.set_consent("wards", "labels", granted=True)
+    ledger.set_consent("wards", None, granted=False)
     events = [entry.event for entry in ledger.entries()]
     assert isinstance(events[0], Opened)
     assert events[1:] == [
@@ -401,7 +401,7 @@ def test_what_has_no_figure_in_the_second_budget_needs_consent(two_budgets: Ledg
     release = Release("a", "wards", "update", (Guarantee(SERVER, Adjacency.CLIENT, GaussianLoss(0.1), "by hand"),))
     with pytest.raises(ConsentMissing, match=r"against summed\(7\)"):
         two_budgets.record(key(0), release, b"1", pinned=True)
-    two_budgets.allow_unproven("wards", "update")
+    two_budgets.set_consent("wards", "update", granted=True)
     two_budgets.record(key(0), release, b"1", pinned=True)
     assert spent(two_budgets)[0] > 0 and spent(two_budgets)[1] == 0
     assert two_budgets.standing("wards").unprotected == 0  # the first budget's figure covers it
@@ -583,7 +583,7 @@ def test_any_sequence_stays_within_the_limit_replays_alike_and_agrees_with_the_s
     with tempfile.TemporaryDirectory() as folder, Ledger.create(Path(folder) / "ledger") as ledger:
         ledger.set_budget("wards", Budget(limit=1.0))
         if consent:
-            ledger.allow_unproven("wards", "labels")
+            ledger.set_consent("wards", "labels", granted=True)
         for i, (round, epsilon, kind) in enumerate(steps):
             release = {"pure": pure(f"r{i}", float(epsilon)), "unproven": unproven(f"r{i}")}.get(kind)
             release = release or derived(f"r{i}", "r0")
@@ -618,9 +618,9 @@ def filled(path: Path, ledger: Ledger) -> Path:
 
 def test_a_sound_ledger_verifies_and_its_head_is_its_last_hash(filled: Path) -> None:
     with Ledger.open(filled) as ledger:
-        assert ledger.verify().entries == 7
-        assert ledger.verify().head == ledger.head() == ledger.entries()[-1].hash
-        assert ledger.verify(expected_head=ledger.head().upper() + "\n").entries == 7
+        assert ledger.verify().sequence == 7
+        assert ledger.verify().hash == ledger.head() == ledger.entries()[-1].hash
+        assert ledger.verify(expected_head=ledger.head().upper() + "\n").sequence == 7
 
 
 @pytest.mark.parametrize(
@@ -662,7 +662,7 @@ def test_the_file_forbids_edits_by_itself(filled: Path) -> None:
         with pytest.raises(sqlite3.IntegrityError, match="append-only"):
             edit(filled, statement)
     with Ledger.open(filled) as ledger:
-        assert ledger.verify().entries == 7
+        assert ledger.verify().sequence == 7
 
 
 @pytest.mark.parametrize(
@@ -685,7 +685,7 @@ def test_cut_off_last_entries_are_noticed_by_a_receipt_and_not_by_the_chain(fill
         receipt = ledger.head()
     edit_behind_the_triggers(filled, "DELETE FROM entries WHERE sequence >= 6")
     with Ledger.open(filled) as ledger:
-        assert ledger.verify().entries == 5  # this is the limit of a chain
+        assert ledger.verify().sequence == 5  # this is the limit of a chain
         assert not ledger.contains_head(receipt)
         with pytest.raises(LedgerDamaged, match="your receipt"):
             ledger.verify(expected_head=receipt)
@@ -699,9 +699,9 @@ def test_a_restored_older_copy_is_noticed_by_a_receipt_and_a_grown_ledger_is_not
         ledger.record(key(9), pure("r9", 0.1), b"9")
         late = ledger.head()
         assert ledger.contains_head(early)
-        assert ledger.verify(expected_head=early).head == late
+        assert ledger.verify(expected_head=early).hash == late
     with Ledger.open(older) as ledger:
-        assert ledger.verify(expected_head=early).entries == 7
+        assert ledger.verify(expected_head=early).sequence == 7
         with pytest.raises(LedgerDamaged):
             ledger.verify(expected_head=late)
 
@@ -827,8 +827,8 @@ def test_budgets_and_names_of_the_wrong_kind_are_refused(ledger: Ledger) -> None
     for call in (
         lambda: ledger.set_budget("", Budget(limit=1.0)),
         lambda: ledger.set_budget("wards", 1.0),  # type: ignore[arg-type]
-        lambda: ledger.allow_unproven("wards", ""),
-        lambda: ledger.allow_claimed("\n"),
+        lambda: ledger.set_consent("wards", "", granted=True),
+        lambda: ledger.set_consent("\n", None, granted=True),
     ):
         with pytest.raises(InvalidInput):
             call()

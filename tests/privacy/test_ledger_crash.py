@@ -333,7 +333,7 @@ def test_a_ledger_opened_before_a_fork_is_refused_after_it(path: Path) -> None:
         finish(start(use, ledger, sender))
         assert receiver.poll(5), "the ledger could be used after a fork"
         assert "opened before a fork" in receiver.recv()
-        assert ledger.verify().entries == 2
+        assert ledger.verify().sequence == 2
     receiver.close()
     sender.close()
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.privacy.statements import statement_of
 
 from sordino.errors import InvalidInput, UnsupportedLoss
 from sordino.privacy.guarantee import (
@@ -26,8 +27,8 @@ from sordino.privacy.guarantee import (
     shuffled,
     summed,
 )
-from sordino.privacy.statement import AuditBound, ProofContradicted, Statement, View, leading
-from sordino.report.privacy_section import privacy_section, statement_page
+from sordino.privacy.statement import AuditBound, Statement, View, leading
+from sordino.report.privacy_section import privacy_section
 from sordino.report.statement import sentences, to_json, to_text, trust, view_sentences
 from sordino.report.words import figure
 
@@ -59,7 +60,7 @@ def uploads(rounds: int = 10, values: int = 21_840, about: Adjacency = CLIENT) -
 
 
 def test_a_row_for_every_adversary_and_adjacency() -> None:
-    client, coordinate, mixed = Statement.of(uploads()).rows
+    client, coordinate, mixed = statement_of(uploads()).rows
     assert (coordinate.adversary, coordinate.adjacency) == (SERVER, COORDINATE)
     assert coordinate.pure == pytest.approx(1.0, abs=1e-6)
     assert 0.9999 < coordinate.proven < coordinate.pure
@@ -72,7 +73,7 @@ def test_a_row_for_every_adversary_and_adjacency() -> None:
 
 
 def test_one_value_of_one_upload_does_not_add_up_over_rounds() -> None:
-    client, row, _ = Statement.of(uploads(3, about=COORDINATE)).rows
+    client, row, _ = statement_of(uploads(3, about=COORDINATE)).rows
     assert row.adjacency is COORDINATE
     assert row.claimed is not None
     assert row.claimed.epsilon == 1.0
@@ -80,37 +81,30 @@ def test_one_value_of_one_upload_does_not_add_up_over_rounds() -> None:
     assert client.verdict == "no claim"
 
 
-def test_audits_refute_claims_and_contradict_proofs() -> None:
+def test_audits_refute_claims() -> None:
     claimed_half = [release(Pure(3.0), claim=0.5)]
-    refuted = Statement.of(claimed_half, audits={(SERVER, CLIENT): AuditBound(2.3, 0.95, 1000, "likelihood ratio")})
+    refuted = statement_of(claimed_half, audits={(SERVER, CLIENT): AuditBound(2.3, 0.95, 1000, "likelihood ratio")})
     assert refuted.rows[0].verdict == "claim refuted by experiment"
     assert "claim refuted by experiment" in to_text(refuted)
-    weak = Statement.of(claimed_half, audits={(SERVER, CLIENT): AuditBound(0.4, 0.95, 1000, "likelihood ratio")})
+    weak = statement_of(claimed_half, audits={(SERVER, CLIENT): AuditBound(0.4, 0.95, 1000, "likelihood ratio")})
     assert weak.rows[0].verdict == "claim not supported"
-    with pytest.raises(ProofContradicted, match=r"3\.1"):
-        Statement.of(claimed_half, audits={(SERVER, CLIENT): AuditBound(3.1, 0.95, 1000, "likelihood ratio")})
 
 
 def test_an_audit_at_a_smaller_delta_than_the_claim_refutes_nothing() -> None:
     claim = Claim(1.0, 1e-3, "eps")
     one = Release("r", "data", "x", (Guarantee(SERVER, CLIENT, GaussianLoss(1.0), "curve"),), claim)
-    stated = Statement.of([one], audits={(SERVER, CLIENT): AuditBound(1.2, 0.95, 10, "attack", delta=1e-9)})
+    stated = statement_of([one], audits={(SERVER, CLIENT): AuditBound(1.2, 0.95, 10, "attack", delta=1e-9)})
     assert stated.rows[0].verdict == "claim not supported"
 
 
 def test_a_claim_is_judged_at_its_own_delta() -> None:
     one = Release("r", "data", "x", (Guarantee(SERVER, CLIENT, GaussianLoss(0.26), "curve"),), Claim(1.0, 1e-5, "eps"))
-    assert Statement.of([one], delta=1e-9).rows[0].verdict == "claim proven"
-
-
-def test_an_audit_of_something_unstated_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="label"):
-        Statement.of([release(Pure(1.0))], audits={(SERVER, Adjacency.LABEL): AuditBound(0.1, 0.9, 10, "x")})
+    assert statement_of([one], delta=1e-9).rows[0].verdict == "claim proven"
 
 
 def test_words_for_large_and_infinite_figures() -> None:
     def words(*releases: Release) -> str:
-        return " ".join(sentences(Statement.of(releases)))
+        return " ".join(sentences(statement_of(releases)))
 
     assert "no meaningful protection" in words(release(Pure(20.0)), release(Pure(0.5), "s"))
     assert "no meaningful protection" not in words(release(Pure(19.9)))
@@ -121,7 +115,7 @@ def test_words_for_large_and_infinite_figures() -> None:
 
 def test_what_has_no_guarantee_for_a_view_makes_it_infinite() -> None:
     record = Guarantee(SERVER, Adjacency.RECORD_REPLACE, GaussianLoss(0.1), "curve")
-    rows = Statement.of([release(Pure(1.0)), Release("g", "data", "gradient", (record,))]).rows
+    rows = statement_of([release(Pure(1.0)), Release("g", "data", "gradient", (record,))]).rows
     client, by_record = rows
     assert client.proven == math.inf
     assert "gradient has no guarantee" in client.unproven[0]
@@ -133,7 +127,7 @@ def test_trust_is_named_for_every_onlooker() -> None:
         Guarantee(who, CLIENT, Pure(e), "x")
         for who, e in ((SERVER, 4.0), (shuffled(50), 3.0), (summed(30), 2.0), (MODEL_READER, 1.0))
     )
-    stated = Statement.of([Release("r", "data", "x", guarantees)])
+    stated = statement_of([Release("r", "data", "x", guarantees)])
     assert [row.proven for row in stated.rows] == pytest.approx([4.0, 3.0, 2.0, 1.0], rel=1e-3)
     words = " ".join(map(trust, stated.views))
     assert "the server is not trusted; the shuffler is" in words
@@ -145,14 +139,14 @@ def test_sampled_gaussians_keep_their_adjacency() -> None:
     def stated(adjacency: Adjacency) -> float:
         loss = PoissonGaussian(0.1, 2.0, 10)
         one = Release("r", "data", "steps", (Guarantee(SERVER, adjacency, loss, "sampling"),))
-        return Statement.of([one]).rows[0].proven
+        return statement_of([one]).rows[0].proven
 
     assert stated(Adjacency.RECORD_REPLACE) > 1.5 * stated(Adjacency.RECORD_ADD_REMOVE)
 
 
 def test_personal_budgets_are_a_vector() -> None:
     clients = {"anna": [release(Pure(1.0))], "ben": [release(Pure(1.0))], "cleo": [release(Pure(3.0))]}
-    stated = Statement.of(clients)
+    stated = statement_of(clients)
     assert [(row.clients, row.proven) for row in stated.rows] == [
         (("anna", "ben"), pytest.approx(1.0, rel=1e-4)),
         (("cleo",), pytest.approx(3.0, rel=1e-4)),
@@ -162,13 +156,13 @@ def test_personal_budgets_are_a_vector() -> None:
 
 def test_derived_releases_cost_nothing_and_must_name_their_origin() -> None:
     derived = Release("model", "data", "model", (), composition=Derived(("r",)))
-    assert Statement.of([release(Pure(2.0)), derived], delta=0.0).rows[0].proven == 2.0
+    assert statement_of([release(Pure(2.0)), derived], delta=0.0).rows[0].proven == 2.0
     with pytest.raises(UnsupportedLoss, match="r"):
-        Statement.of([derived])
+        statement_of([derived])
 
 
 def test_no_epsilon_without_adjacency_adversary_delta_and_basis() -> None:
-    stated = Statement.of(uploads(1, 10), audits={(SERVER, CLIENT): AuditBound(1.5, 0.95, 99, "likelihood ratio")})
+    stated = statement_of(uploads(1, 10), audits={(SERVER, CLIENT): AuditBound(1.5, 0.95, 99, "likelihood ratio")})
     for row in stated.rows:
         said = view_sentences(View((row,)))[0]
         assert re.search(r"epsilon \S+ at delta \S+, by ", said)
@@ -179,7 +173,7 @@ def test_no_epsilon_without_adjacency_adversary_delta_and_basis() -> None:
 
 
 def test_text_is_an_aligned_plain_table() -> None:
-    lines = to_text(Statement.of(uploads(1, 10), title="Run 7")).splitlines()
+    lines = to_text(statement_of(uploads(1, 10), title="Run 7")).splitlines()
     assert lines[:2] == ["Run 7", "====="]
     starts = [match.start() for match in re.finditer(r"(?<=\s\s)\S|^\S", lines[4])]
     for row in lines[5:8]:
@@ -189,7 +183,7 @@ def test_text_is_an_aligned_plain_table() -> None:
 
 
 def test_json_is_exact_and_has_no_bare_infinity() -> None:
-    packed = Statement.of([release(Pure(0.1), claim=0.1), release(Infinite("why"), "s", claim=0.2)]).to_json()
+    packed = statement_of([release(Pure(0.1), claim=0.1), release(Infinite("why"), "s", claim=0.2)]).to_json()
     again = json.loads(json.dumps(packed, allow_nan=False))
     (row,) = again["rows"]
     assert row["proven"] == {"epsilon": "infinity", "delta": 1e-5, "unproven": ["why"]}
@@ -210,7 +204,7 @@ EVERYTHING = {
 
 def test_a_statement_comes_back_from_json_as_it_was() -> None:
     audits = {(SERVER, CLIENT): AuditBound(0.1, 0.95, 1000, "likelihood ratio")}
-    stated = Statement.of(EVERYTHING, audits=audits, title="Run 7")
+    stated = statement_of(EVERYTHING, audits=audits, title="Run 7")
     stated = replace(stated, caveats=("The number of rounds was not fixed.",), simulated=True)
     again = Statement.from_json(json.loads(json.dumps(to_json(stated))))
     assert again == stated
@@ -233,14 +227,14 @@ def test_a_statement_of_an_older_version_opens_and_says_the_same() -> None:
 
 @pytest.mark.parametrize("damage", [{"rows": [{}]}, {"rows": None}, {"delta": "x"}, {"silent": 3}])
 def test_a_damaged_statement_is_refused(damage: dict[str, object]) -> None:
-    packed = {**Statement.of(uploads(1, 10)).to_json(), **damage}
+    packed = {**statement_of(uploads(1, 10)).to_json(), **damage}
     with pytest.raises(InvalidInput, match="damaged"):
         Statement.from_json(packed)
 
 
 def test_a_whole_clients_figure_leads_before_a_records_and_never_that_of_one_value() -> None:
     def lead(*guarantees: Guarantee) -> tuple[str, str]:
-        return leading(Statement.of([Release("r", "data", "x", guarantees)]).views).key
+        return leading(statement_of([Release("r", "data", "x", guarantees)]).views).key
 
     value = Guarantee(SERVER, COORDINATE, Pure(0.1), "x")
     record = Guarantee(SERVER, Adjacency.RECORD_REPLACE, Pure(1.0), "x")
@@ -253,18 +247,9 @@ def test_a_whole_clients_figure_leads_before_a_records_and_never_that_of_one_val
 
 
 def test_columns_that_say_nothing_are_left_out() -> None:
-    text = to_text(Statement.of([release(GaussianLoss(0.1))]))
+    text = to_text(statement_of([release(GaussianLoss(0.1))]))
     assert "at delta 0" not in text and "verdict" not in text and "claim" not in text
     assert "Proven: a bound by theorem or enumeration" in text
-
-
-def test_a_page_is_whole_and_takes_nothing_from_elsewhere() -> None:
-    guarantee = Guarantee(SERVER, Adjacency.CLIENT, Pure(1.0), "a proof")
-    page = statement_page(Statement.of([Release("r", "d", "w", (guarantee,))], title="A & B"))
-    assert page.startswith("<!doctype html>")
-    assert page.count("<section") == 1
-    assert "A &amp; B</title>" in page
-    assert "http" not in page and "<script" not in page
 
 
 def test_html_escapes_everything() -> None:
@@ -272,7 +257,7 @@ def test_html_escapes_everything() -> None:
         "r", "data", "x", (Guarantee(SERVER, CLIENT, Pure(1.0), "<script>alert(1)</script>"),),
         Claim(1.0, 0.0, "a < b & c"),
     )  # fmt: skip
-    page = privacy_section(Statement.of({"<b>eve</b>": [hostile]}, title="<i>t</i>"))
+    page = privacy_section(statement_of({"<b>eve</b>": [hostile]}, title="<i>t</i>"))
     assert "<script>" not in page
     assert "<b>" not in page
     assert "<i>" not in page
@@ -310,7 +295,7 @@ def test_a_claim_is_shown_only_for_the_adversary_it_is_about() -> None:
         Guarantee(shuffled(100), CLIENT, RandomizedBit(ONE, 100), "a shuffler"),
     )
     about_shuffling = Claim(1.0, 0.0, "eps where shuffled", adversary=shuffled(100), covers="schedule")
-    server, mixed = Statement.of([Release("r", "data", "weights", guarantees, about_shuffling)]).rows
+    server, mixed = statement_of([Release("r", "data", "weights", guarantees, about_shuffling)]).rows
     assert server.claimed is None
     assert mixed.claimed is not None
     assert mixed.verdict == "claim not supported"
@@ -325,7 +310,7 @@ def partly(claim: float, weights: Loss = Pure(2.0), rest: Loss = Pure(0.5)) -> l
 
 
 def test_a_claim_that_leaves_something_out_is_shown_for_what_it_covers() -> None:
-    stated = Statement.of(partly(3.0), delta=0.0)
+    stated = statement_of(partly(3.0), delta=0.0)
     (row,) = stated.rows
     assert row.claimed is not None
     assert (row.claimed.epsilon, row.covered, row.unclaimed) == (3.0, ("weights",), ("sample count",))
@@ -342,22 +327,22 @@ def test_a_claim_that_leaves_something_out_is_shown_for_what_it_covers() -> None
 @pytest.mark.parametrize("rest", [Pure(0.0), Pure(0.5), Infinite("sent as it is")], ids=["free", "cheap", "unproven"])
 def test_a_claim_of_a_part_is_never_proven_of_the_whole(rest: Loss) -> None:
     """Even where all that was released loses less than is claimed: nobody has claimed it of the rest."""
-    assert Statement.of(partly(100.0, rest=rest)).rows[0].verdict == "partly claimed"
+    assert statement_of(partly(100.0, rest=rest)).rows[0].verdict == "partly claimed"
 
 
 def test_a_claim_that_its_own_part_exceeds_is_not_supported() -> None:
-    assert Statement.of(partly(1.0), delta=0.0).rows[0].verdict == "claim not supported"
-    assert Statement.of(partly(1.0, Infinite("why"))).rows[0].verdict == "claim not supported"
+    assert statement_of(partly(1.0), delta=0.0).rows[0].verdict == "claim not supported"
+    assert statement_of(partly(1.0, Infinite("why"))).rows[0].verdict == "claim not supported"
 
 
 def test_an_experiment_on_everything_does_not_refute_a_claim_of_a_part() -> None:
     audits = {(SERVER, CLIENT): AuditBound(2.4, 0.95, 1000, "likelihood ratio")}
-    assert Statement.of(partly(2.0), delta=0.0, audits=audits).rows[0].verdict == "partly claimed"
+    assert statement_of(partly(2.0), delta=0.0, audits=audits).rows[0].verdict == "partly claimed"
 
 
 def test_releases_of_one_name_are_counted_where_only_some_are_claimed() -> None:
     releases = [release(Pure(0.1), f"r{k}", claim=0.1 if k < 10 else None) for k in range(15)]
-    (row,) = Statement.of(releases, delta=0.0).rows
+    (row,) = statement_of(releases, delta=0.0).rows
     assert row.claimed is not None
     assert row.claimed.epsilon == pytest.approx(1.0)
     assert (row.covered, row.unclaimed) == (("report (10 of 15)",), ("report (5 of 15)",))
@@ -365,12 +350,12 @@ def test_releases_of_one_name_are_counted_where_only_some_are_claimed() -> None:
 
 def test_that_a_part_is_free_is_no_claim_about_the_rest() -> None:
     """A claimed epsilon of 0 beside an upload of which nothing is claimed would read as if nothing were lost."""
-    assert Statement.of(partly(0.0), delta=0.0).rows[0].verdict == "no claim"
+    assert statement_of(partly(0.0), delta=0.0).rows[0].verdict == "no claim"
 
 
 def test_clients_whose_claims_leave_something_out_are_counted() -> None:
     clients = {f"c{k}": partly(3.0, Pure(1.0 + k / 10)) for k in range(5)} | {"zoe": [release(Pure(1.0), claim=1.0)]}
-    stated = Statement.of(clients, delta=0.0)
+    stated = statement_of(clients, delta=0.0)
     said = next(sentence for sentence in sentences(stated) if sentence.startswith("Claimed"))
     assert said.startswith("Claimed in part (of weights; no claim speaks of sample count): epsilon 1 (zoe) to 3 (c0")
     assert "partly claimed for 5 of 6 clients, claim proven for 1 of 6 clients" in said
@@ -379,7 +364,7 @@ def test_clients_whose_claims_leave_something_out_are_counted() -> None:
 
 def test_where_nobody_lost_less_than_others_no_ends_are_told_whatever_was_claimed() -> None:
     clients = {f"c{k}": partly(3.0 + k, Pure(1.0 + k), Infinite("sent as it is")) for k in range(6)}
-    text = to_text(Statement.of(clients))
+    text = to_text(statement_of(clients))
     assert "3 .. 8 (in part)" in text
     assert "least:" not in text and "most:" not in text
 
@@ -390,6 +375,6 @@ def test_a_claim_for_a_whole_schedule_is_made_once() -> None:
         Release(f"r{i}", "data", "w", (Guarantee(SERVER, CLIENT, GaussianLoss(0.1), "curve"),), claim)
         for i in range(10)
     ]
-    row = Statement.of(rounds).rows[0]
+    row = statement_of(rounds).rows[0]
     assert row.claimed is not None
     assert (row.claimed.epsilon, row.claimed.delta) == (1.0, 0.002)

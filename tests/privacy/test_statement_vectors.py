@@ -7,6 +7,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.privacy.statements import statement_of
 
 from sordino.errors import InvalidInput
 from sordino.mechanisms import Box, Exponential, Gaussian, IntegerRange, Laplace, RandomizedSign, TwoPoint
@@ -27,7 +28,7 @@ from sordino.privacy.guarantee import (
     summed,
 )
 from sordino.privacy.statement import AuditBound, ClientSet, Statement
-from sordino.report.privacy_section import privacy_section, statement_page
+from sordino.report.privacy_section import privacy_section
 from sordino.report.statement import sentences, to_text, trust
 from sordino.report.words import figure
 
@@ -50,7 +51,7 @@ def bits(epsilon: float, values: int = 650, rounds: int = 1) -> list[Release]:
 
 def twenty(rounds: int = 20) -> Statement:
     """Twenty clients with epsilons from 2 to 8 for each of 650 values."""
-    return Statement.of({f"client {k}": bits(2 + 6 * k / 19, rounds=rounds) for k in range(20)})
+    return statement_of({f"client {k}": bits(2 + 6 * k / 19, rounds=rounds) for k in range(20)})
 
 
 # --- many clients ---------------------------------------------------------------------------------------------------
@@ -85,7 +86,7 @@ def test_a_span_names_those_who_lost_least_and_most() -> None:
 @settings(max_examples=50, deadline=None)
 def test_every_figure_is_in_json_and_the_words_have_both_ends(epsilons: list[float]) -> None:
     clients = {f"c{k}": [release(Pure(epsilon))] for k, epsilon in enumerate(epsilons)}
-    stated = Statement.of(clients, delta=0.0)
+    stated = statement_of(clients, delta=0.0)
     packed = {row["clients"][0]: row["proven"]["epsilon"] for row in stated.to_json()["rows"]}
     assert packed == {f"c{k}": epsilon for k, epsilon in enumerate(epsilons)}
     words = " ".join(sentences(stated))
@@ -97,8 +98,8 @@ def test_every_figure_is_in_json_and_the_words_have_both_ends(epsilons: list[flo
 
 
 def test_a_handful_of_groups_is_listed_one_by_one() -> None:
-    four = to_text(Statement.of({f"c{k}": [release(Pure(1.0 + k))] for k in range(4)}))
-    five = to_text(Statement.of({f"c{k}": [release(Pure(1.0 + k))] for k in range(5)}))
+    four = to_text(statement_of({f"c{k}": [release(Pure(1.0 + k))] for k in range(4)}))
+    five = to_text(statement_of({f"c{k}": [release(Pure(1.0 + k))] for k in range(5)}))
     assert all(f"\nc{k} " in four for k in range(4))
     assert " .. " not in four
     assert "\nc2 " not in five
@@ -113,26 +114,26 @@ def test_those_who_share_an_end_are_counted() -> None:
         "cleo": [release(Pure(1.0), basis="a lemma")],
         **{f"c{k}": [release(Pure(2.0 + k))] for k in range(3)},
     }
-    stated = Statement.of(clients, delta=0.0)
+    stated = statement_of(clients, delta=0.0)
     assert "  least: anna, ben and 1 more  " in to_text(stated)
     assert "from epsilon 1 (anna, ben and 1 more, by a theorem) to epsilon 4 (c2, by a theorem)" in sentences(stated)[1]
 
 
 def test_equal_figures_of_unlike_groups_are_said_to_be_each_ones() -> None:
     clients = {name: [release(Pure(1.0), basis=f"lemma {name}")] for name in "abc"}
-    stated = Statement.of(clients, delta=0.0)
+    stated = statement_of(clients, delta=0.0)
     assert "proven epsilon 1 at delta 0 for each of 3 clients, by lemma a; lemma b; lemma c." in sentences(stated)[1]
 
 
 def test_meaningless_protection_is_counted() -> None:
-    stated = Statement.of({f"c{k}": [release(Pure(10.0 + 5 * k))] for k in range(6)}, delta=0.0)
+    stated = statement_of({f"c{k}": [release(Pure(10.0 + 5 * k))] for k in range(6)}, delta=0.0)
     assert "no meaningful protection for 3 of 6 clients" in sentences(stated)[1]
 
 
 def test_clients_without_a_proof_are_named_and_not_hidden_in_a_span() -> None:
     clients = {f"c{k}": [release(Pure(1.0 + k))] for k in range(5)}
     clients["zoe"] = [release(Infinite("labels are sent in clear"))]
-    stated = Statement.of(clients, delta=0.0)
+    stated = statement_of(clients, delta=0.0)
     assert "differs between 5 of 6 clients" in sentences(stated)[1]
     assert "nothing is proven (epsilon is infinite) for 1 of 6 clients (zoe)" in sentences(stated)[2]
     assert "labels are sent in clear" in sentences(stated)[2]
@@ -143,7 +144,7 @@ def test_clients_without_a_proof_are_named_and_not_hidden_in_a_span() -> None:
 def test_claims_that_hold_for_some_only_are_counted() -> None:
     clients = {f"c{k}": [release(Pure(1.0 + k), Claim(3.0, 0.0, "three"))] for k in range(5)}
     clients |= {"c0's twin": clients["c0"], "zoe": [release(Pure(1.0))]}
-    stated = Statement.of(clients)
+    stated = statement_of(clients)
     said = next(sentence for sentence in sentences(stated) if sentence.startswith("Claimed"))
     assert (
         "claim proven for 4 of 7 clients, claim not supported for 2 of 7 clients, no claim for 1 of 7 clients" in said
@@ -155,7 +156,7 @@ def test_claims_that_hold_for_some_only_are_counted() -> None:
 
 def test_an_audit_is_told_once() -> None:
     audits = {(SERVER, CLIENT): AuditBound(0.4, 0.95, 1000, "likelihood ratio")}
-    stated = Statement.of({f"c{k}": [release(Pure(1.0 + k))] for k in range(5)}, audits=audits)
+    stated = statement_of({f"c{k}": [release(Pure(1.0 + k))] for k in range(5)}, audits=audits)
     assert sum("Audited" in sentence for sentence in sentences(stated)) == 1
     assert ">= 0.4" in to_text(stated)
 
@@ -168,7 +169,7 @@ def test_classes_behind_shufflers_of_their_own_share_a_view() -> None:
         )
         return [Release("r", "data", "bits", guarantees)]
 
-    stated = Statement.of({f"c{n}": own(n) for n in (20, 30, 40, 50, 60)})
+    stated = statement_of({f"c{n}": own(n) for n in (20, 30, 40, 50, 60)})
     server, behind = stated.views
     assert len(behind.rows) == 5
     assert all(row.proven < server.rows[0].proven for row in behind.rows)
@@ -180,7 +181,7 @@ def test_classes_behind_shufflers_of_their_own_share_a_view() -> None:
 
 def test_several_secure_sums_of_one_client_stay_apart() -> None:
     guarantees = tuple(Guarantee(summed(n), CLIENT, Pure(1.0), "x") for n in (10, 20))
-    assert len(Statement.of([Release("r", "data", "x", guarantees)]).views) == 2
+    assert len(statement_of([Release("r", "data", "x", guarantees)]).views) == 2
 
 
 def test_everybody_has_a_row_for_what_the_server_sees() -> None:
@@ -190,7 +191,7 @@ def test_everybody_has_a_row_for_what_the_server_sees() -> None:
         "ben": [release(Pure(0.5), adjacency=RECORD)],
         "cleo": [Release("r", "data", "x", behind)],
     }
-    rows = {(row.clients[0], str(row.adversary), row.adjacency): row.proven for row in Statement.of(clients).rows}
+    rows = {(row.clients[0], str(row.adversary), row.adjacency): row.proven for row in statement_of(clients).rows}
     assert rows["ben", "server", CLIENT] == math.inf
     assert rows["anna", "server", RECORD] == pytest.approx(1.0, rel=1e-4)
     assert rows["cleo", "summed(9)", CLIENT] == pytest.approx(1.0, rel=1e-4)
@@ -204,7 +205,7 @@ def test_several_groups_need_names() -> None:
 
 def test_order_and_ids_of_releases_do_not_tell_clients_apart() -> None:
     one, two = release(Pure(1.0)), release(Pure(2.0))
-    stated = Statement.of({"anna": [one, two, one], "ben": [two, one, one]}, delta=0.0)
+    stated = statement_of({"anna": [one, two, one], "ben": [two, one, one]}, delta=0.0)
     assert [(row.clients, row.proven) for row in stated.rows] == [(("anna", "ben"), 4.0)]
 
 
@@ -213,31 +214,31 @@ def test_order_and_ids_of_releases_do_not_tell_clients_apart() -> None:
 
 @pytest.mark.parametrize("releases", [[], {}, {"anna": []}], ids=["nothing", "nobody", "silence"])
 def test_a_run_that_released_nothing_says_so(releases: list[Release] | dict[str, list[Release]]) -> None:
-    stated = Statement.of(releases, title="Run 7")
+    stated = statement_of(releases, title="Run 7")
     assert to_text(stated).splitlines()[0] == "Run 7"
     assert "Nothing was released: no report left any client, so nothing was lost." in to_text(stated)
     assert "Nothing was released" in privacy_section(stated)
-    assert "<table" not in statement_page(stated)
+    assert "<table" not in privacy_section(stated)
     assert json.loads(json.dumps(stated.to_json()))["rows"] == []
 
 
 def test_clients_who_sent_nothing_are_mentioned() -> None:
-    stated = Statement.of({"anna": [], "ben": [release(Pure(1.0))], "cleo": []})
+    stated = statement_of({"anna": [], "ben": [release(Pure(1.0))], "cleo": []})
     assert sentences(stated)[-1] == "Clients who sent nothing lost nothing: anna, cleo."
     assert [row.clients for row in stated.rows] == [("ben",)]
     assert stated.to_json()["silent"] == {"clients": ["anna", "cleo"], "count": 2, "members": ""}
-    assert Statement.of({"ben": [release(Pure(1.0))]}).to_json()["silent"] is None
+    assert statement_of({"ben": [release(Pure(1.0))]}).to_json()["silent"] is None
 
 
 # --- what a claim is set against --------------------------------------------------------------------------------------
 
 
 def verdicts(releases: list[Release]) -> dict[Adjacency, str]:
-    return {row.adjacency: row.verdict for row in Statement.of(releases).rows}
+    return {row.adjacency: row.verdict for row in statement_of(releases).rows}
 
 
 def test_a_claim_for_whole_uploads_is_not_set_against_one_value() -> None:
-    stated = Statement.of(bits(2.0))
+    stated = statement_of(bits(2.0))
     client, coordinate = stated.rows
     assert (client.adjacency, client.verdict) == (CLIENT, "claim proven")
     assert client.claimed is not None and client.claimed.epsilon == 1300.0
@@ -273,13 +274,13 @@ def test_a_claim_about_the_client_is_about_its_records_and_their_labels_too() ->
 
 def test_a_claim_never_vanishes_for_want_of_a_proof() -> None:
     value = (Guarantee(SERVER, COORDINATE, Pure(1.0), "one value"),)
-    client, coordinate = Statement.of([Release("r", "data", "x", value, Claim(1.0, 0.0, "eps"))]).rows
+    client, coordinate = statement_of([Release("r", "data", "x", value, Claim(1.0, 0.0, "eps"))]).rows
     assert (client.adjacency, client.proven, client.verdict) == (CLIENT, math.inf, "claim not supported")
     assert coordinate.verdict == "no claim"
 
 
 def test_claims_say_in_json_what_they_are_about() -> None:
-    packed = Statement.of(bits(2.0)).to_json()["rows"][0]["claimed"]
+    packed = statement_of(bits(2.0)).to_json()["rows"][0]["claimed"]
     assert packed["adjacency"] == "client"
     assert packed["epsilon"] == 1300.0
 
@@ -288,20 +289,20 @@ def test_claims_say_in_json_what_they_are_about() -> None:
 
 
 def test_a_basis_says_for_how_many_releases_it_holds() -> None:
-    stated = Statement.of([release(Pure(0.1), basis="a lemma")] * 10 + [release(Pure(0.1))])
+    stated = statement_of([release(Pure(0.1), basis="a lemma")] * 10 + [release(Pure(0.1))])
     assert stated.rows[0].basis == ("10 x a lemma", "a theorem")
     assert "[1] 10 x a lemma; a theorem" in to_text(stated)
 
 
 def test_one_value_of_one_upload_rests_on_one_release() -> None:
-    client, coordinate = Statement.of(bits(2.0, rounds=10)).rows
+    client, coordinate = statement_of(bits(2.0, rounds=10)).rows
     assert client.basis == (f"10 x {coordinate.basis[0]}",)
 
 
 def test_an_unprotected_upload_is_called_so_once() -> None:
     why = Infinite("no noise is added")
     guarantees = tuple(Guarantee(SERVER, adjacency, why, "none") for adjacency in (CLIENT, COORDINATE))
-    stated = Statement.of([Release("r", "data", "x", guarantees)] * 20)
+    stated = statement_of([Release("r", "data", "x", guarantees)] * 20)
     assert sentences(stated)[1:] == (
         "Everything one client sends and one value of one upload, seen by the server: nothing is proven (epsilon is "
         "infinite), because no noise is added.",
@@ -315,7 +316,7 @@ def test_unprotected_uploads_of_unlike_clients_are_called_so_once() -> None:
     why = Infinite("no noise is added")
     guarantees = tuple(Guarantee(SERVER, adjacency, why, "none") for adjacency in (CLIENT, COORDINATE))
     one = Release("r", "data", "x", guarantees)
-    stated = Statement.of({f"c{k}": [one] * (k + 1) for k in range(9)})
+    stated = statement_of({f"c{k}": [one] * (k + 1) for k in range(9)})
     assert sum("nothing is proven (epsilon is infinite) for any client" in words for words in sentences(stated)) == 1
 
 
@@ -324,28 +325,28 @@ def test_reasons_that_differ_are_told_apart() -> None:
         Guarantee(SERVER, CLIENT, Infinite("no noise is added"), "none"),
         Guarantee(SERVER, COORDINATE, Infinite("values are ordered"), "none"),
     )
-    assert len(sentences(Statement.of([Release("r", "data", "x", guarantees)]))) == 3
+    assert len(sentences(statement_of([Release("r", "data", "x", guarantees)]))) == 3
 
 
 def test_figures_for_records_say_that_the_client_is_not_covered() -> None:
     loss = PoissonGaussian(0.1, 2.0, 10)
-    stated = Statement.of([release(loss, adjacency=Adjacency.RECORD_ADD_REMOVE)])
+    stated = statement_of([release(loss, adjacency=Adjacency.RECORD_ADD_REMOVE)])
     assert sentences(stated)[-1] == (
         "The figures cover one record added or removed only: of everything one client sends, taken together, nothing "
         "is proven."
     )
-    assert "only: of" not in to_text(Statement.of([release(Pure(1.0))]))
+    assert "only: of" not in to_text(statement_of([release(Pure(1.0))]))
 
 
 def test_derived_releases_do_not_count() -> None:
     derived = Release("model", "data", "model", (), composition=Derived(("r",)))
-    assert Statement.of([release(Pure(2.0)), *[derived] * 5]).rows[0].basis == ("a theorem",)
+    assert statement_of([release(Pure(2.0)), *[derived] * 5]).rows[0].basis == ("a theorem",)
 
 
 def test_shared_work_gives_the_figures_of_each_client_alone() -> None:
     rows = {row.clients[0]: row for row in twenty(rounds=3).rows if row.adjacency is CLIENT}
     for k in (0, 7, 19):
-        alone = Statement.of(bits(2 + 6 * k / 19, rounds=3)).rows[0]
+        alone = statement_of(bits(2 + 6 * k / 19, rounds=3)).rows[0]
         assert rows[f"client {k}"].proven == alone.proven
         assert alone.proven == compose(r.guarantees[0].loss for r in bits(2 + 6 * k / 19, rounds=3)).epsilon(1e-5)
 

@@ -13,6 +13,7 @@ from sordino.privacy.guarantee import SERVER, Adjacency, Claim, Guarantee, Infin
 from sordino.privacy.statement import Statement
 from sordino.report.folder import RunFolder
 from sordino.report.records import ClientBudget, Result, RoundRecord, Simulation
+from tests.privacy.statements import statement_of
 
 CLASSES = tuple(map(str, range(10)))
 TERMS = "proven, against server, adjacency client, delta 0"
@@ -47,13 +48,13 @@ def upload(number: int, epsilon: float, values: int = 650, clients: int = 20) ->
 def stated(epsilons: Sequence[float] = (4.0,), rounds: int = 1) -> Statement:
     """The statement of clients with these epsilons."""
     releases = {f"client {k}": [upload(n, epsilon) for n in range(rounds)] for k, epsilon in enumerate(epsilons)}
-    return Statement.of(releases, title="Privacy statement of a run")
+    return statement_of(releases, title="Privacy statement of a run")
 
 
 def unprotected() -> Statement:
     """The statement of a run that sends everything as it is."""
     guarantee = Guarantee(SERVER, Adjacency.CLIENT, Infinite("updates leave as they are"), "none")
-    return Statement.of([Release("r0", "digits", "update", (guarantee,))])
+    return statement_of([Release("r0", "digits", "update", (guarantee,))])
 
 
 def a_round(number: int, accuracy: float | None = 0.5, clients: int = 20) -> RoundRecord:

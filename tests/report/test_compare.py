@@ -208,7 +208,9 @@ def test_two_settings_that_differ_give_a_line_for_each_choice(tmp_path):
     drawn = page.charts()["Accuracy against clients.epsilon"]
     assert len(drawn.lines()) == 2
     assert "mechanism = laplace, clients.epsilon 8: 68.8 %" in drawn.tooltips()
-    assert len(page.charts()["Accuracy by round"].every("polygon", "band")) == 6
+    by_round = page.charts()["Accuracy by round"]
+    assert len(by_round.lines()) == 6
+    assert len(by_round.every("path", "line")) == sum(map(len, by_round.lines())), "an error bar at every point"
 
 
 def test_settings_that_only_vary_together_get_no_chart_of_their_own(tmp_path):

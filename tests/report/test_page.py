@@ -14,6 +14,7 @@ from sordino.report.page import report_page
 from sordino.report.privacy_section import privacy_section
 from sordino.report.records import ClientBudget, RoundRecord, Simulation, to_line
 from sordino.report.statement import sentences
+from tests.privacy.statements import statement_of
 from tests.report.pages import Page
 from tests.report.runs import TERMS, a_result, a_round, label_counts, leave, ordinary, stated, unprotected
 
@@ -101,7 +102,7 @@ def test_proven_and_claimed_are_explained_where_they_occur():
 
 def test_figures_for_records_say_in_the_open_that_clients_are_not_covered():
     guarantee = Guarantee(SERVER, Adjacency.RECORD_REPLACE, Pure(1.0), "sum")
-    section = privacy_section(Statement.of([Release("r", "d", "w", (guarantee,))], delta=0.0))
+    section = privacy_section(statement_of([Release("r", "d", "w", (guarantee,))], delta=0.0))
     assert "of everything one client sends, taken together, nothing is proven" in section.partition("<summary>All")[0]
 
 
@@ -123,7 +124,7 @@ def test_the_statements_own_sentences_and_figures_are_all_there(tmp_path):
 def test_audits_are_shown_as_lower_bounds_and_refute_claims(tmp_path):
     one = Release("r", "d", "w", (Guarantee(SERVER, Adjacency.CLIENT, Pure(3.0), "sum"),), Claim(0.5, 0.0, "eps"))
     audits = {(SERVER, Adjacency.CLIENT): AuditBound(2.3, 0.95, 1000, "likelihood ratio")}
-    statement = Statement.of([one], delta=0.0, audits=audits)
+    statement = statement_of([one], delta=0.0, audits=audits)
     page = page_of(leave(tmp_path / "run", [a_round(1)], a_result([a_round(1)]), statement))
     assert figures(page, "audited") == ["≥ 2.3"]
     assert '<span class="badge warn">claim refuted by experiment</span>' in page.text
@@ -138,7 +139,7 @@ def test_only_a_proven_claim_is_marked_as_good(tmp_path):
     assert badges(unsupported, "good") == []
     assert set(badges(unsupported, "warn")) == {"no meaningful protection", "claim not supported"}
     one = Release("r", "d", "w", (Guarantee(SERVER, Adjacency.CLIENT, Pure(1.0), "sum"),), Claim(1.0, 0.0, "eps"))
-    proven = page_of(leave(tmp_path / "b", [a_round(1)], a_result([a_round(1)]), Statement.of([one], delta=0.0)))
+    proven = page_of(leave(tmp_path / "b", [a_round(1)], a_result([a_round(1)]), statement_of([one], delta=0.0)))
     assert badges(proven, "good") == ["claim proven"]
     assert badges(proven, "warn") == []
 
@@ -203,7 +204,7 @@ def test_a_claim_of_a_part_says_of_which_and_is_not_marked_as_good(tmp_path):
         Release("r", "d", "weights", (guarantee,), Claim(1.0, 0.0, "eps")),
         Release("s", "d", "count", (guarantee,)),
     ]
-    statement = Statement.of(releases, delta=0.0)
+    statement = statement_of(releases, delta=0.0)
     page = page_of(leave(tmp_path / "run", [a_round(1)], a_result([a_round(1)]), statement))
     assert figures(page, "claimed") == ["1"] and figures(page, "proven") == ["2"]
     assert "at delta 0, of weights only: no claim speaks of count" in page.words
@@ -237,7 +238,7 @@ def test_a_statement_of_very_many_rows_is_cut_and_says_where_the_rest_is(tmp_pat
         f"client {k}": [Release("r", "d", "w", (Guarantee(SERVER, Adjacency.CLIENT, Pure(1 + k / 100), "sum"),))]
         for k in range(300)
     }
-    statement = Statement.of(releases, delta=0.0)
+    statement = statement_of(releases, delta=0.0)
     page = page_of(leave(tmp_path / "run", [a_round(1)], a_result([a_round(1)]), statement))
     assert figures(page, "proven") == ["1 to 3.99"]
     assert "200 more rows are in statement.json." in page.words
@@ -276,7 +277,7 @@ def test_everyone_declined(tmp_path):
         for k in (1, 2, 3)
     ]
     result = a_result(rounds, budgets=tuple(ClientBudget(k, 4.0, 0.5, 0.0, 0, 3) for k in range(20)))
-    page = page_of(leave(tmp_path / "run", rounds, result, Statement.of([])))
+    page = page_of(leave(tmp_path / "run", rounds, result, statement_of([])))
     assert "No round met its quorum: the model never moved" in page.words
     assert "no report left any client" in page.words
     assert "20 of 20 clients declined at least once" in page.words
@@ -369,7 +370,7 @@ def test_hostile_texts_anywhere_in_the_folder_are_shown_and_never_run(tmp_path):
     )
     guarantee = Guarantee(SERVER, Adjacency.CLIENT, Pure(1.0), HOSTILE)
     release = Release("r", "d", HOSTILE, (guarantee,), Claim(1.0, 0.0, HOSTILE))
-    statement = Statement.of({HOSTILE: [release]}, title=HOSTILE)
+    statement = statement_of({HOSTILE: [release]}, title=HOSTILE)
     recipe = f"summary = '{HOSTILE}'\npaper = '{HOSTILE}'\n# {HOSTILE}"
     folder = RunFolder.create(tmp_path / "run", recipe, device=HOSTILE)
     for record in rounds:

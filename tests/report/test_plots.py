@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sordino.report import matrices, plots, scales, words
-from sordino.report.plots import Reference, Series
+from sordino.report.plots import Mark, Reference, Series
 from sordino.report.records import ClientBudget
 from tests.report.pages import chart
 from tests.report.runs import CLASSES, confusion, label_counts
 
 
-def texts(scale: scales.Axis) -> list[str]:
+def texts(scale: scales.PlotAxis) -> list[str]:
     return [text for _, text in scale.ticks]
 
 
@@ -101,7 +101,7 @@ def test_figures_for_people(said, expected):
 
 
 def line(points, **more):
-    series = Series("accuracy", tuple(points), unit="%", **more)
+    series = Series("accuracy", tuple(points), **more)
     x, y = scales.rounds("round", [p for p, _ in points]), scales.shares("accuracy", [0.0, 1.0])
     return series, x, y
 
@@ -115,8 +115,8 @@ def line(points, **more):
     ids=["long", "short"],
 )
 def test_texts_below_the_axis_never_touch(places, shown):
-    series = Series("accuracy", tuple((place, 0.5) for place in places), unit="%")
-    drawn = chart(plots.error_chart("T", [series], scales.linear("x", places), scales.shares("y", [0.0, 1.0])))
+    series = Series("accuracy", tuple((place, 0.5) for place in places))
+    drawn = chart(plots.line_chart("T", [series], scales.linear("x", places), scales.shares("y", [0.0, 1.0])))
     feet = [text for text in drawn.every("text") if text.get("text-anchor") == "middle"]
     assert [text.text for text in feet] == shown
 
@@ -150,8 +150,8 @@ def test_a_single_round_is_a_point_in_the_middle_with_its_figure():
     assert drawn.described == "accuracy: 37.0 % at round 1."
 
 
-def test_a_band_spans_one_deviation_to_both_sides():
-    series, x, y = line([(1.0, 0.5), (2.0, 0.5)], spread=(0.25, 0.0))
+def test_a_band_around_many_points_spans_one_deviation_to_both_sides():
+    series, x, y = line([(float(k), 0.5) for k in range(1, 14)], spread=(0.25,) + (0.0,) * 12)
     drawn = chart(plots.line_chart("T", [series], x, y))
     (band,) = drawn.every("polygon", "band")
     corners = [tuple(map(float, pair.split(","))) for pair in band.get("points").split()]
@@ -162,12 +162,11 @@ def test_a_band_spans_one_deviation_to_both_sides():
     assert heights[0] == pytest.approx(0.25 * full, abs=0.02)
 
 
-def test_error_bars_span_one_deviation_to_both_sides():
+def test_error_bars_of_few_points_span_one_deviation_to_both_sides():
     series, x, y = line([(1.0, 0.5), (2.0, 0.5)], spread=(0.25, 0.125))
-    drawn = chart(plots.error_chart("T", [series], x, y))
-    bars = [e.get("d") for e in drawn.every("path", "line")]
-    lengths = [float(d.split("V")[1].split("M")[0]) - float(d.split(" ")[1].split("V")[0]) for d in bars]
-    assert lengths == pytest.approx([96.0, 48.0], abs=0.02)
+    drawn = chart(plots.line_chart("T", [series], x, y))
+    ends = [e.get("d").rpartition(" ")[2].split("V") for e in drawn.every("path", "line")]
+    assert [float(bottom) - float(top) for top, bottom in ends] == pytest.approx([96.0, 48.0], abs=0.02)
 
 
 def test_several_lines_differ_in_dashes_and_are_named_below():
@@ -181,7 +180,7 @@ def test_several_lines_differ_in_dashes_and_are_named_below():
 def test_references_and_marks_are_drawn_with_their_words():
     series, x, y = line([(1.0, 0.2), (2.0, 0.6)])
     figure = plots.line_chart(
-        "T", [series], x, y, references=[Reference(0.1, "chance")], marks=[(2.0, "round 2 missed its quorum")]
+        "T", [series], x, y, annotations=[Reference(0.1, "chance"), Mark(2.0, "round 2 missed its quorum")]
     )
     drawn = chart(figure)
     assert "chance" in drawn.texts()
@@ -190,10 +189,10 @@ def test_references_and_marks_are_drawn_with_their_words():
 
 def test_the_words_of_a_reference_stand_where_no_line_runs():
     rising, x, y = line([(1.0, 0.0), (2.0, 0.95)])
-    drawn = chart(plots.line_chart("T", [rising], x, y, references=[Reference(1.0, "every client's limit")]))
+    drawn = chart(plots.line_chart("T", [rising], x, y, annotations=[Reference(1.0, "every client's limit")]))
     (words,) = [e for e in drawn.every("text") if e.text == "every client's limit"]
     assert words.get("text-anchor") == "start"
-    drawn = chart(plots.line_chart("T", [rising], x, y, references=[Reference(0.1, "chance")]))
+    drawn = chart(plots.line_chart("T", [rising], x, y, annotations=[Reference(0.1, "chance")]))
     (words,) = [e for e in drawn.every("text") if e.text == "chance"]
     assert words.get("text-anchor") == "end"
 
@@ -229,18 +228,16 @@ def test_few_clients_have_a_bar_each_as_high_as_what_they_spent():
 def test_many_clients_are_one_falling_curve_under_their_limit():
     drawn = chart(plots.budget_chart("T", budgets(61)))
     assert drawn.every("rect", "bar") == []
-    (area,) = drawn.every("polygon", "bar")
-    ups = [float(pair.split(",")[1]) for pair in area.get("points").split()][1:-1]
-    assert ups == sorted(ups)
-    assert len(drawn.every("line", "limit")) == 1
+    (curve,) = drawn.lines()
+    assert [up for _, up in curve] == sorted(up for _, up in curve)
+    assert len(drawn.every("line", "reference")) == 1
 
 
 def test_many_clients_with_limits_of_their_own_are_drawn_in_shares_of_them():
     own = [ClientBudget(k, 4.0, 2.0 + k, (2.0 + k) / 2, 1, 0) for k in range(100)]
     drawn = chart(plots.budget_chart("T", own))
-    (area,) = drawn.every("polygon", "bar")
-    ups = {float(pair.split(",")[1]) for pair in area.get("points").split()[1:-1]}
-    assert ups == {128.0}  # half-way between 32 (100 %) and 224 (0 %)
+    (curve,) = drawn.lines()
+    assert {up for _, up in curve} == {128.0}  # half-way between 32 (100 %) and 224 (0 %)
 
 
 @pytest.mark.parametrize("clients", [0, 1, 60, 61, 10_000])

@@ -162,7 +162,7 @@ def test_rubbish_is_no_batch_and_no_body(rubbish, headed):
 def test_a_recorded_batch_is_read():
     golden = json.loads(GOLDEN.read_text())
     key = X25519PrivateKey.from_private_bytes(bytes.fromhex(golden["key"]))
-    opened = open_batch(bytes.fromhex(golden["batch"]), Terms.from_object(golden["terms"]), key)
+    opened = open_batch(bytes.fromhex(golden["batch"]), Terms.from_json(json.dumps(golden["terms"])), key)
     assert opened.rows.bits().tolist() == golden["bits"] and not opened.refused
 
 
@@ -182,7 +182,7 @@ def test_terms_survive_json_and_bind_everything():
 ))  # fmt: skip
 def test_rubbish_is_no_terms(rubbish):
     with pytest.raises(InvalidInput):
-        Terms.from_object(rubbish)
+        Terms.from_json(json.dumps(rubbish))
 
 
 # --- delays -----------------------------------------------------------------------------------------------------------

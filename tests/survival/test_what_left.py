@@ -111,7 +111,7 @@ def test_a_client_whose_report_is_in_its_ledger_does_not_decline_whatever_became
     settings.write_text(settings.read_text().replace('"digits"', '"/nowhere/records.npz"'))
     with Client.open(tmp_path / "a") as client:
         reply = client.reply("report", plan)
-        assert (reply.answer, reply.reason) == (b"", Reason.UNAVAILABLE.value)
+        assert (reply.payload, reply.reason) == (b"", Reason.UNAVAILABLE.value)
         other = people.plans()(2)
         assert client.answer("report", signed(other)) == answer_to(other, None), "of this one nothing has left"
 
@@ -144,7 +144,7 @@ def test_who_was_sent_nothing_released_nothing(tmp_path):
 
 def test_a_round_in_which_nobody_can_be_asked_is_lost_and_costs_nobody_anything(tmp_path):
     given = people.recipe({"rounds.count": 9})
-    with pytest.raises(TooFewClients, match="nobody could be asked"):
+    with pytest.raises(TooFewClients, match="nobody"):
         serve(given, Scripted(reporting), tmp_path / "run", CoordinatorSetup(channel=Choosy()))
     spent = read_past(RunFolder(tmp_path / "run")).spent
     assert [list(map(list, one.clients)) for one in spent] == [[[]]] * 3

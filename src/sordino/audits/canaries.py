@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sordino.audits import run_draws
-from sordino.audits.canary_game import Coins, Game, Scores, check_canaries, coins, judge
+from sordino.audits.canary_game import Coins, Scores, check_canaries, coins, judge
 from sordino.audits.canary_patterns import Gradients, made_up
 from sordino.audits.findings import AuditOptions, Finding, Findings, answers, checked
-from sordino.audits.finished_run import FinishedRun, View
+from sordino.audits.finished_run import FinishedRun, View, promise
 from sordino.audits.one_record import one_round
 from sordino.audits.uploads import curve
 from sordino.channels.direct import Direct
@@ -43,7 +43,7 @@ from sordino.learning import models
 from sordino.learning.cohort import ClientData
 from sordino.learning.optimizers import SGD
 from sordino.learning.private_sgd import PrivateTraining
-from sordino.mechanisms.cases import Points
+from sordino.mechanisms.cases import Points, Promise
 from sordino.methods.hybrid_one import HybridOne
 from sordino.methods.interface import Bench
 from sordino.methods.silo_dp import SiloDp
@@ -307,31 +307,19 @@ def audit(run: FinishedRun, asked: AuditOptions) -> Findings:
     return checked(found, [*run_draws.private_training(run, releases), *run_draws.channel(run)], asked)
 
 
-def _game(run: FinishedRun, group: Group, view: View, flock: Flock) -> Game:
-    stated = run.stated(group)[view]
+def _game(run: FinishedRun, group: Group, view: View, flock: Flock) -> Promise:
+    row = run.stated(group)[view]
     seen = "all uploads" if view[0] == SERVER else f"all sums, of which {view[0].parties} silos' parts are unknown"
-    return Game(
-        mechanism="DP-SGD",
-        unit=_unit(run, flock),
-        adjacency=view[1],
-        adversary=view[0],
-        claim=stated.claimed,
-        proven=stated.proven,
-        delta=stated.delta,
-        basis="; ".join(stated.basis),
-        attack=f"{_planted(flock)}; seen: {seen}, with all models and all other records known",
-        curve=_proven_curve(group, view, stated.proven),
-    )
+    attack = f"{_planted(flock)}; seen: {seen}, with all models and all other records known"
+    rounds = f"{run.rounds} round{'s' if run.rounds > 1 else ''}"
+    unit = f"the whole run, {rounds}, {len(flock):,} canaries"
+    return promise(row, "DP-SGD", unit, attack, _proven_curve(group, view, row.proven))
 
 
-def _of_final_model(game: Game, flock: Flock) -> Game:
+def _of_final_model(game: Promise, flock: Flock) -> Promise:
     """What holds against those who see uploads or sums holds against whoever sees the final model only."""
     attack = f"{_planted(flock)}; seen: the final model, by each canary's loss"
     return replace(game, adversary=MODEL_READER, claim=None, attack=attack)
-
-
-def _unit(run: FinishedRun, flock: Flock) -> str:
-    return f"the whole run, {run.rounds} round{'s' if run.rounds > 1 else ''}, {len(flock):,} canaries"
 
 
 def _planted(flock: Flock) -> str:
@@ -348,6 +336,3 @@ def _proven_curve(group: Group, view: View, proven: float) -> Points:
         losses += own[:1] * times
     dp_sgd = losses and all(isinstance(loss, PoissonGaussian) for loss in losses)
     return curve(compose(losses, adjacency=RECORD), proven) if dp_sgd and math.isfinite(proven) else ()
-
-
-__all__ = ["CanaryAttacker", "Ear", "Flock", "PlantedPopulation", "Played", "audit", "play"]

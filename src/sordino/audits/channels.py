@@ -135,6 +135,3 @@ def _passed(channel: Shuffled, bits: NDArray[np.bool_]) -> NDArray[np.uint8]:
     there = dict(channel.collect(exchange, Plan("audit", 1).encode(), range(len(bits))))
     bodies = np.frombuffer(b"".join(there[k] for k in sorted(there)), np.uint8).reshape(len(bits), -1)
     return np.unpackbits(bodies, axis=1, count=bits.shape[1], bitorder="little")
-
-
-__all__ = ["secure_sum", "shuffler"]

@@ -10,9 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from sordino.audits import channels, training
 from sordino.audits.inspection import Inspected, Subject, inspect_one, level
@@ -338,62 +340,46 @@ def _same_words(seed: int, clients: Int64s, round: int) -> Randomness:
 # --- broken training --------------------------------------------------------------------------------------------------
 
 
-def _while_replaced(found: Sequence[Subject], module: Any, name: str, broken: Callable[..., Any]) -> list[Subject]:
-    """The same subjects, one function of the program exchanged while they are drawn and enumerated."""
-
-    def inside(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
-            with training.replaced(module, name, broken):
-                return function(*arguments)
-
-        return call
-
+def _while_broken(
+    found: Sequence[Subject], where: object, name: str, broken: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> list[Subject]:
+    """The same subjects; while they are drawn and enumerated, `broken` takes the place of the honest function."""
+    inside = patch.object(where, name, broken(getattr(where, name)))
     return [replace(one, draw=inside(one.draw), enumerated=tuple(map(inside, one.enumerated))) for one in found]
 
 
-def _dp_sgd(module: Any, name: str, broken: Callable[..., Any]) -> list[Subject]:
-    return _while_replaced(training.dp_sgd(TRAINED_ROUNDS)[:2], module, name, broken)
+def _dp_sgd(where: object, name: str, broken: Callable[[Callable[..., Any]], Callable[..., Any]]) -> list[Subject]:
+    return _while_broken(training.dp_sgd(TRAINED_ROUNDS)[:2], where, name, broken)
 
 
 def _noise_of_training(change: Change) -> list[Subject]:
-    honest = private_sgd.integer_noise
-    return _dp_sgd(private_sgd, "integer_noise", lambda *arguments: change(honest(*arguments)))
+    return _dp_sgd(private_sgd, "integer_noise", lambda honest: lambda *given: change(honest(*given)))
 
 
 def _one_noise() -> list[Subject]:
-    honest = private_sgd.integer_noise
-    return _dp_sgd(private_sgd, "integer_noise", lambda t, rows, own, step, d: honest(t, rows, own, 0, d))
+    return _dp_sgd(private_sgd, "integer_noise", lambda honest: lambda t, rows, own, _, d: honest(t, rows, own, 0, d))
 
 
-def _more_often() -> list[Subject]:
-    honest = draws.poisson_samples
-    return _dp_sgd(draws, "poisson_samples", lambda own, row, step, n, rate: honest(own, row, step, n, 1.5 * rate))
+def _sampled(faster: float, step: int | None = None) -> list[Subject]:
+    """Samples at another rate, or those of one step for all."""
+
+    def broken(honest: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda own, row, at, n, rate: honest(own, row, at if step is None else step, n, faster * rate)
+
+    return _dp_sgd(draws, "poisson_samples", broken)
 
 
-def _one_sample() -> list[Subject]:
-    honest = draws.poisson_samples
-    return _dp_sgd(draws, "poisson_samples", lambda own, row, step, n, rate: honest(own, row, 0, n, rate))
-
-
-def _ten_clips() -> list[Subject]:
-    honest = LinearHead.sums
-    broken = lambda *arguments: replace(found := honest(*arguments), sums=10 * found.sums)  # noqa: E731
-    return _dp_sgd(LinearHead, "sums", broken)
-
-
-def _influenced() -> list[Subject]:
-    """Sums in short floats: what a record adds then depends on all others."""
-    honest = LinearHead.sums
-    broken = lambda *arguments: replace(found := honest(*arguments), sums=found.sums.bfloat16().long())  # noqa: E731
+def _summed(change: Callable[[Tensor], Tensor]) -> list[Subject]:
+    """Sums of clipped gradients, changed before noise is added."""
+    broken = lambda honest: lambda *given: replace(found := honest(*given), sums=change(found.sums))  # noqa: E731
     return _dp_sgd(LinearHead, "sums", broken)
 
 
 def _small_shares() -> list[Subject]:
     """Every silo adds 1/h of the noise where 1/sqrt(h) is due."""
-    honest = private_sgd.integer_noise
-    less = 1 / np.sqrt(training.SHARES)
-    broken = lambda *arguments: _scaled(less)(honest(*arguments))  # noqa: E731
-    return _while_replaced(training.dp_sgd(1, SHARED_ROWS)[2:], private_sgd, "integer_noise", broken)
+    less = _scaled(1 / np.sqrt(training.SHARES))
+    subjects = training.dp_sgd(1, SHARED_ROWS)[2:]
+    return _while_broken(subjects, private_sgd, "integer_noise", lambda honest: lambda *given: less(honest(*given)))
 
 
 # --- broken channels --------------------------------------------------------------------------------------------------
@@ -467,15 +453,13 @@ FAULTS: tuple[Fault, ...] = (
     Fault("DP-SGD: noise x 0.9", "training", lambda: _noise_of_training(_scaled(0.9))),
     Fault("DP-SGD: 1 % of coordinates bare", "training", lambda: _noise_of_training(_bare(slice(None, None, 100)))),
     Fault("DP-SGD: one noise for all steps", "training", _one_noise),
-    Fault("DP-SGD: sampling rate x 1.5", "training", _more_often),
-    Fault("DP-SGD: one sample for all steps", "training", _one_sample),
-    Fault("DP-SGD: missing clip", "training", _ten_clips),
-    Fault("DP-SGD: sums rounded as floats", "training", _influenced),
+    Fault("DP-SGD: sampling rate x 1.5", "training", lambda: _sampled(1.5)),
+    Fault("DP-SGD: one sample for all steps", "training", lambda: _sampled(1.0, step=0)),
+    Fault("DP-SGD: missing clip", "training", lambda: _summed(lambda sums: 10 * sums)),
+    Fault("DP-SGD: sums rounded as floats", "training", lambda: _summed(lambda sums: sums.bfloat16().long())),
     Fault("share of the noise 1/h for 1/sqrt(h)", "training", _small_shares),
     Fault("no pairwise masks", "secure sum", lambda: channels.secure_sum(NoPairs)),
     Fault("self-mask missing", "secure sum", lambda: channels.secure_sum(NoSelfMask)),
     Fault("shuffler off: order kept", "shuffler", lambda: channels.shuffler(_unmixed)),
     Fault("shuffler: one order for all rounds", "shuffler", lambda: channels.shuffler(_always_alike)),
 )
-
-__all__ = ["FAULTS", "Caught", "Fault", "attempt"]

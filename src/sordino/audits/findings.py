@@ -72,6 +72,3 @@ def answers(cases: Iterable[tuple[Case, View | None]], asked: AuditOptions) -> t
     """Carry out one audit after the other; each case comes with the row of the statement that it is about, if any."""
     todo = asked.track(list(cases), "Auditing")
     return tuple(Finding(audit.run(case, trials=asked.trials, seed=asked.seed), view) for case, view in todo)
-
-
-__all__ = ["AuditOptions", "Finding", "Findings", "Track", "answers", "checked", "quietly"]

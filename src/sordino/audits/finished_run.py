@@ -10,6 +10,7 @@ from shlex import quote
 
 import sordino
 from sordino.errors import InvalidInput
+from sordino.mechanisms.cases import Points, Promise
 from sordino.privacy import history
 from sordino.privacy.guarantee import Adjacency, Adversary, Release
 from sordino.privacy.history import Group, RoundReleases
@@ -129,6 +130,14 @@ def figures(counted: Counted, delta: float) -> dict[View, Row]:
     return {(row.adversary, row.adjacency): row for row in stated.rows}
 
 
+def promise(row: Row, mechanism: str, unit: str, attack: str, curve: Points = ()) -> Promise:
+    """What a row of a statement says about what an attack sees."""
+    basis = "; ".join(row.basis)
+    return Promise(
+        mechanism, unit, row.adjacency, row.adversary, row.claimed, row.proven, row.delta, basis, attack, curve
+    )
+
+
 def once(releases: Sequence[Release]) -> Counted:
     """Each of these, once."""
     return tuple((release, 1) for release in releases)
@@ -145,6 +154,3 @@ def _recipe(folder: RunFolder) -> Recipe:
 
 def _anew(folder: RunFolder) -> str:
     return f"Run it anew: sordino run {quote(str(folder.path / 'recipe.toml'))}"
-
-
-__all__ = ["FinishedRun", "View", "figures", "once"]

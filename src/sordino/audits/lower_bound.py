@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.stats import beta
 
 from sordino.errors import InvalidInput
-from sordino.mechanisms.cases import Case, Points, Scores
+from sordino.mechanisms.cases import Case, Points, Promise, Scores
 from sordino.privacy.statement import AuditBound
 
 TAIL = 0.025  #: one-sided error of each of the two Clopper-Pearson bounds
@@ -51,7 +51,28 @@ class AuditRow:
     verdict: str
     note: str = ""  #: what contradicts the proof, where something does
 
-    def to_json(self) -> dict[str, Any]:
+    @classmethod
+    def of(cls, promise: Promise, note: str, **found: Any) -> AuditRow:
+        """The row of a promise: what was found, and `note`, what contradicts the proof."""
+        claim = promise.claim
+        comparable = claim.epsilon if claim and claim.delta <= promise.delta else None
+        return cls(
+            mechanism=promise.mechanism,
+            unit=promise.unit,
+            adjacency=str(promise.adjacency),
+            adversary=str(promise.adversary),
+            claimed=claim.epsilon if claim else None,
+            claimed_delta=claim.delta if claim else None,
+            proven=promise.proven,
+            delta=promise.delta,
+            basis=promise.basis,
+            attack=promise.attack,
+            verdict=verdict(comparable, promise.proven, found["audited"], bool(note)),
+            note=note,
+            **found,
+        )
+
+    def to_json(self) -> dict[str, object]:
         """The row as plain JSON values; JSON has no infinity, and an unproven epsilon is never left blank."""
         return {name: "infinite" if value == math.inf else value for name, value in asdict(self).items()}
 
@@ -100,26 +121,8 @@ def run(case: Case, *, trials: int = 400_000, seed: int = 1) -> AuditRow:
     ((chosen, _),) = choosing.best([case.delta], TAIL / 1000)
     bound = measuring.bound(chosen, case.delta, TAIL)
     note = _contradiction(((case.proven, case.delta), *case.curve), choosing, measuring)
-    claimed = case.claim
-    comparable = claimed.epsilon if claimed and claimed.delta <= case.delta else None
-    return AuditRow(
-        mechanism=case.mechanism,
-        unit=case.unit,
-        adjacency=str(case.adjacency),
-        adversary=str(case.adversary),
-        claimed=claimed.epsilon if claimed else None,
-        claimed_delta=claimed.delta if claimed else None,
-        proven=case.proven,
-        delta=case.delta,
-        basis=case.basis,
-        audited=bound,
-        confidence=1 - 2 * TAIL,
-        trials=2 * n,
-        cap=_cap(n - half, case.delta),
-        attack=case.attack,
-        seed=seed,
-        verdict=verdict(comparable, case.proven, bound, bool(note)),
-        note=note,
+    return AuditRow.of(
+        case, note, audited=bound, confidence=1 - 2 * TAIL, trials=2 * n, cap=_cap(n - half, case.delta), seed=seed
     )
 
 

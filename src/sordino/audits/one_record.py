@@ -87,6 +87,3 @@ def _rounds(run: FinishedRun, silo: int, made_up: ClientData) -> Sampler:
         return np.concatenate(found)
 
     return sample
-
-
-__all__ = ["one_round"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,12 @@ from numpy.typing import NDArray
 
 from sordino.audits import run_draws
 from sordino.audits.findings import AuditOptions, Findings, answers, checked
-from sordino.audits.finished_run import FinishedRun, View, figures, once
+from sordino.audits.finished_run import FinishedRun, View, figures, once, promise
 from sordino.mechanisms import BitString, PrivUnitG, Sphere
 from sordino.mechanisms.cases import Case, Sampler, Scores
 from sordino.mechanisms.output import BitOutput, IntegerOutput
 from sordino.methods.chamikara_ldpfl import Ldpfl
-from sordino.methods.fedavg import DATASET
+from sordino.methods.interface import DATASET
 from sordino.methods.randomised_records import RECORDS, JointRecords, RandomisedRecords
 from sordino.privacy.guarantee import SERVER, Adjacency
 from sordino.randomness import Keystream
@@ -54,22 +55,11 @@ def _question(run: FinishedRun, records: RandomisedRecords, client: int) -> tupl
     claim = stated.claimed
     delta = max(run.federation.delta, claim.delta if claim is not None else 0.0)
     alone = records.releases("audit", DATASET, client, 1)[:1]  # one record, its features, whatever the extractor
-    proven = figures(once(alone), delta)[view]
+    row = replace(figures(once(alone), delta)[view], claimed=claim)
     values, sampler, attack = _sampler(run, records, client)
-    case = Case(
-        mechanism=_named(run),
-        unit=f"one randomised record, {values:,} {'values' if isinstance(records, JointRecords) else 'bits'}",
-        adjacency=view[1],
-        adversary=view[0],
-        claim=claim,
-        proven=proven.proven,
-        delta=delta,
-        basis="; ".join(proven.basis),
-        attack=f"client {client}: {attack}; seen: {SEEN}",
-        sampler=sampler,
-        most_trials=max(1000, VALUES // values),
-    )
-    return case, view
+    unit = f"one randomised record, {values:,} {'values' if isinstance(records, JointRecords) else 'bits'}"
+    promised = promise(row, _named(run), unit, f"client {client}: {attack}; seen: {SEEN}")
+    return Case.of(promised, sampler, max(1000, VALUES // values)), view
 
 
 def _named(run: FinishedRun) -> str:
@@ -131,6 +121,3 @@ def _joint_score(
     direction = records.directions(features, np.zeros(1, np.int64))[0]
     in_caps, limits = mechanism.likelihood_ratio(direction, -direction), mechanism.limits(direction.size, 1)
     return lambda array: in_caps(IntegerOutput(np.rint(array / mechanism.step()).astype(np.int64), *limits))[:, 0]
-
-
-__all__ = ["audit"]

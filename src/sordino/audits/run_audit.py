@@ -13,7 +13,6 @@ from sordino.audits.lower_bound import VIOLATED, AuditRow
 from sordino.learning.private_sgd import PrivateTraining
 from sordino.methods.central_dp import CentralDp
 from sordino.methods.chamikara_ldpfl import Ldpfl
-from sordino.methods.fedavg import FedAvg
 from sordino.methods.local_only import LocalOnly
 from sordino.privacy.guarantee import Adjacency, Adversary
 from sordino.privacy.history import ranges
@@ -94,7 +93,6 @@ def _found(run: FinishedRun, asked: AuditOptions) -> Findings:
         return trusted_server.audit(run, asked)
     if isinstance(method, Ldpfl):
         return randomised_records.audit(run, asked)
-    assert isinstance(method, FedAvg)
     if isinstance(method.training, PrivateTraining):
         return canaries.audit(run, asked)
     return uploads.audit(run, asked)
@@ -127,6 +125,3 @@ def _earlier(folder: RunFolder) -> dict[Key, AuditBound]:
     statement = folder.statement()
     rows = () if statement is None else statement.rows
     return {_key(row): row.audited for row in rows if row.audited is not None}
-
-
-__all__ = ["FILE", "Audit", "audit"]

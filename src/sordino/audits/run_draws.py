@@ -28,7 +28,6 @@ from sordino.mechanisms import BitString, Mechanism, PrivUnitG, Sphere
 from sordino.mechanisms.output import BitOutput
 from sordino.methods.central_dp import CentralDp
 from sordino.methods.chamikara_ldpfl import Ldpfl
-from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import Bench, Cohort
 from sordino.methods.randomised_records import RECORDS, JointRecords, RandomisedRecords
 from sordino.methods.silo_dp import SiloDp
@@ -65,7 +64,6 @@ def channel(run: FinishedRun) -> list[Subject]:
 def upload(run: FinishedRun, client: int, round: int, releases: Sequence[Release]) -> list[Subject]:
     """The upload of one client and of all who are as strong; none where no law of its mechanism is known."""
     method = run.federation.method
-    assert isinstance(method, FedAvg)
     own = method.upload(method.plan(replace(method.init(), round=round - 1), run.recipe.name))
     group = int(own.class_of[client])
     mechanism, d = own.mechanisms[group], own.values
@@ -237,6 +235,3 @@ def trusted_server(run: FinishedRun, releases: Sequence[Release]) -> list[Subjec
     if own.rate < 1:
         found.append(Subject("central DP, coins", (COINS, run.clients), coins))
     return found
-
-
-__all__ = ["channel", "private_training", "records", "trusted_server", "upload"]

@@ -15,7 +15,7 @@ import numpy as np
 
 from sordino.audits import run_draws
 from sordino.audits.findings import AuditOptions, Findings, answers, checked
-from sordino.audits.finished_run import FinishedRun, figures, once
+from sordino.audits.finished_run import FinishedRun, figures, once, promise
 from sordino.audits.uploads import curve
 from sordino.mechanisms.cases import Case, Sampler, Scores
 from sordino.methods.central_dp import CentralDp
@@ -43,23 +43,14 @@ def audit(run: FinishedRun, asked: AuditOptions) -> Findings:
         return Findings(group, (), (*left_out, why))
     stated = run.stated(group)[VIEW]
     delta = run.federation.delta
-    proven = figures(once(releases), delta)[VIEW]
+    row = replace(figures(once(releases), delta)[VIEW], claimed=stated.claimed)
     loss = next(g.loss for g in releases[0].guarantees if g.adversary == MODEL_READER)
     d = run.federation.upload.values
-    case = Case(
-        mechanism="central Gaussian",
-        unit=f"model after round {round}, {d:,} values",
-        adjacency=VIEW[1],
-        adversary=VIEW[0],
-        claim=stated.claimed,
-        proven=proven.proven,
-        delta=delta,
-        basis="; ".join(proven.basis),
-        attack=f"client {client}, round {round}: its update at the clipping bound, one way or the opposite one",
-        sampler=_models(run, client, round, float(method.clip)),
-        most_trials=min(MOST, max(1000, VALUES // d)),
-        curve=curve(compose([loss], adjacency=Adjacency.CLIENT), proven.proven),
-    )
+    unit = f"model after round {round}, {d:,} values"
+    attack = f"client {client}, round {round}: its update at the clipping bound, one way or the opposite one"
+    points = curve(compose([loss], adjacency=Adjacency.CLIENT), row.proven)
+    promised = promise(row, "central Gaussian", unit, attack, points)
+    case = Case.of(promised, _models(run, client, round, float(method.clip)), min(MOST, max(1000, VALUES // d)))
     found = Findings(group, answers([(case, VIEW)], asked), tuple(left_out))
     return checked(found, run_draws.trusted_server(run, releases), asked)
 
@@ -93,6 +84,3 @@ def _models(run: FinishedRun, client: int, round: int, clip: float) -> Sampler:
             yield from (bool(report) for report in method.report(plan, idle, draw, bench).bodies)
 
     return sample
-
-
-__all__ = ["audit"]

@@ -6,24 +6,22 @@ round's upload. Whoever sees the run sees that and more, so a lower bound for th
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from unittest.mock import patch
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom
 
 from sordino.audits import run_draws
 from sordino.audits.findings import AuditOptions, Findings, answers, checked
-from sordino.audits.finished_run import FinishedRun, View, figures, once
+from sordino.audits.finished_run import FinishedRun, View, figures, once, promise
+from sordino.audits.mechanisms import exact_law
 from sordino.mechanisms import Mechanism
 from sordino.mechanisms.cases import Case, Points, Sampler, Scores
-from sordino.mechanisms.likelihood import ones
 from sordino.mechanisms.output import BitOutput, Output
-from sordino.methods.fedavg import FedAvg
 from sordino.methods.interface import Bench, Cohort, State
 from sordino.methods.upload import Draw, Sent, Upload
 from sordino.privacy.accountant import Composed, compose
@@ -121,7 +119,8 @@ class Crowd:
 
     def table(self) -> Scores:
         """The log-likelihood ratio of every number of ones; all values have the same."""
-        p, q = (ones(self.sender.mechanism, vector)[0] for vector in (self.first, self.second))
+        laws = (exact_law(self.sender.mechanism, vector) for vector in (self.first, self.second))
+        p, q = (law.interval(np.ones((1, len(self.first))))[1][0, 0] for law in laws)
         k = np.arange(self.size + 1)
         others = binom.logpmf(k, self.size - 1, q), binom.logpmf(k - 1, self.size - 1, q)
         worlds = [np.logaddexp(np.log1p(-own) + others[0], np.log(own) + others[1]) for own in (p, q)]
@@ -147,26 +146,16 @@ class Crowd:
 # --- what a client would send of its own data -------------------------------------------------------------------------
 
 
-class _ListeningUpload(Upload):
-    """An upload that keeps the vectors it is handed, before they are randomised."""
-
-    def __init__(self, upload: Upload) -> None:
-        self.__dict__.update(upload.__dict__)
-        self.vectors: list[NDArray[Any]] = []
-
-    def send(self, clients: Sequence[int], vectors: Any, draw: Draw, sizes: Sequence[int]) -> Sent:
-        self.vectors.append(np.array(vectors, np.float32))
-        return super().send(clients, vectors, draw, sizes)
-
-
 def own_vectors(run: FinishedRun, state: State, clients: Sequence[int], seed: int) -> Vector:
     """What these clients would hand to the mechanism in the round after `state`: trained on their own records."""
     federation, method = run.federation, run.federation.method
-    assert isinstance(method, FedAvg)
     plan = method.plan(state, run.recipe.name)
-    heard = _ListeningUpload(method.upload(plan))
-    listening = copy.copy(method)
-    listening.upload = lambda plan: heard  # type: ignore[method-assign]
+    vectors, honest = [], Upload.send
+
+    def send(self: Upload, clients: Sequence[int], rows: ArrayLike, draw: Draw, sizes: Sequence[int]) -> Sent:
+        vectors.append(np.array(rows, np.float32))
+        return honest(self, clients, rows, draw, sizes)
+
     population = federation.population
     bench = Bench()
     cohort = Cohort(
@@ -175,8 +164,9 @@ def own_vectors(run: FinishedRun, state: State, clients: Sequence[int], seed: in
         ({},) * len(clients),
         tuple(population.size(client) for client in clients),
     )
-    listening.report(plan, cohort, lambda own: Keystream.simulation(seed, list(own), plan.round), bench)
-    return np.concatenate(heard.vectors)
+    with patch.object(Upload, "send", send):
+        method.report(plan, cohort, lambda own: Keystream.simulation(seed, list(own), plan.round), bench)
+    return np.concatenate(vectors)
 
 
 # --- cases ------------------------------------------------------------------------------------------------------------
@@ -197,7 +187,6 @@ class _Questions:
 
     def __init__(self, run: FinishedRun, client: int, round: int, releases: Sequence[Release], seed: int) -> None:
         method = run.federation.method
-        assert isinstance(method, FedAvg)
         self._run, self._client, self._round, self._seed = run, client, round, seed
         self._state = replace(method.init(), round=round - 1)
         self._upload = method.upload(method.plan(self._state, run.recipe.name))
@@ -222,7 +211,8 @@ class _Questions:
 
     @property
     def _is_bits(self) -> bool:
-        return isinstance(self._release.guarantees[0].loss, RandomizedBit) and not self._upload.samples
+        bits = isinstance(self._release.guarantees[0].loss, RandomizedBit) and not self._upload.samples
+        return bits and self._sender.mechanism.law(self._ends[0]) is not None
 
     def _direct(self, view: View) -> None:
         if view[1] is not Adjacency.COORDINATE:
@@ -272,21 +262,11 @@ class _Questions:
         """`values` are drawn for each trial; what is `beside` the worst case is not the statement's evidence."""
         claim = self._stated[view].claimed if view in self._stated else None
         delta = max(self._run.federation.delta, claim.delta if claim is not None else 0.0)
-        proven = figures(once([self._release]), delta)[view]
-        case = Case(
-            mechanism=self._sender.mechanism.name,
-            unit=unit,
-            adjacency=view[1],
-            adversary=view[0],
-            claim=claim,
-            proven=proven.proven,
-            delta=delta,
-            basis="; ".join(proven.basis),
-            attack=f"client {self._client}, round {self._round}: {attack}",
-            sampler=sampler,
-            most_trials=max(FEWEST, VALUES // values),
-            curve=_curve(self._release.guarantees, view, proven.proven),
-        )
+        row = replace(figures(once([self._release]), delta)[view], claimed=claim)
+        where = f"client {self._client}, round {self._round}: {attack}"
+        curve = _curve(self._release.guarantees, view, row.proven)
+        promised = promise(row, self._sender.mechanism.name, unit, where, curve)
+        case = Case.of(promised, sampler, max(FEWEST, VALUES // values))
         self._questions.append((case, None if beside else view))
 
 
@@ -307,6 +287,3 @@ def curve(composed: Composed, epsilon: float) -> Points:
 def _left_out(release: Release) -> str:
     why = next((g.loss.why for g in release.guarantees if isinstance(g.loss, Infinite)), None)
     return f"{release.what}: {why or 'a release of its own, beside the upload'}"
-
-
-__all__ = ["AuditedClient", "Crowd", "audit", "curve", "own_vectors", "single_values", "whole"]

@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
@@ -35,7 +35,7 @@ from sordino.errors import InvalidInput
 from sordino.mechanisms.one_bit import OneBit
 from sordino.methods.upload import Upload
 from sordino.parts.strengths import Strength, resolved, strength_problems
-from sordino.parts.tables import Found, Natural, RecipeTable, reads, refusal, tag
+from sordino.parts.tables import Found, Natural, TomlTable, reads, refusal, tag
 from sordino.parts.toml import shown
 from sordino.privacy.accountant import bit_epsilon
 from sordino.privacy.guarantee import Adjacency, Guarantee, Pure, RandomizedBit, Release, shuffled
@@ -43,6 +43,7 @@ from sordino.wire.messages import Plan
 
 if TYPE_CHECKING:
     from sordino.methods.interface import Method
+    from sordino.methods.selection import SelectionSpec
     from sordino.recipe import Recipe
 
 Granularity = Literal["parameter", "model"]
@@ -55,7 +56,7 @@ PIECE = 4096  #: bytes of each report mixed at a time: 32,768 parameters
 # --- the tables -------------------------------------------------------------------------------------------------------
 
 
-class Delay(RecipeTable):
+class Delay(TomlTable):
     """How long the random delays of LDP-FL's Algorithm 3 would take: simulated beside the run, in seconds."""
 
     inline: ClassVar[bool] = True
@@ -84,7 +85,7 @@ class ShuffledChannel(MixedSpec):
         delays = None if self.delay is None else Delays.of(self.delay, method.clients, recipe.seed)
         return Shuffled.of(recipe, method, self.granularity, delays)
 
-    def crowds(self, selection: Any, upload: Upload) -> tuple[int, ...]:
+    def crowds(self, selection: SelectionSpec, upload: Upload) -> tuple[int, ...]:
         sizes = np.bincount(upload.class_of, minlength=len(upload.strengths))
         if self.at_least:
             return tuple(min(self.at_least, int(size)) for size in sizes)
@@ -104,7 +105,7 @@ class ShuffledChannel(MixedSpec):
         return replace(release, claimed=claim)
 
     @reads("method", "split")
-    def delays_of_all_clients(self, recipe: Any) -> Found:
+    def delays_of_all_clients(self, recipe: Recipe) -> Found:
         """Delays are given for as many clients as there are."""
         if self.delay is not None:
             for name in ("latency", "computing", "communication"):
@@ -126,6 +127,7 @@ def _public_key(text: str) -> str:
 class ShufflerChannel(MixedSpec):
     """A shuffler service: clients seal every value to the server and send it to somebody else, who mixes them."""
 
+    posts: ClassVar[bool] = True
     kind: str = tag("shuffler", "through a shuffler service, every value sealed to the server")
     at_least: Annotated[int, Ge(2)] = Field(
         description="whole reports of one epsilon that a batch must hold, or nothing of it leaves: the crowd that the "
@@ -146,7 +148,7 @@ class ShufflerChannel(MixedSpec):
         default=600.0, description="how long the shuffler waits for those who were asked"
     )
 
-    def crowds(self, selection: Any, upload: Upload) -> tuple[int, ...]:
+    def crowds(self, selection: SelectionSpec, upload: Upload) -> tuple[int, ...]:
         """A service mixes so many of each class, or none: a class that is smaller would never be heard."""
         sizes = np.bincount(upload.class_of, minlength=len(upload.strengths))
         for size, strength in zip(sizes.tolist(), upload.strengths, strict=True):
@@ -310,11 +312,6 @@ class Timing:
     unpadded: float  #: the same where nobody waits
     exposed: float  #: share of parameters that then come at a time at which a single client only can have sent them
 
-    @property
-    def overhead(self) -> float:
-        """What the delays cost: at most T."""
-        return self.finished - self.slowest
-
 
 class Delays:
     """The clients' delays: each parameter is sent after T_W^i + U(0, T), with T_W^i = T_S - t_LC^i - t_C^i.
@@ -330,7 +327,7 @@ class Delays:
         self._seed = seed
 
     @classmethod
-    def of(cls, given: Any, clients: int, seed: int) -> Delays:
+    def of(cls, given: Delay, clients: int, seed: int) -> Delays:
         """Those of a recipe, resolved to one number per client."""
         parts = (given.latency, given.computing, given.communication)
         return cls(*(resolved(part, clients, seed, _STREAM + k) for k, part in enumerate(parts)), seed=seed)
@@ -375,47 +372,3 @@ def exposed_share(responses: ArrayLike, latency: float) -> float:
     open_windows = np.cumsum(steps[order])[:-1]
     alone = np.diff(edges[order])[open_windows == 1].sum()
     return min(1.0, float(alone / (starts.size * latency)))
-
-
-def expected_finish(slowest: float, latency: float, clients: int, values: int) -> float:
-    """T_S + T nd/(nd + 1): when the last of n*d parameters arrives on average, everybody having waited."""
-    draws = clients * values
-    return slowest + latency * draws / (draws + 1)
-
-
-def completion_times(
-    latencies: Sequence[float],
-    clients: Sequence[int],
-    *,
-    values: int,
-    computing: tuple[float, float],
-    communication: tuple[float, float],
-    rounds: int = 20,
-    seed: int = 1,
-) -> list[dict[str, float]]:
-    """Time to complete a round against T and the number of clients: the rows of one plot, each a mean over rounds.
-
-    Computing and communication times are drawn evenly between two bounds, anew for every round.
-    """
-    randomness = np.random.default_rng(seed)
-    rows = []
-    for latency in latencies:
-        for n in clients:
-            timings = [
-                Delays(
-                    latency, randomness.uniform(*computing, n), randomness.uniform(*communication, n), seed=seed
-                ).round(range(n), values, number)
-                for number in range(rounds)
-            ]
-            means = {
-                name: math.fsum(getattr(timing, name) for timing in timings) / rounds
-                for name in ("slowest", "finished", "unpadded", "exposed")
-            }
-            rows.append({"latency": float(latency), "clients": float(n), **means})
-    return rows
-
-
-__all__ = [
-    "Delay", "Delays", "Granularity", "Shuffled", "ShuffledChannel", "ShufflerChannel", "Timing", "completion_times",
-    "expected_finish", "exposed_share", "mixed_models", "mixed_parameters",
-]  # fmt: skip

@@ -12,6 +12,7 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import TypeVar
 
@@ -38,19 +39,18 @@ class Clock:
         self._left_behind: dict[str, threading.Thread] = {}
 
     def run(self, name: str, seconds: float, compute: Callable[[], T]) -> T:
-        """What `compute` returns or raises; `Overran` once `seconds` have passed."""
+        """Run `compute` and return its result, or raise its error; `Overran` after `seconds`."""
         before = self._left_behind.get(name)
         if before is not None and before.is_alive():
             raise Overran(f"an earlier computation for {name} overran, and has not ended yet")
-        outcome: list[T] = []
-        failure: list[BaseException] = []
+        outcome: Future[T] = Future()
 
         def work() -> None:
             with suppress(_Ended):
                 try:
-                    outcome.append(compute())
+                    outcome.set_result(compute())
                 except BaseException as error:
-                    failure.append(error)
+                    outcome.set_exception(error)
 
         thread = threading.Thread(target=work, name=f"computing for {name}", daemon=True)
         thread.start()
@@ -58,9 +58,7 @@ class Clock:
         if thread.is_alive():
             self._end(name, thread)
             raise Overran(f"the computation for {name} took longer than {seconds:g} seconds")
-        if failure:
-            raise failure[0]
-        return outcome[0]
+        return outcome.result()
 
     def _end(self, name: str, thread: threading.Thread) -> None:
         until = time.monotonic() + _PATIENCE

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
@@ -36,8 +36,8 @@ from sordino.channels.spec import ReleasesOf
 from sordino.errors import InvalidInput, SordinoError
 from sordino.fleets.interface import Fleet, Reply
 from sordino.learning.cohort import ClientData
-from sordino.learning.evaluation import Exam, Scores, in_pieces, score
-from sordino.learning.examples import Examples, Normalisation
+from sordino.learning.evaluation import Exam, ExamPiece, Scores, in_pieces, score
+from sordino.learning.examples import Examples, Inputs, Normalisation
 from sordino.learning.models import Loss
 from sordino.methods.interface import Bench, ClientState, Cohort, LocalView, Method, ModelView, Reported
 from sordino.privacy.history import RoundReleases
@@ -190,14 +190,14 @@ class Look:
     client: int
     prepared: ClientState
 
-    def do(self, work: Work, plan: Plan) -> NDArray[np.generic]:
+    def do(self, work: Work, plan: Plan) -> Inputs:
         """The examples of its share as the model sees them, in their order."""
         exam, randomness = work.exams[self.exam], work.draw(0)([self.client])
         share, seen = exam.share(self.client), []
         for piece in in_pieces(len(share)):
             x = torch.from_numpy(exam.normalisation.apply(exam.examples.x[share[piece]])).to(work.bench.device)
             seen.append(work.method.seen(x, share[piece], self.client, self.prepared, randomness))
-        return np.concatenate(seen)
+        return cast("Inputs", np.concatenate(seen))
 
 
 @dataclass(frozen=True)
@@ -207,14 +207,15 @@ class Grading:
     exam: str
     piece: slice | NDArray[np.int64]
     number: int
-    inputs: NDArray[np.generic] | None = None  #: the examples as a client sees them; None: as they are
+    inputs: Inputs | None = None  #: the examples as a client sees them; None: as they are
 
     def do(self, work: Work, plan: Plan) -> tuple[int, Scores]:
         """The scores of this piece, and its number."""
         buffers = {name: value for name, value in plan.arrays.items() if name != "parameters"} or None
         parameters = plan.arrays["parameters"]
         exam, device = work.exams[self.exam], work.bench.device
-        return self.number, score(work.model, parameters, buffers, work.loss, exam, self.piece, device, self.inputs)
+        piece = ExamPiece(exam, self.piece, self.inputs)
+        return self.number, score(work.model, parameters, buffers, work.loss, piece, device)
 
 
 class Job(Protocol[T_co]):
@@ -435,7 +436,7 @@ class SimulatedFleet(Fleet):
         self.states: dict[int, ClientState] = {}
         #: what clients made before the first round: given back as it was, never made again
         self.prepared: MutableMapping[int, ClientState] = {} if prepared is None else prepared
-        self._looks: dict[tuple[str, int], NDArray[np.generic]] = {}
+        self._looks: dict[tuple[str, int], Inputs] = {}
         self.diagnostics = RoundDiagnostics()
         self._spent: RoundReleases | None = None  # of the last round
 

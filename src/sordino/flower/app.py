@@ -127,7 +127,7 @@ def write_app(folder: str | Path, recipe: Recipe, config: RunConfig, *, publishe
             f"{nodes}: name each once, or none at all"
         )
     check_real(recipe)
-    if recipe.method.channel.kind != "shuffler":
+    if not recipe.method.channel.posts:
         config = replace(config, shuffler_token=None, shuffler_key=None, shuffler_trusted=None)
     elif not (config.shuffler_token and config.shuffler_key):
         raise InvalidInput("reports of this recipe go through a shuffler: give shuffler_token and shuffler_key")

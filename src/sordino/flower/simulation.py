@@ -74,7 +74,7 @@ def simulate(
 
 def _check(recipe: Recipe) -> None:
     check_real(recipe)
-    if recipe.method.channel.kind == "shuffler":
+    if recipe.method.channel.posts:
         raise InvalidInput(
             "virtual nodes are registered with no shuffler: run the recipe with sordino run, over real nodes, or with "
             "method.channel.kind = summed"
@@ -195,10 +195,10 @@ def client_app(clients: Path, seed: int) -> ClientApp:
 def respond(client: Client, request: Request) -> Response:
     """As the client's service responds, but for the owner, who agrees to everything here."""
     from sordino.client.refusal import Refused
-    from sordino.client.socket_service import handled
+    from sordino.client.socket_service import respond
 
     try:
-        return handled(client, request, client.join)
+        return respond(client, request, client.join)
     except Refused as error:
         return Response(False, reason=str(error)[:1000])
 

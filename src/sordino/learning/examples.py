@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +42,7 @@ class Examples:
     def __len__(self) -> int:
         return len(self.y)
 
-    def take(self, indices: NDArray[np.integer[Any]]) -> Examples:
+    def take(self, indices: NDArray[np.int64]) -> Examples:
         """The examples at these positions, copied."""
         return Examples(self.x[indices], self.y[indices])
 
@@ -71,10 +70,8 @@ class Normalisation:
     def check(self, shape: Sequence[int]) -> None:
         """Refuse examples of a shape whose channels or features these constants do not fit."""
         if len(self.mean) not in (1, shape[0]):
-            kind = "channels" if len(shape) == 3 else "features"
-            raise InvalidInput(
-                f"normalisation has {len(self.mean)} constants for {shape[0]} {kind}: give 1 or {shape[0]}"
-            )
+            what = f"{shape[0]} {'channels' if len(shape) == 3 else 'features'}"
+            raise InvalidInput(f"normalisation has {len(self.mean)} constants for {what}: give 1 or {shape[0]}")
 
     def apply(self, x: Inputs) -> NDArray[np.float32]:
         """A normalised float32 copy of `[n, channels, height, width]` or `[n, d]`."""

@@ -228,13 +228,5 @@ def of(model: nn.Module, loss: Loss) -> LinearHead | None:
 
 
 __all__ = [
-    "HeadSums",
-    "LinearHead",
-    "Rounded",
-    "aim",
-    "exponentials",
-    "of",
-    "residuals",
-    "rounded_within",
-    "split_clip",
-]
+    "HeadSums", "LinearHead", "Rounded", "aim", "exponentials", "of", "residuals", "rounded_within", "split_clip",
+]  # fmt: skip

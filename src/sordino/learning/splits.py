@@ -98,14 +98,11 @@ class SizesSplit(SplitSpec):
             yield ".sizes", f"add up to {sum(self.sizes):,}; allowed: at most {examples:,}, all there are"
 
     @reads(".sizes", ".at_least")
-    def every_size_is_at_least_that(self, recipe: Any) -> Found:
+    def every_size_is_at_least_that(self, recipe: object) -> Found:
         """No size is below the least that is allowed."""
         if (least := min(self.sizes)) < self.at_least:
-            place = self.sizes.index(least)
-            yield (
-                f".sizes[{place}]",
-                f"got {least}; allowed: at least split.at_least = {self.at_least}, which may be 0",
-            )
+            allowed = f"at least split.at_least = {self.at_least}, which may be 0"
+            yield f".sizes[{self.sizes.index(least)}]", f"got {least}; allowed: {allowed}"
 
 
 class DirichletSplit(_Dealt):

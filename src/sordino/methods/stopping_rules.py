@@ -1,7 +1,8 @@
-"""Stopping rules: whether a run ends before its last round, by the accuracies of its model so far."""
+"""Stopping rules: whether a run ends before its last round, by the scores of its model so far."""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Annotated
@@ -13,11 +14,14 @@ from sordino.parts.tables import Count, Probability, Spec, tag
 
 
 class StoppingSpec(Spec):
-    """When a run ends early. A rule keeps nothing: a run that is resumed gives it the same accuracies again."""
+    """When a run ends early. A rule keeps nothing: a run that is resumed gives it the same scores again."""
 
     @abstractmethod
-    def reason(self, accuracies: Sequence[float]) -> str | None:
-        """Why the run ends now, by the accuracies of all evaluations so far, in their order; None: it goes on."""
+    def reason(self, scores: Sequence[float]) -> str | None:
+        """Why the run ends now, by the scores of all evaluations so far, in their order; None: it goes on.
+
+        Scores are accuracies, or those of the recipe's metric: the larger, the better.
+        """
 
 
 class TargetAccuracy(StoppingSpec):
@@ -26,9 +30,9 @@ class TargetAccuracy(StoppingSpec):
     kind: str = tag("target", "once an accuracy is reached")
     accuracy: Probability = Field(description="the accuracy to reach")
 
-    def reason(self, accuracies: Sequence[float]) -> str | None:
-        best = max(accuracies, default=0.0)
-        return f"reached an accuracy of {best:.2%}" if best >= self.accuracy else None
+    def reason(self, scores: Sequence[float]) -> str | None:
+        best = max(scores, default=-math.inf)
+        return f"reached {best:.2%}" if best >= self.accuracy else None
 
 
 class Patience(StoppingSpec):
@@ -37,8 +41,8 @@ class Patience(StoppingSpec):
     kind: str = tag("patience", "after so many evaluations without improvement")
     evaluations: Count = Field(description="how many")
 
-    def reason(self, accuracies: Sequence[float]) -> str | None:
-        since = len(accuracies) - 1 - accuracies.index(max(accuracies)) if accuracies else 0
+    def reason(self, scores: Sequence[float]) -> str | None:
+        since = len(scores) - 1 - scores.index(max(scores)) if scores else 0
         return f"no improvement in {since} evaluations" if since >= self.evaluations else None
 
 

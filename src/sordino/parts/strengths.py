@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Discriminator, Field, Tag
 
-from sordino.parts.tables import Found, Positive, Positives, RecipeTable, Says, as_tuple, refusal
+from sordino.parts.tables import Found, Positive, Positives, Says, TomlTable, as_tuple, refusal
 from sordino.randomness import Keystream, Purpose
 
 
@@ -21,7 +21,7 @@ def _rising(pair: tuple[float, float]) -> tuple[float, float]:
     return pair
 
 
-class UniformStrength(RecipeTable):
+class UniformStrength(TomlTable):
     """Each client's number drawn evenly between two, from the seed, rounded to two decimals."""
 
     inline: ClassVar[bool] = True
@@ -34,7 +34,7 @@ class UniformStrength(RecipeTable):
     ] = Field(description="drawn evenly between these two, from the seed, rounded to two decimals")
 
 
-class LinearStrength(RecipeTable):
+class LinearStrength(TomlTable):
     """Evenly spaced numbers, the first client's first."""
 
     inline: ClassVar[bool] = True
@@ -44,7 +44,7 @@ class LinearStrength(RecipeTable):
     )
 
 
-class SharesStrength(RecipeTable):
+class SharesStrength(TomlTable):
     """A few numbers, each for its share of the clients."""
 
     inline: ClassVar[bool] = True
@@ -53,7 +53,7 @@ class SharesStrength(RecipeTable):
     shares: Positives = Field(description="which share of the clients has each of them: as many as values, 1 together")
 
 
-def _strength_form(value: Any) -> str | None:
+def _strength_form(value: object) -> str | None:
     match value:
         case UniformStrength() | {"uniform": _}:
             return "uniform"

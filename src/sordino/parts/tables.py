@@ -22,7 +22,7 @@ TAGS = ("kind", "name")  #: the keys that tell the forms of a table apart
 Found = Iterator[tuple[str, str]]  #: keys, and what is wrong with each; a key that begins with a dot is the table's own
 
 
-class RecipeTable(BaseModel):
+class TomlTable(BaseModel):
     """A table of a recipe: immutable, of exact types (no text for numbers), without unknown keys."""
 
     model_config = ConfigDict(
@@ -37,7 +37,7 @@ class RecipeTable(BaseModel):
     inline: ClassVar[bool] = False  #: whether it is written on one line: epsilon = { linear = [2, 8] }
 
 
-class Spec(RecipeTable):
+class Spec(TomlTable):
     """The table of a part: `name` or `kind` tells which part it is, the other keys are the part's own."""
 
     if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def tag_of(model: type[BaseModel]) -> tuple[str, str] | None:
 
 
 def missing_or_superfluous(
-    part: RecipeTable, wanted: Sequence[str], optional: Sequence[str], others: Sequence[str], whom: str
+    part: TomlTable, wanted: Sequence[str], optional: Sequence[str], others: Sequence[str], whom: str
 ) -> Found:
     """Problems of fields (None: not given) of which one use of a table wants some and knows nothing of others."""
     for name in wanted:
@@ -113,12 +113,12 @@ class Says:
 # --- kinds of values --------------------------------------------------------------------------------------------------
 
 
-def as_tuple(value: Any) -> Any:
+def as_tuple(value: object) -> object:
     """A list as a tuple; anything else as it is."""
     return tuple(value) if isinstance(value, list) else value
 
 
-def _plain_values(value: Any) -> Any:
+def _plain_values(value: object) -> object:
     """Only what TOML and JSON both hold: a recipe must mean the same wherever it is read."""
     if isinstance(value, dict):
         return {key: _plain_values(inner) for key, inner in value.items()}

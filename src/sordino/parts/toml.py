@@ -18,7 +18,7 @@ def key(name: str) -> str:
     return name if _BARE.fullmatch(name) else _text(name)
 
 
-def inline(value: Any) -> str:
+def inline(value: object) -> str:
     """A value on one line; floats are the shortest that read back exactly."""
     match value:
         case bool():
@@ -33,7 +33,7 @@ def inline(value: Any) -> str:
     return repr(value)
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value for an error message: cut short where it is long."""
     text = inline(value)
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."

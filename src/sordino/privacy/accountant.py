@@ -172,26 +172,9 @@ def _bisect(condition: Callable[[float], bool], *, holds: float, fails: float) -
     return holds
 
 
-def _bisect_near(guess: float, condition: Callable[[float], bool], *, holds: float, fails: float) -> float:
-    """`_bisect` for a condition that holds above its border, begun close around a guess of it."""
-    step = 1e-14 * holds
-    if condition(guess):
-        while (tried := guess - step) > fails and condition(tried):
-            guess, step = tried, 2 * step
-        return _bisect(condition, holds=guess, fails=max(tried, fails))
-    while (tried := guess + step) < holds and not condition(tried):
-        guess, step = tried, 2 * step
-    return _bisect(condition, holds=min(tried, holds), fails=guess)
-
-
 def _check_epsilon(epsilon: float) -> None:
     if math.isnan(epsilon) or epsilon < 0:
         raise InvalidInput(f"epsilon must be a number >= 0, got {epsilon!r}")
-
-
-def _check_delta(delta: float) -> None:
-    if not 0 <= delta < 1:
-        raise InvalidInput(f"delta must lie in [0, 1), got {delta!r}")
 
 
 # --- statements: schedules fixed in advance -------------------------------------------------------------------------
@@ -220,7 +203,8 @@ class Composed:
 
     def epsilon(self, delta: float = 0.0) -> float:
         """Smallest epsilon proven for the whole schedule at this delta; infinite where nothing is proven."""
-        _check_delta(delta)
+        if not 0 <= delta < 1:
+            raise InvalidInput(f"delta must lie in [0, 1), got {delta!r}")
         left = delta - self.tau
         if self.unproven or left < 0:
             return math.inf
@@ -242,10 +226,12 @@ class Composed:
         if rest < 0:
             return 1.0 if self.bits or self.sampled else min(1.0, gaussian_delta(self.mu, rest) + self.tau)
         if self.mu == 0 and not self.sampled:
-            return min(1.0, self._bits_delta(rest) + self.tau)
-        if not self.bits and not self.sampled:
-            return min(1.0, gaussian_delta(self.mu, rest) + self.tau)
-        return min(1.0, self._numerical_delta(rest) + self.tau)
+            found = self._bits_delta(rest)
+        elif not self.bits and not self.sampled:
+            found = gaussian_delta(self.mu, rest)
+        else:
+            found = self._numerical_delta(rest)
+        return min(1.0, found + self.tau)
 
     def _bits_epsilon(self, delta: float) -> float:
         if delta == 0 or not self.bits or self.pure_sum > _HOPELESS_EPSILON:
@@ -267,7 +253,7 @@ class Composed:
     def _numerical_delta(self, epsilon: float) -> float:
         numerical = 1.0 if self._too_wide else self._convolved_delta(epsilon)
         if numerical >= 1:
-            numerical = self._renyi_delta(epsilon)
+            numerical = min(_renyi_delta(order, self._renyi(order), epsilon) for order in _ORDERS)
         bounds = [numerical, gaussian_delta(self._gaussian_mu, epsilon)]
         if epsilon > self.pure_sum:
             bounds.append(gaussian_delta(self._noise_mu, epsilon - self.pure_sum))
@@ -276,7 +262,7 @@ class Composed:
     def _numerical_epsilon(self, delta: float) -> float:
         numerical = math.inf if self._too_wide else self._convolved_epsilon(delta)
         if math.isinf(numerical):
-            numerical = self._renyi_epsilon(delta)
+            numerical = min(renyi_epsilon(order, self._renyi(order), delta) for order in _ORDERS) * _ROUNDING
         together = gaussian_epsilon(self._gaussian_mu, delta)
         return min(numerical, together, self.pure_sum + gaussian_epsilon(self._noise_mu, delta))
 
@@ -311,12 +297,6 @@ class Composed:
         bits = sum(count * (_pure_mu(e) * _pure_mu(e)) for e, count in self.bits)
         return math.sqrt(self._noise_mu * self._noise_mu + bits) * _ROUNDING
 
-    def _renyi_epsilon(self, delta: float) -> float:
-        return min(renyi_epsilon(order, self._renyi(order), delta) for order in _ORDERS) * _ROUNDING
-
-    def _renyi_delta(self, epsilon: float) -> float:
-        return min(_renyi_delta(order, self._renyi(order), epsilon) for order in _ORDERS)
-
     def _renyi(self, order: float) -> float:
         pure = sum(count * _pure_renyi(e, order) for e, count in self.bits)
         sampled = sum(steps * _sampled_renyi(q, sigma, order, self.adjacency) for q, sigma, steps in self.sampled)
@@ -332,7 +312,7 @@ class Composed:
         noises = [(1.0, 1 / self.mu, 1, False)] if self.mu > 0 else []
         noises += [(q, sigma, steps, exchanged) for q, sigma, steps in self.sampled]
         for q, sigma, steps, replaced in noises:
-            grids = _steps(q, sigma, interval, replaced, log_tail)
+            grids = gaussian_steps(q, sigma, interval, exchanged=replaced, log_tail=log_tail)
             for way, grid in zip(ways, (grids[0], grids[-1]), strict=True):
                 way.append((grid, steps))
         return ways if self.sampled and not exchanged else ways[:1]
@@ -354,11 +334,6 @@ class Composed:
 def _sums(composed: Composed, log_tail: float) -> tuple[Sum, ...]:
     """The privacy loss distributions, kept for those who ask for several points of their curves."""
     return tuple(map(Sum, composed._parts(composed._interval(), log_tail)))
-
-
-@lru_cache(maxsize=8)
-def _steps(q: float, sigma: float, interval: float, exchanged: bool, log_tail: float) -> tuple[Grid, ...]:
-    return gaussian_steps(q, sigma, interval, exchanged=exchanged, log_tail=log_tail)
 
 
 def compose(losses: Iterable[Loss], *, adjacency: Adjacency = Adjacency.CLIENT) -> Composed:
@@ -452,38 +427,6 @@ class _EqualBits:
         terms = self.log_masses[:above] + np.log(-np.expm1(self.gains[:above] + epsilon))
         return math.exp(special.logsumexp(terms) + self.rounding)
 
-    def epsilon(self, delta: float) -> float:
-        """Smallest epsilon >= 0 at which the curve is at most delta, from above; not for the very smallest deltas.
-
-        Down from a loss to the next one the curve is D - R expm1(epsilon - loss): D is its value at the loss, R the sum
-        of mass * e^(loss - own loss) over all masses from there up.
-        """
-        if self.delta(0.0) <= delta:
-            return 0.0
-        above = self._losses_above(delta)
-        loss = -float(self.gains[above - 1])
-        low = max(0.0, -float(self.gains[above])) if above < self.gains.size else 0.0
-        weight = math.exp(self.rounding) * float((self.masses[:above] * np.exp(self.gains[:above] + loss)).sum())
-        rise = (delta - self.delta(loss)) / weight
-        guess = max(low, loss + math.log1p(-rise)) if rise < 1 else low
-        return _bisect_near(guess, lambda e: self.delta(e) <= delta, holds=loss, fails=low)
-
-    def _losses_above(self, delta: float) -> int:
-        """How many losses lie above the epsilon that belongs to delta, if that is positive."""
-        holds = int(self.sums.searchsorted(delta / 2))  # at the next loss the curve is at most the sum of these masses
-        step, size = 1, self.gains.size
-
-        def fails(number: int) -> bool:
-            return number >= size or self.gains[number] >= 0 or self.delta(-float(self.gains[number])) > delta
-
-        while not fails(holds + step):
-            holds, step = holds + step, 2 * step
-        while step > 1:
-            step //= 2
-            if not fails(holds + step):
-                holds += step
-        return holds + 1
-
 
 def equal_bits_delta(epsilon_each: float, count: int, epsilon: float) -> float:
     """Exact delta(epsilon) of `count` randomised bits of equal epsilon (Kairouz, Oh & Viswanath 2015, Theorem 3.3).
@@ -497,10 +440,8 @@ def equal_bits_epsilon(epsilon_each: float, count: int, delta: float) -> float:
     """Smallest epsilon of `count` randomised bits of equal epsilon at this delta: inverse of `equal_bits_delta`."""
     if delta <= 0:
         return epsilon_each * count
-    if count <= _MANY_BITS and delta > _SMALLEST_LINEAR_DELTA:
-        return min(epsilon_each * count, _EqualBits.of(epsilon_each, count).epsilon(delta))
-    curve = _equal_bits_curve(epsilon_each, count)
-    return _smallest_epsilon(curve, delta, start=max(epsilon_each * count, 1e-300))
+    total = epsilon_each * count
+    return min(total, _smallest_epsilon(_equal_bits_curve(epsilon_each, count), delta, start=max(total, 1e-300)))
 
 
 def _equal_bits_curve(epsilon_each: float, count: int) -> Callable[[float], float]:
@@ -598,12 +539,10 @@ class Cost:
     tau: _Amount = Fraction(0)  #: delta already used up
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            _plus(self.pure, other.pure),
-            _plus(self.mu_squared, other.mu_squared),
-            _plus(self.renyi, other.renyi),
-            _plus(self.tau, other.tau),
-        )
+        return Cost(*map(_plus, vars(self).values(), vars(other).values()))
+
+    def __mul__(self, times: int) -> Cost:
+        return Cost(*(times * amount for amount in vars(self).values()))
 
 
 def _plus(a: _Amount, b: _Amount) -> _Amount:
@@ -655,15 +594,15 @@ class Account:
         usable = budget.basis == "proven" and budget.delta > 0
         return cls(budget, _best_order(budget.limit, _share(budget)) if usable else None)
 
-    def after(self, release: Release, destination: Destination = _ANYWHERE) -> Account:
-        """This account with one more release in it, whether or not the budget permits it: ask `permits`.
+    def after(self, release: Release, destination: Destination = _ANYWHERE, times: int = 1) -> Account:
+        """This account with one more release in it, or equal ones, whether or not the budget permits it: ask `permits`.
 
         The same id given twice is counted twice: sending the same bytes again is for the ledger to recognise.
         """
         claim, schedules = release.claimed, self.schedules
         if claim is not None and claim.covers == "schedule":
             schedules = schedules | {(destination.federation, claim)}
-        cost = self.cost + self._cost(release, destination)
+        cost = self.cost + self._cost(release, destination) * times
         return Account(self.budget, self.order, cost, self.releases | {release.id}, schedules)
 
     @property
@@ -687,22 +626,18 @@ class Account:
     def _exactly_spent(self) -> _Amount:
         if self.budget.basis == "claimed":
             return self.cost.pure if self.cost.tau <= _decimal(self.budget.delta) else math.inf
-        return min(self.cost.pure, self._gaussian_spent(), self._renyi_spent())
+        if self.cost.tau > _decimal(self.budget.delta) / 10:
+            return self.cost.pure
+        return min(self.cost.pure, _exact(self._gaussian_spent()), _exact(self._renyi_spent()))
 
-    def _gaussian_spent(self) -> _Amount:
-        if self.cost.mu_squared == math.inf or not self._taus_fit():
+    def _gaussian_spent(self) -> float:
+        mu = math.sqrt(_float(self.cost.mu_squared)) * _ROUNDING
+        return gaussian_epsilon(mu, _share(self.budget)) * _ROUNDING
+
+    def _renyi_spent(self) -> float:
+        if self.order is None:
             return math.inf
-        return _exact(
-            gaussian_epsilon(math.sqrt(_float(self.cost.mu_squared)) * _ROUNDING, _share(self.budget)) * _ROUNDING
-        )
-
-    def _renyi_spent(self) -> _Amount:
-        if self.order is None or self.cost.renyi == math.inf or not self._taus_fit():
-            return math.inf
-        return _exact(renyi_epsilon(self.order, _float(self.cost.renyi) * _ROUNDING, _share(self.budget)) * _ROUNDING)
-
-    def _taus_fit(self) -> bool:
-        return self.cost.tau <= _decimal(self.budget.delta) / 10
+        return renyi_epsilon(self.order, _float(self.cost.renyi) * _ROUNDING, _share(self.budget)) * _ROUNDING
 
     def _cost(self, release: Release, destination: Destination) -> Cost:
         match release.composition:
@@ -748,13 +683,12 @@ def covers(guarantee: Guarantee, budget: Budget, destination: Destination = _ANY
     enforcement. What holds in a secure sum is used where the keys of all others are pinned.
     """
     relies = {"shuffled": False, "summed": destination.pinned}.get(guarantee.adversary.kind, True)
-    against = holds_against(guarantee.adversary, budget.adversary)
-    return relies and against and implies(guarantee.adjacency, budget.adjacency)
+    return relies and _speaks_of(guarantee, budget)
 
 
-def _speaks_of(claim: Claim, budget: Budget) -> bool:
-    """Whether a claim is about the budget's adversary and adjacency, or about stronger ones."""
-    return holds_against(claim.adversary, budget.adversary) and implies(claim.adjacency, budget.adjacency)
+def _speaks_of(statement: Guarantee | Claim, budget: Budget) -> bool:
+    """Whether it is about the budget's adversary and adjacency, or about stronger ones."""
+    return holds_against(statement.adversary, budget.adversary) and implies(statement.adjacency, budget.adjacency)
 
 
 def holds_against(given: Adversary, wanted: Adversary) -> bool:

@@ -1,4 +1,4 @@
-"""What a trusted shuffler or a secret sample adds to local guarantees: for statements, never for enforcement.
+"""What a trusted shuffler adds to local guarantees: for statements, never for enforcement.
 
 Shuffling is computed numerically from a dominating pair of distributions, in both directions, and composed over
 coordinates by privacy loss distributions; see Feldman, McMillan & Talwar, "Hiding among the clones" (2021, FMT'21) and
@@ -267,47 +267,3 @@ def _interval(pair: Pair, count: int) -> float:
     """Coarse enough for the width of the composed distribution, fine enough for one step's log ratios."""
     spread = math.sqrt(float(np.sum(pair.masses * pair.losses**2)))
     return max((20 * spread * math.sqrt(count) + 4 * float(np.max(pair.losses))) / _CELLS, spread / 5000)
-
-
-# --- sampling -------------------------------------------------------------------------------------------------------
-
-
-def sampled(epsilon: float, q: float) -> float:
-    """Epsilon of a pure mechanism run on a secret sample: ln(1 + q (e^epsilon - 1)); delta becomes q delta.
-
-    Valid only if each record or client is sampled with probability q by a coin that the adversary never sees, such as
-    records drawn inside a silo, or clients drawn by a trusted aggregator whose output alone is seen. Where the server
-    selects or can see who reports there is no amplification at all: count the participations. The product q epsilon is
-    a bound nowhere: it is always smaller than this.
-    """
-    if not (math.isfinite(epsilon) and epsilon >= 0):
-        raise InvalidInput(f"epsilon must be a finite number >= 0, got {epsilon!r}")
-    if not 0 < q <= 1:
-        raise InvalidInput(f"q must be a probability in (0, 1], got {q!r}")
-    if epsilon > 50:
-        return epsilon + math.log(q + (1 - q) * math.exp(-epsilon))
-    return math.log1p(q * math.expm1(epsilon))
-
-
-# --- closed forms ---------------------------------------------------------------------------------------------------
-
-
-def closed_form_2021(epsilon: float, n: int, delta: float) -> float:
-    """FMT'21, Theorem 3.1, for every pure randomiser; the local epsilon where its precondition fails."""
-    _check(epsilon, n, delta, 1)
-    if epsilon > math.log(n / (16 * math.log(2 / delta))):
-        return epsilon
-    e = math.exp(epsilon)
-    gain = 8 * math.sqrt(e * math.log(4 / delta)) / math.sqrt(n) + 8 * e / n
-    return min(epsilon, math.log1p((e - 1) / (e + 1) * gain))
-
-
-def closed_form_2023(epsilon: float, n: int, delta: float) -> float:
-    """FMT'23, Theorem 3.2, since its errata for randomised bits only; the local epsilon if its precondition fails."""
-    _check(epsilon, n, delta, 1)
-    crowd = n / (8 * math.log(2 / delta)) - 1
-    if crowd <= 0 or epsilon > math.log(crowd):
-        return epsilon
-    e = math.exp(epsilon)
-    gain = 4 * math.sqrt(2 * math.log(4 / delta)) / math.sqrt((e + 1) * n) + 4 / n
-    return min(epsilon, math.log1p((e - 1) * gain))

@@ -10,16 +10,38 @@ from __future__ import annotations
 import json
 import math
 import operator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal, SupportsIndex, TypeVar
 
 from sordino.errors import InvalidInput
 
+if TYPE_CHECKING:
+    from pydantic import JsonValue
 
-def _finite_nonnegative(name: str, value: float) -> None:
-    if not (isinstance(value, (int, float)) and math.isfinite(value) and value >= 0):
-        raise InvalidInput(f"{name} must be a finite number >= 0, got {value!r}")
+
+T = TypeVar("T")
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def _nonnegative(**values: float) -> None:
+    for name, value in values.items():
+        if not (_is_finite(value) and value >= 0):
+            raise InvalidInput(f"{name} must be a finite number >= 0, got {value!r}")
+
+
+def _positive(**values: float) -> None:
+    for name, value in values.items():
+        if not (_is_finite(value) and value > 0):
+            raise InvalidInput(f"{name} must be a finite number > 0, got {value!r}")
+
+
+def _is_delta(value: object) -> None:
+    if not (isinstance(value, (int, float)) and 0 <= value < 1):
+        raise InvalidInput(f"delta must lie in [0, 1), got {value!r}")
 
 
 def _positive_count(name: str, value: int) -> None:
@@ -27,12 +49,12 @@ def _positive_count(name: str, value: int) -> None:
         raise InvalidInput(f"{name} must be a whole number >= 1, got {value!r}")
 
 
-def check_count(name: str, value: Any) -> int:
+def check_count(name: str, value: object) -> int:
     """A whole number >= 1, numpy's included; anything else is refused."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    whole = operator.index(value) if isinstance(value, SupportsIndex) and not isinstance(value, bool) else 0
+    if whole < 1:
         raise InvalidInput(f"{name} must be a whole number >= 1, got {value!r}")
-    _positive_count(name, operator.index(value))
-    return operator.index(value)
+    return whole
 
 
 class Adjacency(StrEnum):
@@ -45,10 +67,10 @@ class Adjacency(StrEnum):
     CLIENT = "client"  #: everything one client sends in the releases accounted for
 
 
-def as_adjacency(given: Any) -> Adjacency:
+def as_adjacency(given: object) -> Adjacency:
     """The adjacency of that name; anything else is refused with the allowed names."""
     try:
-        return Adjacency(given)
+        return Adjacency(str(given))
     except ValueError:
         raise InvalidInput(f"unknown adjacency {given!r}; allowed: {', '.join(Adjacency)}") from None
 
@@ -102,7 +124,7 @@ class Pure:
     count: int = 1
 
     def __post_init__(self) -> None:
-        _finite_nonnegative("epsilon", self.epsilon)
+        _nonnegative(epsilon=self.epsilon)
         _positive_count("count", self.count)
 
 
@@ -118,8 +140,7 @@ class Metric:
     count: int = 1
 
     def __post_init__(self) -> None:
-        _finite_nonnegative("alpha", self.alpha)
-        _finite_nonnegative("distance", self.distance)
+        _nonnegative(alpha=self.alpha, distance=self.distance)
         _positive_count("count", self.count)
 
 
@@ -148,9 +169,7 @@ class GaussianLoss:
     tau: float = 0.0
 
     def __post_init__(self) -> None:
-        _finite_nonnegative("mu", self.mu)
-        _finite_nonnegative("eta", self.eta)
-        _finite_nonnegative("tau", self.tau)
+        _nonnegative(mu=self.mu, eta=self.eta, tau=self.tau)
 
 
 @dataclass(frozen=True)
@@ -170,11 +189,9 @@ class PoissonGaussian:
     def __post_init__(self) -> None:
         if not (isinstance(self.q, (int, float)) and 0 < self.q <= 1):
             raise InvalidInput(f"q must be a probability in (0, 1], got {self.q!r}")
-        if not (isinstance(self.sigma, (int, float)) and math.isfinite(self.sigma) and self.sigma > 0):
-            raise InvalidInput(f"sigma must be a finite number > 0, got {self.sigma!r}")
+        _positive(sigma=self.sigma)
         _positive_count("steps", self.steps)
-        _finite_nonnegative("eta", self.eta)
-        _finite_nonnegative("tau", self.tau)
+        _nonnegative(eta=self.eta, tau=self.tau)
 
 
 @dataclass(frozen=True)
@@ -223,9 +240,8 @@ class Claim:
         object.__setattr__(self, "adjacency", as_adjacency(self.adjacency))
         if self.covers not in ("release", "schedule"):
             raise InvalidInput(f"a claim covers a 'release' or a 'schedule', got {self.covers!r}")
-        _finite_nonnegative("claimed epsilon", self.epsilon)
-        if not (isinstance(self.delta, (int, float)) and 0 <= self.delta < 1):
-            raise InvalidInput(f"claimed delta must lie in [0, 1), got {self.delta!r}")
+        _nonnegative(epsilon=self.epsilon)
+        _is_delta(self.delta)
 
 
 @dataclass(frozen=True)
@@ -304,10 +320,8 @@ class Budget:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "adjacency", as_adjacency(self.adjacency))
-        if not (isinstance(self.limit, (int, float)) and math.isfinite(self.limit) and self.limit > 0):
-            raise InvalidInput(f"a budget's limit must be a finite epsilon > 0, got {self.limit!r}")
-        if not (isinstance(self.delta, (int, float)) and 0 <= self.delta < 1):
-            raise InvalidInput(f"a budget's delta must lie in [0, 1), got {self.delta!r}")
+        _positive(limit=self.limit)
+        _is_delta(self.delta)
         if self.basis not in ("proven", "claimed"):
             raise InvalidInput(f"a budget's basis is 'proven' or 'claimed', got {self.basis!r}")
 
@@ -321,7 +335,7 @@ def _kind(cls: type) -> str:
     return cls.__name__.removesuffix("Loss")
 
 
-_KINDS: dict[str, type[Any]] = {
+_KINDS: dict[str, type] = {
     _kind(cls): cls
     for cls in (
         Adversary, Pure, Metric, RandomizedBit, GaussianLoss, PoissonGaussian, Infinite, Guarantee, Claim,
@@ -330,47 +344,50 @@ _KINDS: dict[str, type[Any]] = {
 }  # fmt: skip
 
 
-def _pack(value: Any) -> Any:
-    if kind(value) in _KINDS:
-        return {"type": kind(value), **{f.name: _pack(getattr(value, f.name)) for f in fields(value)}}
-    if isinstance(value, tuple):
-        return [_pack(v) for v in value]
-    return str(value) if isinstance(value, StrEnum) else value
+def pack(value: object) -> JsonValue:
+    """A description as JSON can say it; equal values give equal JSON."""
+    match value:
+        case StrEnum():
+            return str(value)
+        case None | bool() | int() | float() | str():
+            return value
+        case tuple():
+            return [pack(each) for each in value]
+    assert kind(value) in _KINDS
+    return dict(sorted({"type": kind(value), **{name: pack(own) for name, own in vars(value).items()}}.items()))
 
 
-def _unpack(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(_unpack(v) for v in value)
-    if not isinstance(value, dict):
-        return value
-    cls = _KINDS.get(value.get("type", ""))
+def _unpack(packed: object) -> object:
+    if isinstance(packed, list):
+        return tuple(map(_unpack, packed))
+    if not isinstance(packed, dict):
+        return packed
+    given = {key: _unpack(own) for key, own in packed.items() if key != "type"}
+    cls = _KINDS.get(packed.get("type", ""))
     if cls is None:
-        raise InvalidInput(f"unknown kind of description {value.get('type')!r}; allowed: {', '.join(_KINDS)}")
-    known = {f.name for f in fields(cls)}
-    given = {k: _unpack(v) for k, v in value.items() if k != "type"}
-    if unknown := set(given) - known:
-        raise InvalidInput(
-            f"{cls.__name__} has no field {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}"
-        )
-    if "adjacency" in given:
-        given["adjacency"] = as_adjacency(given["adjacency"])
+        raise InvalidInput(f"unknown kind of description {packed.get('type')!r}; allowed: {', '.join(_KINDS)}")
     try:
         return cls(**given)
     except TypeError as error:
-        raise InvalidInput(f"incomplete {cls.__name__}: {error}") from None
+        raise InvalidInput(f"a description of another version of Sordino: {error}") from None
 
 
 def to_json(value: Release | Budget | Guarantee) -> str:
     """One line of canonical JSON (sorted keys, shortest exact floats): equal values give equal bytes."""
-    return json.dumps(_pack(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return json.dumps(pack(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def from_json(text: str) -> Any:
+def from_json(expected: type[T], text: str) -> T:
     """The value that `to_json` wrote; anything unknown is refused."""
     try:
-        packed = json.loads(text)
+        return unpack(expected, json.loads(text))
     except json.JSONDecodeError as error:
         raise InvalidInput(f"not a description in JSON: {error}") from None
-    if not isinstance(packed, dict):
-        raise InvalidInput("not a description in JSON: expected an object")
-    return _unpack(packed)
+
+
+def unpack(expected: type[T], packed: object) -> T:
+    """The value that `pack` was given; anything unknown is refused."""
+    value = _unpack(packed)
+    if not isinstance(value, expected):
+        raise InvalidInput(f"a {expected.__name__} is expected, got {packed!r}")
+    return value

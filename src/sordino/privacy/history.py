@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sordino.errors import InvalidInput, UnsupportedLoss
-from sordino.privacy.guarantee import Derived, Release, from_json, to_json
+from sordino.privacy.guarantee import Derived, Release, pack, unpack
 from sordino.privacy.statement import ClientSet, Counted, Statement
 
 _LARGEST = 2**32 - 1  #: number of a client
@@ -52,7 +52,7 @@ class RoundReleases:
             reasons.setdefault(reason, []).append(client)
         packed = {
             "round": self.round,
-            "releases": [[json.loads(to_json(release)) for release in own] for own in self.releases],
+            "releases": [[pack(release) for release in own] for own in self.releases],
             "clients": [ranges(own) for own in self.clients],
             "declined": {reason: ranges(own) for reason, own in reasons.items()},
         }
@@ -63,19 +63,12 @@ class RoundReleases:
         """The round that `to_line` wrote."""
         try:
             packed = json.loads(line)
-            releases = tuple(tuple(_release(r) for r in own) for own in packed["releases"])
+            releases = tuple(tuple(unpack(Release, r) for r in own) for own in packed["releases"])
             clients = tuple(members(own) for own in packed["clients"])
             declined = {client: reason for reason, own in packed["declined"].items() for client in members(own)}
             return cls(int(packed["round"]), releases, clients, declined)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidInput(f"a line of the releases' history is damaged ({error}): start the run anew") from None
-
-
-def _release(packed: object) -> Release:
-    release = from_json(json.dumps(packed))
-    if not isinstance(release, Release):
-        raise TypeError(f"a {type(release).__name__} where a release should be")
-    return release
 
 
 def ranges(numbers: Iterable[int]) -> str:

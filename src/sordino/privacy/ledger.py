@@ -34,7 +34,7 @@ from sordino.errors import (
     SordinoError,
 )
 from sordino.privacy.accountant import Account
-from sordino.privacy.guarantee import Budget, Derived, Destination, Infinite, Release, from_json, to_json
+from sordino.privacy.guarantee import Budget, Derived, Destination, Infinite, Release, from_json, pack, to_json, unpack
 from sordino.storage.sqlite import Database
 
 _ANYWHERE = Destination()
@@ -297,14 +297,6 @@ class Entry:
     hash: str
 
 
-@dataclass(frozen=True)
-class Verified:
-    """What `verify` found: how many entries, and the head that a receipt would hold."""
-
-    entries: int
-    head: str
-
-
 _COLUMNS = "sequence, time, kind, dataset, federation, round, plan_hash, body, hash, report"
 _Row = tuple[int, str, str, str | None, str | None, int | None, str | None, str, str, bytes | None]
 _GENESIS = "0" * 64
@@ -331,7 +323,7 @@ def _columns_of(event: Event) -> tuple[str, str | None, str | None, int | None, 
             return "consent", dataset, None, None, None, _compact({"what": what, "granted": granted})
         case Released(key, releases, unprotected, report_sha256, pinned):
             body = {
-                "releases": [json.loads(to_json(release)) for release in releases],
+                "releases": [pack(release) for release in releases],
                 "unprotected": unprotected,
                 "report_sha256": report_sha256,
                 **({"pinned": True} if pinned else {}),
@@ -342,16 +334,16 @@ def _columns_of(event: Event) -> tuple[str, str | None, str | None, int | None, 
 def _event_of(row: _Row) -> Event:
     _, _, kind, dataset, federation, round_, plan_hash, body, _, _ = row
     if kind == "budget":
-        return BudgetSet(str(dataset), from_json(body))
+        return BudgetSet(str(dataset), from_json(Budget, body))
     if kind == "summed budget":
-        return SummedBudgetSet(str(dataset), None if body == "null" else from_json(body))
+        return SummedBudgetSet(str(dataset), None if body == "null" else from_json(Budget, body))
     content: dict[str, Any] = json.loads(body)
     if kind == "opened":
         return Opened(content["ledger"])
     if kind == "consent":
         return ConsentChanged(str(dataset), content["what"], content["granted"])
     if kind == "release" and federation is not None and round_ is not None and plan_hash is not None:
-        releases = tuple(from_json(json.dumps(packed)) for packed in content["releases"])
+        releases = tuple(unpack(Release, packed) for packed in content["releases"])
         key = ReportKey(str(dataset), federation, round_, plan_hash)
         pinned = bool(content.get("pinned", False))  # older ledgers do not say
         return Released(key, releases, tuple(content["unprotected"]), content["report_sha256"], pinned)
@@ -405,13 +397,11 @@ class _Book:
                 self.standings[dataset] = _with_consent(self.standing(dataset), what, granted)
             case Released(key, releases, unprotected) as event:
                 self.reports[key] = entry
+                self.release_ids |= {release.id for release in releases}
                 for release in releases:
-                    self._fold_release(key.dataset, release, event.destination, release.id in unprotected)
-
-    def _fold_release(self, dataset: str, release: Release, destination: Destination, unprotected: bool) -> None:
-        self.release_ids.add(release.id)
-        self.history.setdefault(dataset, []).append((release, destination, unprotected))
-        self.standings[dataset] = _absorb(self.standing(dataset), release, destination, unprotected)
+                    left = release, event.destination, release.id in unprotected
+                    self.history.setdefault(key.dataset, []).append(left)
+                    self.standings[key.dataset] = _absorb(self.standing(key.dataset), *left)
 
     def under(self, dataset: str, budget: Budget) -> Standing:
         """Where the data set stands when all its releases so far are counted in the terms of `budget`."""
@@ -520,6 +510,7 @@ def _refusal(path: Path, error: Exception) -> SordinoError:
 
 
 def _sync_directory(directory: Path) -> None:
+    """Make a new name in it durable, or fail: a ledger that could vanish would forget what left."""
     if os.name == "nt":  # directories cannot be synced there, and need not be
         return
     descriptor = os.open(directory, os.O_RDONLY)
@@ -667,23 +658,12 @@ class Ledger:
             if counts and math.isinf(cost(budget, release, destination)):
                 _require_consent_to_unproven(budget, consents, release, destination)
 
-    def allow_unproven(self, dataset: str, what: str) -> Entry:
-        """Agree that releases of this kind may leave without a proof; they are flagged as unprotected."""
-        return self._change_consent(dataset, what, granted=True)
+    def set_consent(self, dataset: str, what: str | None, *, granted: bool) -> Entry:
+        """Agree, or agree no longer, that releases of this kind may leave without a proof, flagged as unprotected.
 
-    def withdraw_unproven(self, dataset: str, what: str) -> Entry:
-        """Agree no longer; what has left stays recorded."""
-        return self._change_consent(dataset, what, granted=False)
-
-    def allow_claimed(self, dataset: str) -> Entry:
-        """Agree that a budget of this data set may count claimed epsilons, which nothing proves."""
-        return self._change_consent(dataset, None, granted=True)
-
-    def withdraw_claimed(self, dataset: str) -> Entry:
-        """Agree no longer: a claimed budget then refuses every release."""
-        return self._change_consent(dataset, None, granted=False)
-
-    def _change_consent(self, dataset: str, what: str | None, *, granted: bool) -> Entry:
+        With None for `what` it is about budgets that count claimed epsilons, which nothing proves. What has left stays
+        recorded.
+        """
         _require_name("dataset", dataset)
         if what is not None:
             _require_name("what", what)
@@ -806,8 +786,8 @@ class Ledger:
             (found,) = self._db.rows(known, [head.strip().lower()])
             return int(found[0])
 
-    def verify(self, expected_head: str | None = None) -> Verified:
-        """Read and check the whole file; `LedgerDamaged` says what is wrong.
+    def verify(self, expected_head: str | None = None) -> Entry:
+        """Read and check the whole file, and give its last entry; `LedgerDamaged` says what is wrong.
 
         The chain notices what was torn, edited, inserted or removed in the middle. It cannot notice that the last
         entries were cut off, that an older copy was restored, or that someone recomputed all hashes: `expected_head`,
@@ -821,7 +801,7 @@ class Ledger:
                 f"the head {expected_head.strip()} of your receipt is not in it: an older copy was restored, its last "
                 "entries were cut off, its hashes were recomputed, or it is another ledger"
             )
-        return Verified(last.sequence, last.hash)
+        return last
 
     # -- the file underneath
 

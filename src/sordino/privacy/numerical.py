@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -103,6 +103,7 @@ def two_point(epsilon: float, interval: float) -> Grid:
 _Mixture = tuple[tuple[float, float], ...]  #: weights and means of normal distributions
 
 
+@lru_cache(maxsize=8)
 def gaussian_steps(q: float, sigma: float, interval: float, *, exchanged: bool, log_tail: float) -> tuple[Grid, ...]:
     """One Gaussian release of this noise multiplier on a Poisson sample, once for each way round it has to be told.
 
@@ -221,7 +222,7 @@ class Sum:
         """An upper bound of delta at epsilon."""
         if epsilon >= self._largest:
             return min(1.0, self.lost)
-        tilt = self._best(self._scores_for_epsilon(epsilon))
+        tilt = self._best(self._rough + _log_peak(self._thetas) - self._thetas * epsilon)  # log of Chernoff's bound
         return 1.0 if tilt is None else min(1.0, tilt.bound(epsilon) + self.lost)
 
     def epsilon(self, delta: float) -> float:
@@ -241,12 +242,9 @@ class Sum:
         if number not in self._tilts:
             if len(self._tilts) >= _MOST_TILTS:
                 self._tilts.pop(next(iter(self._tilts)))
-            self._tilts[number] = _Tilt.of(self._parts, float(self._thetas[number])) if self._worthwhile else None
+            worthwhile = self._releases <= _MOST_RELEASES
+            self._tilts[number] = _Tilt.of(self._parts, float(self._thetas[number])) if worthwhile else None
         return self._tilts[number]
-
-    @property
-    def _worthwhile(self) -> bool:
-        return self._releases <= _MOST_RELEASES
 
     # theta is chosen from rough copies of the distributions: any choice is valid, a good one gives a tight bound
 
@@ -275,10 +273,6 @@ class Sum:
             at = weighted[kept] / masses[kept]
             total += count * special.logsumexp(self._thetas[:, None] * at + np.log(masses[kept]), axis=1)
         return total
-
-    def _scores_for_epsilon(self, epsilon: float) -> Floats:
-        """Logarithm of Chernoff's bound of delta at each theta."""
-        return self._rough + _log_peak(self._thetas) - self._thetas * epsilon
 
     def _scores_for_delta(self, delta: float) -> Floats:
         """Chernoff's bound of epsilon at each theta."""

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING
 
 from sordino.errors import InvalidInput
 from sordino.parts.lazy import lazy_module
-from sordino.privacy.accountant import Account, Cost, compose, covers
+from sordino.privacy.accountant import Account, compose, covers
 from sordino.privacy.guarantee import (
     SERVER,
     Adjacency,
@@ -54,17 +53,11 @@ ReleaseOf = Callable[[float], "Release | Guarantee"]
 def account_after(budget: Budget, round_: Release | Guarantee | Sequence[Release], rounds: int) -> Account:
     """The account after so many rounds, each with the same releases; sums are exact, so it is what the ledger has."""
     check_count("rounds", rounds)
-    releases = _releases(round_)
-    once = _count(Account.opening(budget), releases)
-    twice = _count(once, releases)
-    each = Cost(
-        _minus(twice.cost.pure, once.cost.pure),
-        _minus(twice.cost.mu_squared, once.cost.mu_squared),
-        _minus(twice.cost.renyi, once.cost.renyi),
-        _minus(twice.cost.tau, once.cost.tau),
-    )
-    more = rounds - 1
-    return replace(once, cost=once.cost + _times(each, more)) if more else once
+    account = Account.opening(budget)
+    for times in (1, rounds - 1):  # a claim for a whole schedule counts in the first round only
+        for release in _releases(round_) if times else ():
+            account = account.after(release, times=times)
+    return account
 
 
 def rounds_allowed(budget: Budget, round_: Release | Guarantee | Sequence[Release], *, most: int = MOST_ROUNDS) -> int:
@@ -109,20 +102,6 @@ def _releases(round_: Release | Guarantee | Sequence[Release]) -> tuple[Release,
     return (round_,) if isinstance(round_, Release) else tuple(round_)
 
 
-def _count(account: Account, releases: Sequence[Release]) -> Account:
-    for release in releases:
-        account = account.after(release)
-    return account
-
-
-def _minus(a: Fraction | float, b: Fraction | float) -> Fraction | float:
-    return math.inf if math.inf in (a, b) else a - b
-
-
-def _times(cost: Cost, count: int) -> Cost:
-    return Cost(count * cost.pure, count * cost.mu_squared, count * cost.renyi, count * cost.tau)
-
-
 # --- which parameter ------------------------------------------------------------------------------------------------
 
 
@@ -149,11 +128,8 @@ class Allowance:
     @property
     def total(self) -> float:
         """Epsilon that a statement proves for all rounds, at the budget's delta: at most what the ledger counts."""
-        return min(stated_epsilon(self.budget, self.release, self.rounds), self._proven_spent)
-
-    @property
-    def _proven_spent(self) -> float:
-        return self.spent if self.budget.basis == "proven" else math.inf
+        counted = self.spent if self.budget.basis == "proven" else math.inf
+        return min(stated_epsilon(self.budget, self.release, self.rounds), counted)
 
 
 def largest(budget: Budget, rounds: int, release_of: ReleaseOf, *, between: tuple[float, float]) -> Allowance:
@@ -162,14 +138,12 @@ def largest(budget: Budget, rounds: int, release_of: ReleaseOf, *, between: tupl
     `release_of` must lose more the larger its parameter is; where it refuses a parameter (`InvalidInput`), that counts
     as finer than the mechanism can do.
     """
-    low, high = _range(between)
-    return _planned(budget, rounds, release_of, safe=low, risky=high)
+    return _planned(budget, rounds, release_of, safe=between[0], risky=between[1])
 
 
 def least(budget: Budget, rounds: int, release_of: ReleaseOf, *, between: tuple[float, float]) -> Allowance:
     """The least parameter (a standard deviation of noise) with which the budget admits all rounds."""
-    low, high = _range(between)
-    return _planned(budget, rounds, release_of, safe=high, risky=low)
+    return _planned(budget, rounds, release_of, safe=between[1], risky=between[0])
 
 
 def private_training(
@@ -198,36 +172,11 @@ def private_training(
     return least(budget, rounds, trained, between=(_LEAST_MULTIPLIER, _LARGEST_MULTIPLIER))
 
 
-def noise_multiplier_for(
-    epsilon: float,
-    delta: float,
-    *,
-    sampling_rate: float,
-    steps: int,
-    rounds: int,
-    adjacency: Adjacency = Adjacency.RECORD_ADD_REMOVE,
-    eta: float = 0.0,
-    tau: float = 0.0,
-) -> float:
-    """The least noise multiplier that keeps `rounds` rounds of DP-SGD, `steps` steps each, within (epsilon, delta).
-
-    The same figures give the same multiplier everywhere, and a ledger with this budget admits all rounds.
-    """
-    budget = Budget(epsilon, delta, adjacency=adjacency)
-    found = private_training(budget, rounds, sampling_rate=sampling_rate, steps=steps, eta=eta, tau=tau)
-    return found.parameter
-
-
-def _range(between: tuple[float, float]) -> tuple[float, float]:
-    low, high = between
-    if not (0 < low <= high < math.inf):
-        raise InvalidInput(f"a parameter is sought between two numbers 0 < low <= high, got {between!r}")
-    return low, high
-
-
 def _planned(budget: Budget, rounds: int, release_of: ReleaseOf, *, safe: float, risky: float) -> Allowance:
     """The riskiest parameter that all rounds admit; from `safe` to `risky` the loss grows."""
     check_count("rounds", rounds)
+    if not (0 < safe < math.inf and 0 < risky < math.inf):
+        raise InvalidInput(f"a parameter is sought between two finite numbers > 0, got {safe!r} and {risky!r}")
 
     @cache
     def attempt(parameter: float) -> Account | None:

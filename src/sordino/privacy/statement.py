@@ -18,9 +18,10 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
-from sordino.errors import InvalidInput, SordinoError, UnsupportedLoss
+from sordino.errors import InvalidInput, UnsupportedLoss
 from sordino.privacy.accountant import Composed, bit_epsilon, compose, implies
 from sordino.privacy.amplification import SMALLEST_DELTA, Interval, shuffled_bits
 from sordino.privacy.guarantee import (
@@ -57,10 +58,6 @@ _PARTIAL = (Adjacency.LABEL, Adjacency.COORDINATE)  #: less than a record: such 
 _SIMULATED = "This was a simulation."  #: how a sentence begins by which older files say that a run was simulated
 
 
-class ProofContradicted(SordinoError):
-    """An experiment found more leakage than a proof allows: a bug in the mechanism, the proof or the audit."""
-
-
 @dataclass(frozen=True)
 class AuditBound:
     """An experiment's lower bound on epsilon at `delta`, right with this confidence."""
@@ -90,7 +87,7 @@ class ClientSet:
     count: int = 0
     members: str = ""  #: all of them, where the names do not say it
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Names and numbers, ready for `json.dumps`."""
         return {"clients": list(self.names), "count": self.count, "members": self.members}
 
@@ -133,22 +130,17 @@ class Row:
 
         One that leaves out a part of what was released is never proven here, even where it holds of its own part.
         """
-        if self.claimed is None:
+        claim, found = self.claimed, self.audited
+        if claim is None:
             return NO_CLAIM
-        if self._refuted:
+        # an experiment attacks all that was released: it says nothing about a claim of a part
+        if found and not self.unclaimed and found.delta >= claim.delta and found.epsilon > claim.epsilon:
             return REFUTED
         if not self.supported:
             return NOT_SUPPORTED
         return PARTLY if self.unclaimed else PROVEN
 
-    @property
-    def _refuted(self) -> bool:
-        """An experiment attacks all that was released: it says nothing about a claim of a part."""
-        if self.claimed is None or self.audited is None or self.unclaimed:
-            return False
-        return self.audited.delta >= self.claimed.delta and self.audited.epsilon > self.claimed.epsilon
-
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """All figures, unrounded; infinity is the text "infinity"."""
         return {
             **self.who.to_json(),
@@ -164,7 +156,7 @@ class Row:
             "verdict": self.verdict,
         }
 
-    def _claim_json(self, claim: Claim) -> dict[str, Any]:
+    def _claim_json(self, claim: Claim) -> dict[str, object]:
         return {
             "epsilon": claim.epsilon,
             "delta": claim.delta,
@@ -311,35 +303,31 @@ class Statement:
     simulated: bool = False  #: whether the run's noise follows from a seed
 
     @classmethod
-    def of(
-        cls,
-        releases: Iterable[Release] | Mapping[str, Iterable[Release]],
-        *,
-        delta: float = 1e-5,
-        audits: Mapping[tuple[Adversary, Adjacency], AuditBound] | None = None,
-        title: str = "Privacy statement",
-    ) -> Statement:
-        """State what these releases protect: all of one client, or a mapping from each client to its own.
-
-        With a mapping the statement is a vector: clients with equal figures share a row, and no figure is averaged.
-        """
-        groups = _alike(releases) if isinstance(releases, Mapping) else [(ClientSet(), _counted(releases))]
-        return cls.of_groups(groups, delta=delta, audits=audits, title=title)
+    def of(cls, releases: Iterable[Release], *, delta: float = 1e-5, title: str = "Privacy statement") -> Statement:
+        """State what all releases of one client protect; what is derived must name others of these."""
+        made = tuple(releases)
+        known = {release.id for release in made}
+        for release in made:
+            if isinstance(release.composition, Derived) and (missing := set(release.composition.releases) - known):
+                raise UnsupportedLoss(
+                    f"release {release.id!r} is derived from {', '.join(sorted(missing))}, which this statement does "
+                    "not contain; add what it was computed from"
+                )
+        own = [(release, 1) for release in made if not isinstance(release.composition, Derived)]
+        return cls.of_groups([(ClientSet(), own)], delta=delta, title=title)
 
     @classmethod
     def of_groups(
-        cls,
-        groups: Iterable[tuple[ClientSet, Counted]],
-        *,
-        delta: float = 1e-5,
-        audits: Mapping[tuple[Adversary, Adjacency], AuditBound] | None = None,
-        title: str = "Privacy statement",
+        cls, groups: Iterable[tuple[ClientSet, Counted]], *, delta: float = 1e-5, title: str = "Privacy statement"
     ) -> Statement:
-        """State what groups of clients released, each thing with how often; nothing derived is among it."""
+        """State what groups of clients released, each thing with how often; nothing derived is among it.
+
+        The statement is a vector: every group has rows of its own, and no figure is averaged.
+        """
         known = list(groups)
         if len(known) > 1 and not all(who.names for who, _ in known):
             raise InvalidInput("several groups of clients need names that tell them apart: give each of them one")
-        rows = _rows([(who, own) for who, own in known if own], delta, audits or {})
+        rows = _rows([(who, own) for who, own in known if own], delta)
         silent = [who for who, own in known if not own]
         return cls(tuple(sorted(rows, key=_reading_order)), delta, title, _together(silent) if silent else None)
 
@@ -355,9 +343,9 @@ class Statement:
                 found += [View(tuple(row for row in view.rows if row.adversary == crowd)) for crowd in crowds]
         return tuple(found)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """All figures of all clients, unrounded, ready for `json.dumps`; infinity is the text "infinity"."""
-        packed: dict[str, Any] = {
+        packed: dict[str, object] = {
             "title": self.title,
             "delta": self.delta,
             "rows": [row.to_json() for row in self.rows],
@@ -389,61 +377,20 @@ class Statement:
 # --- rows -----------------------------------------------------------------------------------------------------------
 
 
-def _alike(clients: Mapping[str, Iterable[Release]]) -> list[tuple[ClientSet, Counted]]:
-    """Clients whose releases say the same, so that each set of figures is computed once."""
-    groups: dict[object, tuple[list[str], Counted]] = {}
-    for name, releases in clients.items():
-        own = _counted(releases)
-        key = frozenset((_said(release), times) for release, times in own)
-        groups.setdefault(key, ([], own))[0].append(name)
-    return [(ClientSet(tuple(names), len(names)), own) for names, own in groups.values()]
-
-
 def _together(clients: Sequence[ClientSet]) -> ClientSet:
     names = tuple(name for who in clients for name in who.names)
     return ClientSet(names, sum(who.count for who in clients), ", ".join(who.members for who in clients if who.members))
 
 
-def _counted(releases: Iterable[Release]) -> Counted:
-    """The releases that cost something, with how often each was made; what is derived must name others of these."""
-    made = tuple(releases)
-    known = {release.id for release in made}
-    counted: dict[object, tuple[Release, int]] = {}
-    for release in made:
-        if not isinstance(release.composition, Derived):
-            first, times = counted.get(_said(release), (release, 0))
-            counted[_said(release)] = first, times + 1
-        elif missing := set(release.composition.releases) - known:
-            raise UnsupportedLoss(
-                f"release {release.id!r} is derived from {', '.join(sorted(missing))}, which this statement does not "
-                "contain; add what it was computed from"
-            )
-    return tuple(counted.values())
-
-
-def _said(release: Release) -> object:
-    """What a statement has to know of a release."""
-    return release.what, release.guarantees, release.claimed
-
-
-def _rows(
-    groups: Sequence[tuple[ClientSet, Counted]],
-    delta: float,
-    audits: Mapping[tuple[Adversary, Adjacency], AuditBound],
-) -> list[Row]:
+def _rows(groups: Sequence[tuple[ClientSet, Counted]], delta: float) -> list[Row]:
     """Every group has a row for all that any group says of the server and of model readers.
 
     Behind a shuffler or a secure sum are only those who say so: the others' reports do not pass through it.
     """
     own = [_views(releases) for _, releases in groups]
-    views = dict.fromkeys(view for found in own for view in found)
-    if stray := set(audits) - set(views):
-        pairs = ", ".join(f"({adversary}, {adjacency})" for adversary, adjacency in stray)
-        raise InvalidInput(f"an audit was given for {pairs}, of which no release says anything")
-    common = [view for view in views if view[0].parties is None]
-    reckoner = _Reckoner(delta)
+    common = [view for found in own for view in found if view[0].parties is None]
     return [
-        _row(reckoner, who, releases, *view, audits.get(view))
+        _row(who, releases, *view, delta)
         for (who, releases), found in zip(groups, own, strict=True)
         for view in dict.fromkeys([*found, *common])
     ]
@@ -459,26 +406,18 @@ def _views(releases: Counted) -> list[tuple[Adversary, Adjacency]]:
     return list(views)
 
 
-def _row(
-    reckoner: _Reckoner,
-    who: ClientSet,
-    releases: Counted,
-    adversary: Adversary,
-    adjacency: Adjacency,
-    audited: AuditBound | None,
-) -> Row:
-    chosen = [(reckoner.best(release, adversary, adjacency), times) for release, times in releases]
-    proof = _Proof.of(reckoner, chosen, adjacency)
+def _row(who: ClientSet, releases: Counted, adversary: Adversary, adjacency: Adjacency, delta: float) -> Row:
+    chosen = [(_best(r.what, r.guarantees, adversary, adjacency, delta), times) for r, times in releases]
+    proof = _Proof.of(chosen, adjacency)
     claim, claimed = _claim(releases, adversary, adjacency)
     whole = claim is None or all(claimed)
     covered = [best for best, fits in zip(chosen, claimed, strict=True) if fits]
-    of_part = proof if whole else _Proof.of(reckoner, covered, adjacency)
-    exact = None if claim is None else of_part.epsilon(claim.delta)
-    row = Row(
+    exact = None if claim is None else (proof if whole else _Proof.of(covered, adjacency)).epsilon(claim.delta)
+    return Row(
         adversary,
         adjacency,
-        reckoner.delta,
-        proven=proof.epsilon(reckoner.delta),
+        delta,
+        proven=proof.epsilon(delta),
         pure=proof.epsilon(0.0),
         basis=_bases(chosen, adjacency),
         unproven=tuple(dict.fromkeys(why for part in proof.parts for why in part.unproven)),
@@ -487,18 +426,10 @@ def _row(
         proven_as_claimed=exact,
         covered=() if whole else _named_parts(releases, claimed),
         unclaimed=() if whole else _named_parts(releases, [not fits for fits in claimed]),
-        audited=audited,
         who=who,
-        reached=proof.reached(reckoner.delta) if adversary.kind == "shuffled" else None,
+        reached=proof.reached(delta) if adversary.kind == "shuffled" else None,
         losses=_losses(chosen, adjacency),
     )
-    if audited is not None and audited.epsilon > (bound := proof.epsilon(audited.delta)):
-        raise ProofContradicted(
-            f"{adjacency} against {adversary}: audited epsilon >= {audited.epsilon:.6g} ({audited.attack}, confidence "
-            f"{audited.confidence}) is above the proven {bound:.6g} at delta {audited.delta:g}. The mechanism, the "
-            "proof or the audit is wrong: do not publish this statement"
-        )
-    return row
 
 
 def _bases(chosen: Sequence[tuple[Guarantee, int]], adjacency: Adjacency) -> tuple[str, ...]:
@@ -520,61 +451,46 @@ def _times(found: Iterable[tuple[str, int]], adjacency: Adjacency) -> tuple[tupl
     return tuple((name, 1 if adjacency is Adjacency.COORDINATE else times) for name, times in counts.items())
 
 
-class _Reckoner:
-    """Computes each figure once, however many clients and rounds share it."""
+@lru_cache(maxsize=1024)
+def _epsilon(composed: Composed, delta: float) -> float:
+    """Computed once, however many clients and rounds share it."""
+    return composed.epsilon(delta)
 
-    def __init__(self, delta: float) -> None:
-        self.delta = delta
-        self._epsilons: dict[tuple[Composed, float], float] = {}
-        self._chosen: dict[tuple[object, ...], Guarantee] = {}
 
-    def epsilon(self, composed: Composed, delta: float) -> float:
-        """Of composed losses at delta."""
-        if (composed, delta) not in self._epsilons:
-            self._epsilons[composed, delta] = composed.epsilon(delta)
-        return self._epsilons[composed, delta]
+@lru_cache(maxsize=1024)
+def _best(
+    what: str, guarantees: tuple[Guarantee, ...], adversary: Adversary, adjacency: Adjacency, delta: float
+) -> Guarantee:
+    """The strongest of a release's guarantees for this adversary and adjacency; of equals, the most specific."""
+    usable = [g for g in guarantees if _seen_through(g.adversary, adversary) and implies(g.adjacency, adjacency)]
+    if not usable:
+        why = f"{what} has no guarantee (adjacency {adjacency}, against {adversary})"
+        return Guarantee(adversary, adjacency, Infinite(why), "none")
+    if len(usable) == 1:
+        return usable[0]
 
-    def best(self, release: Release, adversary: Adversary, adjacency: Adjacency) -> Guarantee:
-        """The strongest of a release's guarantees for this adversary and adjacency; of equals, the most specific."""
-        key = (release.what, release.guarantees, adversary, adjacency)
-        if key not in self._chosen:
-            self._chosen[key] = self._best(release, adversary, adjacency)
-        return self._chosen[key]
+    def strength(g: Guarantee) -> tuple[float, bool, bool]:
+        return _epsilon(_composed([(g, 1)]), delta), g.adversary != adversary, g.adjacency != adjacency
 
-    def _best(self, release: Release, adversary: Adversary, adjacency: Adjacency) -> Guarantee:
-        usable = [
-            g for g in release.guarantees if _seen_through(g.adversary, adversary) and implies(g.adjacency, adjacency)
-        ]
-        if not usable:
-            why = f"{release.what} has no guarantee (adjacency {adjacency}, against {adversary})"
-            return Guarantee(adversary, adjacency, Infinite(why), "none")
-        if len(usable) == 1:
-            return usable[0]
-
-        def strength(g: Guarantee) -> tuple[float, bool, bool]:
-            alone = self.epsilon(_composed([(g, 1)]), self.delta)
-            return alone, g.adversary != adversary, g.adjacency != adjacency
-
-        return min(usable, key=strength)
+    return min(usable, key=strength)
 
 
 @dataclass(frozen=True)
 class _Proof:
     """Parts of which the worst counts, and how many equal bits were shuffled among how many clients, if they were."""
 
-    reckoner: _Reckoner
     parts: tuple[Composed, ...]
     shuffled: tuple[float, int, int] | None = None  #: (epsilon of a bit, clients, bits)
 
     @classmethod
-    def of(cls, reckoner: _Reckoner, chosen: Sequence[tuple[Guarantee, int]], adjacency: Adjacency) -> _Proof:
+    def of(cls, chosen: Sequence[tuple[Guarantee, int]], adjacency: Adjacency) -> _Proof:
         """Everything adds up, save that one value of one upload occurs in a single release."""
         groups = [[(g, 1)] for g, _ in chosen] if adjacency is Adjacency.COORDINATE else [list(chosen)]
         parts = dict.fromkeys(_composed(group) for group in groups)
-        return cls(reckoner, tuple(parts), _shuffled_bits(chosen, max(groups, key=_bit_count)))
+        return cls(tuple(parts), _shuffled_bits(chosen, max(groups, key=_bit_count)))
 
     def epsilon(self, delta: float) -> float:
-        plain = max(self.reckoner.epsilon(part, delta) for part in self.parts)
+        plain = max(_epsilon(part, delta) for part in self.parts)
         interval = self._behind_shuffler(delta)
         return plain if interval is None else min(plain, interval.upper)
 

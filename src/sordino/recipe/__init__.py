@@ -22,10 +22,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from sordino.errors import InvalidInput
-from sordino.parts import toml
+from sordino.parts import registry, toml
 from sordino.parts.registry import EVERYTHING, AddressLog, CodeNotAllowed, own_code
 from sordino.parts.strengths import EPSILONS, LIMITS, resolved
-from sordino.parts.tables import RecipeTable
+from sordino.parts.tables import TomlTable
 from sordino.parts.words import Location, Problem, dotted, nearest
 from sordino.privacy.guarantee import Budget
 from sordino.privacy.terms import adjacency_named, adversary_named
@@ -62,6 +62,7 @@ class Recipe(Sections):
         data = _read(text, label)
         if folder is not None:
             data = _anchored(data, folder)
+            registry.search_beside(folder)
         changes, problems = parsed(overrides)
         return cls._changed(data, changes, problems, label)
 
@@ -76,7 +77,7 @@ class Recipe(Sections):
             return cls.from_dict(_read(text, "the recipe"))
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Recipe:
+    def from_dict(cls, data: Mapping[str, object]) -> Recipe:
         """The recipe that a table describes, with the keys of the TOML file."""
         if not isinstance(data, Mapping) or not all(isinstance(key, str) for key in data):
             raise InvalidInput(f"a recipe is a table of named keys, got {toml.shown(data)}")
@@ -87,19 +88,19 @@ class Recipe(Sections):
         changes, problems = parsed(settings)
         return self._changed(given(self), changes, problems, f"the recipe {self.name!r}")
 
-    def with_(self, changes: Mapping[str, Any]) -> Recipe:
+    def with_(self, changes: Mapping[str, object]) -> Recipe:
         """The same recipe with other values at dotted keys: `recipe.with_({"training.epochs": 5})`."""
         by_parts, problems = addressed(changes)
         return self._changed(given(self), by_parts, problems, f"the recipe {self.name!r}")
 
     @classmethod
     def _changed(
-        cls, data: Mapping[str, Any], changes: Mapping[Keys, Any], problems: list[Problem], label: str
+        cls, data: Mapping[str, object], changes: Mapping[Keys, object], problems: list[Problem], label: str
     ) -> Recipe:
-        result = overridden(data, changes, Sections)
-        lines = [str(problem) for problem in (*problems, *result.problems)]
+        tables, more = overridden(data, changes, Sections)
+        lines = [str(problem) for problem in (*problems, *more)]
         try:
-            recipe = cls(**result.data)
+            recipe = cls.from_dict(tables)
         except RecipeInvalid as error:
             raise RecipeInvalid((*lines, *error.problems), label) from None
         if lines:
@@ -120,22 +121,20 @@ class Recipe(Sections):
         return toml.document(self.to_dict(), self._is_table)
 
     def _is_table(self, path: tuple[str, ...]) -> bool:
-        found: Any = self
+        found: object = self
         for name in path:
-            found = getattr(found, name, None) if isinstance(found, RecipeTable) else None
-        return isinstance(found, RecipeTable) and not found.inline
+            found = getattr(found, name, None) if isinstance(found, TomlTable) else None
+        return isinstance(found, TomlTable) and not found.inline
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """Every setting in force by its dotted key, as `override` takes them."""
-        return dict(self._settings_below(self.to_dict(), ()))
 
-    def _settings_below(self, data: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-        for name, value in data.items():
-            here = (*path, name)
-            if self._is_table(here):
-                yield from self._settings_below(value, here)
-            else:
-                yield dotted(here), value
+        def below(data: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, object]]:
+            for name, value in data.items():
+                here = (*path, name)
+                yield from below(value, here) if self._is_table(here) else [(dotted(here), value)]
+
+        return dict(below(self.to_dict()))
 
     @property
     def own_code(self) -> tuple[str, ...]:
@@ -154,7 +153,7 @@ class Recipe(Sections):
     # --- the grammar --------------------------------------------------------------------------------------------------
 
     @classmethod
-    def json_schema(cls) -> dict[str, Any]:
+    def json_schema(cls) -> dict[str, object]:
         """The JSON Schema of all that a recipe can say, for editors."""
         return {"$schema": SCHEMA, **cls.model_json_schema()}
 
@@ -229,7 +228,7 @@ def _text_of(path: Path) -> str:
         raise InvalidInput(f"{path}: cannot be read as text in UTF-8 ({error})") from None
 
 
-def _read(text: str, label: str) -> dict[str, Any]:
+def _read(text: str, label: str) -> dict[str, object]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -242,7 +241,7 @@ def _read(text: str, label: str) -> dict[str, Any]:
         raise RecipeInvalid([f"{where}: not TOML: {what}"], label) from None
 
 
-def _anchored(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def _anchored(data: Mapping[str, object], folder: Path) -> dict[str, object]:
     """The table with its relative paths made absolute, so that the recipe means the same wherever it is run."""
     result = deepcopy(dict(data))
     own, split = result.get("data"), result.get("split")
@@ -257,7 +256,7 @@ def _anchored(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 # --- validation -------------------------------------------------------------------------------------------------------
 
-_STAND_INS: dict[str, Any] = {
+_STAND_INS: dict[str, object] = {
     "name": "recipe",
     "data": {"source": "digits"},
     "split": {"kind": "iid", "clients": 1},
@@ -266,7 +265,7 @@ _STAND_INS: dict[str, Any] = {
 }
 
 
-def _all_problems(tables: Mapping[str, Any], found: list[Problem]) -> list[Problem]:
+def _all_problems(tables: Mapping[str, object], found: list[Problem]) -> list[Problem]:
     """The problems of single keys, and of the rest of the recipe among itself."""
     data, unusable = deepcopy(dict(tables)), [problem.path for problem in found if not problem.superfluous]
     while True:
@@ -280,9 +279,9 @@ def _all_problems(tables: Mapping[str, Any], found: list[Problem]) -> list[Probl
                 return found
 
 
-def _cut(data: dict[str, Any], path: Location) -> Location | None:
+def _cut(data: dict[str, object], path: Location) -> Location | None:
     """Take a wrong key out, or the table from which one is missing, and say what went; None if nothing did."""
-    tables: list[dict[str, Any]] = [data]
+    tables: list[dict[str, object]] = [data]
     for part in path[:-1]:
         inner = tables[-1].get(str(part))
         if not isinstance(inner, dict):

@@ -98,7 +98,7 @@ def _the_source_is_known_and_described(recipe: Sections) -> Found:
             "data.source",
             f"unknown data set {data.source!r}; {nearest(data.source, KNOWN)}known: {', '.join(KNOWN)}; your own is "
             "a path to an .npz or .csv file, a folder of images written with a slash (./scans), or "
-            "'package.module:function'",
+            "'package.module:Class'",
         )
         return
     whom = _WHOM[origin].format(source=data.source)

@@ -15,11 +15,12 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from sordino.errors import InvalidInput
 from sordino.learning.datasets import KNOWN
+from sordino.learning.metrics import AnyMetric
 from sordino.learning.splits import AnySplit
 from sordino.learning.training_tables import Training
 from sordino.methods.spec import MethodSpec
 from sordino.methods.stopping_rules import AnyStoppingRule, Patience, StoppingSpec, TargetAccuracy
-from sordino.parts.registry import ADDRESS, allowed_model
+from sordino.parts.registry import allowed_model, allowed_source, own_address
 from sordino.parts.slot import Slot
 from sordino.parts.strengths import Strength
 from sordino.parts.tables import (
@@ -30,10 +31,10 @@ from sordino.parts.tables import (
     Numbers,
     Options,
     Positives,
-    RecipeTable,
     Says,
     Share,
     Texts,
+    TomlTable,
     as_tuple,
     refusal,
 )
@@ -63,7 +64,7 @@ def origin_of(source: str) -> Origin | None:
     """Where the examples of a source come from; None for a name that is not known."""
     if source in KNOWN:
         return "known"
-    if ADDRESS.fullmatch(source):
+    if own_address("data source", source):
         return "function"
     if source.lower().endswith(".npz"):
         return "npz"
@@ -72,12 +73,12 @@ def origin_of(source: str) -> Origin | None:
     return "images" if "/" in source or "\\" in source else None
 
 
-class Data(RecipeTable):
+class Data(TomlTable):
     """The examples. Class lists and normalisation constants are public inputs: none is computed from private data."""
 
-    source: Annotated[str, MinLen(1)] = Field(
+    source: Annotated[str, MinLen(1), AfterValidator(allowed_source)] = Field(
         description=f"a data set known by name ({', '.join(KNOWN)}); or your own: a path to an .npz or .csv file, or "
-        "to a folder of images written with a slash (./scans), or 'package.module:function'"
+        "to a folder of images written with a slash (./scans), or 'package.module:Class', a data source or a function"
     )
     classes: Texts | None = Field(
         default=None, description="the names of all classes (own data): a public list, never read off the examples"
@@ -102,7 +103,9 @@ class Data(RecipeTable):
     std: Positives | None = Field(
         default=None, description="what own data is divided by: as many as mean, public constants as well"
     )
-    arguments: Options | None = Field(default=None, description="keyword arguments of a 'package.module:function'")
+    arguments: Options | None = Field(
+        default=None, description="the keys of a 'package.module:Class', or a function's arguments"
+    )
     validation: Share = Field(default=0.0, description="share of every client's examples set aside for tuning")
     train_limit: Natural = Field(default=0, description="use only the first n training examples (0: all)")
     test_limit: Natural = Field(default=0, description="use only the first n test examples (0: all)")
@@ -129,7 +132,7 @@ class Data(RecipeTable):
 # --- model and clients ------------------------------------------------------------------------------------------------
 
 
-class Model(RecipeTable):
+class Model(TomlTable):
     """The network that is trained."""
 
     name: Annotated[str, MinLen(1), AfterValidator(allowed_model)] = Field(
@@ -142,7 +145,7 @@ class Model(RecipeTable):
     )
 
 
-class BudgetRule(RecipeTable):
+class BudgetRule(TomlTable):
     """What each client's ledger enforces: never the same thing as a mechanism's epsilon."""
 
     limit: Strength = Field(description="the limit of each client's ledger, above which nothing may leave")
@@ -159,7 +162,7 @@ class BudgetRule(RecipeTable):
     )
 
 
-class Clients(RecipeTable):
+class Clients(TomlTable):
     """What the clients of the federation spend, and what they allow."""
 
     epsilon: Strength | None = Field(
@@ -180,7 +183,7 @@ class Clients(RecipeTable):
 # --- rounds, evaluation, and the whole --------------------------------------------------------------------------------
 
 
-class Rounds(RecipeTable):
+class Rounds(TomlTable):
     """How long the federation runs, and when a round counts."""
 
     count: Annotated[int, Ge(1), Le(100_000)] = Field(default=10, description="number of rounds, at most")
@@ -203,10 +206,14 @@ class Rounds(RecipeTable):
         return [*found, self.stop] if self.stop is not None else found
 
 
-class Evaluation(RecipeTable):
-    """When the model is evaluated."""
+class Evaluation(TomlTable):
+    """When the model is evaluated, and by what."""
 
     every: Count = Field(default=1, description="evaluate after every n-th round, and after the last")
+    metric: AnyMetric | None = Field(
+        default=None,
+        description="what decides when to stop, and is reported beside accuracy and loss; accuracy if left out",
+    )
 
 
 def _one_line(text: str) -> str:
@@ -219,7 +226,7 @@ Line = Annotated[str, AfterValidator(_one_line)]
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$"
 
 
-class Sections(RecipeTable):
+class Sections(TomlTable):
     """All tables of a recipe, each right by itself; whether they fit each other is for `checks` to say."""
 
     name: Annotated[

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
-from typing import Any
 
 from pydantic import BaseModel
 
-from sordino.parts.slot import Slot
 from sordino.parts.tables import TAGS, tag_of
 from sordino.parts.toml import inline, shown
 from sordino.parts.words import Problem, dotted
@@ -18,26 +15,14 @@ from sordino.recipe.problems import unknown_key
 from sordino.recipe.tree import Node, default_of, tags_of
 
 Keys = tuple[str, ...]
+Data = dict[str, object]
+
+UNSET = object()  #: an empty value: the key is taken away, and its default holds
 
 
-class _Unset:
-    """An empty value: the key is taken away, and its default holds."""
-
-
-UNSET = _Unset()
-
-
-@dataclass
-class Overridden:
-    """The changed table, with what could not be changed."""
-
-    data: dict[str, Any]
-    problems: list[Problem] = field(default_factory=list)
-
-
-def parsed(settings: Sequence[str]) -> tuple[dict[Keys, Any], list[Problem]]:
+def parsed(settings: Sequence[str]) -> tuple[dict[Keys, object], list[Problem]]:
     """`key=value` texts as keys and values: values as TOML writes them, bare words as text, nothing to take it away."""
-    changes: dict[Keys, Any] = {}
+    changes: dict[Keys, object] = {}
     problems = []
     for setting in settings:
         name, equals, value = setting.partition("=")
@@ -54,7 +39,7 @@ def parsed(settings: Sequence[str]) -> tuple[dict[Keys, Any], list[Problem]]:
     return changes, problems
 
 
-def addressed(changes: Mapping[str, Any]) -> tuple[dict[Keys, Any], list[Problem]]:
+def addressed(changes: Mapping[str, object]) -> tuple[dict[Keys, object], list[Problem]]:
     """Changes by dotted keys as changes by their parts."""
     found = {text: _keys(text) for text in changes}
     wrong = [Problem((), f"{text!r} is no key, such as training.epochs") for text, keys in found.items() if not keys]
@@ -64,17 +49,17 @@ def addressed(changes: Mapping[str, Any]) -> tuple[dict[Keys, Any], list[Problem
 def _keys(text: str) -> Keys | None:
     """The parts of a dotted key, which may be quoted as in TOML; None for what is no key."""
     try:
-        found: Any = tomllib.loads(f"{text} = 0") if "\n" not in text else None
+        found: object = tomllib.loads(f"{text} = 0") if "\n" not in text else None
     except tomllib.TOMLDecodeError:
         return None
-    keys = []
+    keys: list[str] = []
     while isinstance(found, dict):
         ((name, found),) = found.items()
         keys.append(name)
     return tuple(keys)
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> object:
     if not text:
         return UNSET
     try:
@@ -85,46 +70,59 @@ def _value(text: str) -> Any:
         return text
 
 
-def overridden(data: Mapping[str, Any], changes: Mapping[Keys, Any], root: type[BaseModel]) -> Overridden:
-    """The table with the changes made.
+def overridden(
+    data: Mapping[str, object], changes: Mapping[Keys, object], root: type[BaseModel]
+) -> tuple[Data, list[Problem]]:
+    """The table with the changes made, and what could not be changed.
 
     Where a change gives a table another form (`kind` or `name`), keys that only the old form had go with it if they
     hold its defaults; keys that hold something else are a problem, since they were meant.
     """
-    result = Overridden(deepcopy(dict(data)))
-    for keys, value in changes.items():
-        _set(result, keys, value, root)
-    _drop_stale(result, data, changes, root)
-    return result
+    result = deepcopy(dict(data))
+    problems = [problem for keys, value in changes.items() if (problem := _set(result, keys, value, root))]
+    for keys in changes:
+        if keys[-1] in TAGS:
+            problems += _drop_keys_of_old_form(result, data, keys, changes, root)
+    return result, problems
 
 
-def _set(result: Overridden, keys: Keys, value: Any, root: type[BaseModel]) -> None:
-    nodes = [(Node(root), None)]
-    said: Any = result.data
-    for depth, name in enumerate(keys):
-        if problem := _unknown(*nodes[-1], said, keys[: depth + 1], root):
-            result.problems.append(problem)
-            return
-        nodes.append(_step(*nodes[-1], name, said))
-        said = said.get(name) if isinstance(said, Mapping) else None
+def _set(data: Data, keys: Keys, value: object, root: type[BaseModel]) -> Problem | None:
+    places = _places(data, keys, root)
+    if isinstance(places, Problem):
+        return places
     if value is UNSET:
-        _take_away(result.data, keys)
-        return
-    table = result.data
-    for name, (_, default) in zip(keys[:-1], nodes[1:], strict=False):
+        holder = _at(data, keys[:-1])
+        if isinstance(holder, dict):
+            holder.pop(keys[-1], None)
+        return None
+    table = data
+    for name, (_, default) in zip(keys[:-1], places[1:], strict=False):
         table = _opened(table, name, default)
-    _forget_other_form(table, nodes[-2][0], keys[-1])
+    _forget_other_form(table, places[-2][0], keys[-1])
     table[keys[-1]] = deepcopy(value)
+    return None
 
 
-def _take_away(table: Any, keys: Keys) -> None:
-    for name in keys[:-1]:
-        table = table.get(name) if isinstance(table, dict) else None
-    if isinstance(table, dict):
-        table.pop(keys[-1], None)
+def _places(data: Data, keys: Keys, root: type[BaseModel]) -> list[tuple[Node, object]] | Problem:
+    """The nodes from the root down to a key, each with what holds there if nothing is said; or what is wrong."""
+    places: list[tuple[Node, object]] = [(Node(root), None)]
+    for depth, name in enumerate(keys):
+        node, default = places[-1]
+        forms = _likeliest_first(node, default, _at(data, keys[:depth]))
+        below = _below(forms, default, name)
+        if below is None:
+            return _unknown(forms, keys[: depth + 1], root)
+        places.append(below)
+    return places
 
 
-def _forget_other_form(table: dict[str, Any], node: Node, name: str) -> None:
+def _at(table: object, keys: Keys) -> object:
+    for name in keys:
+        table = table.get(name) if isinstance(table, Mapping) else None
+    return table
+
+
+def _forget_other_form(table: Data, node: Node, name: str) -> None:
     """Where its keys alone tell a table's form, as in { linear = [2, 8] }, a key of another form replaces it."""
     if node.models and len(node.forms) > 1 and not tags_of(node.models):
         beside = {key for model in node.models if name in model.model_fields for key in model.model_fields}
@@ -132,45 +130,42 @@ def _forget_other_form(table: dict[str, Any], node: Node, name: str) -> None:
             del table[key]
 
 
-def _unknown(node: Node, default: Any, said: Any, keys: Keys, root: type[BaseModel]) -> Problem | None:
+def _unknown(forms: Sequence[Node], keys: Keys, root: type[BaseModel]) -> Problem:
     """The problem of a key that no form of its table has."""
-    models = [form.model for form in _likeliest_first(node, default, said) if form.model]
-    if node.is_open or any(keys[-1] in model.model_fields for model in models):
-        return None
-    if not models:
+    known = list(dict.fromkeys(name for form in forms if form.model for name in form.model.model_fields))
+    if not known:
         return Problem(keys, f"{dotted(keys[:-1])} is no table and has no keys of its own")
-    known = list(dict.fromkeys(name for model in models for name in model.model_fields))
     return Problem(keys, unknown_key(keys, known, root))
 
 
-def _step(node: Node, default: Any, name: str, said: Any) -> tuple[Node, Any]:
-    """What is below a key in the form that its table has, or else in any, and what holds there if nothing is said."""
-    for form in _likeliest_first(node, default, said):
-        model = form.model
-        if model and name in model.model_fields:
-            info = model.model_fields[name]
+def _below(forms: Sequence[Node], default: object, name: str) -> tuple[Node, object] | None:
+    """What is below a key, and what holds there if nothing is said; None where no form has the key."""
+    for form in forms:
+        if form.model and name in form.model.model_fields:
+            field = form.model.model_fields[name]
             own = getattr(default, name, None)
-            return Node.of_field(info), default_of(info) if own is None else own
-    inside = next((form.inside(name) for form in node.forms if not form.model), None)
-    return inside or Node(Any), None
+            return Node.of_field(field), default_of(field) if own is None else own
+    values = next((form.inside(name) for form in forms if form.is_open), None)
+    return None if values is None else (values, None)
 
 
-def _likeliest_first(node: Node, default: Any, said: Any) -> tuple[Node, ...]:
+def _likeliest_first(node: Node, default: object, said: object) -> tuple[Node, ...]:
     """The forms of a table, beginning with the one that it names, or has by default: forms may share a key's name."""
     named = said if isinstance(said, Mapping) else given(default) if isinstance(default, BaseModel) else {}
     own = node.chosen(named)
     return node.forms if own is node else (own, *(form for form in node.forms if form != own))
 
 
-def _opened(table: dict[str, Any], name: str, default: Any) -> dict[str, Any]:
+def _opened(table: Data, name: str, default: object) -> Data:
     """The table below a key; one that is not there yet begins with what holds by default."""
-    if not isinstance(table.get(name), dict):
-        table[name] = given(default) if isinstance(default, BaseModel) and name not in table else {}
-    inner: dict[str, Any] = table[name]
+    inner = table.get(name)
+    if not isinstance(inner, dict):
+        inner = given(default) if isinstance(default, BaseModel) and name not in table else {}
+        table[name] = inner
     return inner
 
 
-def given(part: BaseModel) -> dict[str, Any]:
+def given(part: BaseModel) -> Data:
     """What was said and not left to defaults, with the form of every table."""
     said = {name: getattr(part, name) for name in type(part).model_fields if name in part.model_fields_set}
     if tag := tag_of(type(part)):
@@ -178,53 +173,31 @@ def given(part: BaseModel) -> dict[str, Any]:
     return {name: _said(value) for name, value in said.items() if value is not None}
 
 
-def _said(value: Any) -> Any:
+def _said(value: object) -> object:
     if isinstance(value, BaseModel):
         return given(value)
     return list(value) if isinstance(value, tuple) else value
 
 
-def _drop_stale(
-    result: Overridden, before: Mapping[str, Any], changes: Mapping[Keys, Any], root: type[BaseModel]
-) -> None:
-    for keys in (keys for keys in changes if keys[-1] in TAGS):
-        node = Node(root)
-        old: Any = before
-        new: Any = result.data
-        for name in keys[:-1]:
-            node, _ = _step(node, None, name, new)
-            old = old.get(name) if isinstance(old, Mapping) else None
-            new = new.get(name) if isinstance(new, dict) else None
-        if node.slot and isinstance(old, Mapping) and isinstance(new, dict):
-            _drop_keys_of_old_form(result, keys, node.slot, old, new, changes)
-
-
 def _drop_keys_of_old_form(
-    result: Overridden,
-    keys: Keys,
-    slot: Slot,
-    old: Mapping[str, Any],
-    new: dict[str, Any],
-    changes: Mapping[Keys, Any],
-) -> None:
-    tag_key = keys[-1]
-    was, becomes = slot.find(old.get(tag_key)), slot.find(new.get(tag_key))
+    data: Data, before: Mapping[str, object], keys: Keys, changes: Mapping[Keys, object], root: type[BaseModel]
+) -> Iterator[Problem]:
+    *above, tag = keys
+    places, old, new = _places(data, tuple(above), root), _at(before, tuple(above)), _at(data, tuple(above))
+    slot = None if isinstance(places, Problem) else places[-1][0].slot
+    if slot is None or not isinstance(old, Mapping) or not isinstance(new, dict):
+        return
+    was, becomes = slot.find(old.get(tag)), slot.find(new.get(tag))
     if was is None or becomes is None or was is becomes:
         return
     for name in [name for name in old if name in new and name not in becomes.model_fields]:
-        place = (*keys[:-1], name)
+        place = (*above, name)
         if place in changes or name not in was.model_fields:
             continue  # meant, or wrong before: validation says what it is
-        value = new.pop(name)
-        if value != _plain(default_of(was.model_fields[name])):
-            result.problems.append(
-                Problem(
-                    place,
-                    f"got {shown(value)}, which belongs to {old[tag_key]}, not to {new[tag_key]}: take it away with "
-                    f"{inline(f'{dotted(place)}=')}, or give what the new {tag_key} has instead",
-                )
+        value, default = new.pop(name), default_of(was.model_fields[name])
+        if value != (default.model_dump(mode="json", exclude_none=True) if isinstance(default, BaseModel) else default):
+            yield Problem(
+                place,
+                f"got {shown(value)}, which belongs to {old[tag]}, not to {new[tag]}: take it away with "
+                f"{inline(f'{dotted(place)}=')}, or give what the new {tag} has instead",
             )
-
-
-def _plain(default: Any) -> Any:
-    return default.model_dump(mode="json", exclude_none=True) if isinstance(default, BaseModel) else default

@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from sordino.errors import InvalidInput
 from sordino.parts.tables import tag_of
@@ -31,7 +31,7 @@ class RecipeInvalid(InvalidInput):
         return type(self), (self.problems, self.recipe)
 
 
-def translated(error: ValidationError, root: type[BaseModel], given: Any) -> list[Problem]:
+def translated(error: ValidationError, root: type[BaseModel], given: object) -> list[Problem]:
     """Pydantic's errors about what was given as problems in the recipe's own words, one for each place."""
     found: dict[Location, Problem] = {}
     for each in error.errors(include_url=False):
@@ -41,7 +41,7 @@ def translated(error: ValidationError, root: type[BaseModel], given: Any) -> lis
     return list(found.values())
 
 
-def _problem(error: Any, spot: Spot, root: type[BaseModel]) -> Problem:
+def _problem(error: ErrorDetails, spot: Spot, root: type[BaseModel]) -> Problem:
     given = error["input"]
     match error["type"]:
         case "missing":
@@ -66,9 +66,9 @@ def _names(node: tree.Node) -> Sequence[str]:
     return [value for form in node.forms for value in tree.literals(form)]
 
 
-def _nearest_key(given: Any, spot: Spot) -> str:
+def _nearest_key(given: object, spot: Spot) -> str:
     """For a table whose keys tell its form, the key that was meant."""
-    known = [name for model in spot.models for name in model.model_fields]
+    known = [name for model in spot.node.models for name in model.model_fields] if spot.node else []
     return nearest(next(iter(given), ""), known) if isinstance(given, dict) and known else ""
 
 

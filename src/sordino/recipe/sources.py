@@ -35,20 +35,12 @@ def read_data(recipe: Recipe) -> Dataset:
 
 def source_of(data: recipes.Data, seed: int) -> Dataset:
     """All examples of a source: a known data set, or one's own."""
-    return datasets.load(data.source) if _is_known(data.source) else _own_data(data, seed)
-
-
-def _is_known(source: str) -> bool:
-    return source in datasets.KNOWN
-
-
-def _own_data(data: recipes.Data, seed: int) -> Dataset:
-    source = data.source
-    if ":" in source and not Path(source).exists():
-        return own_data.from_function(source, data.arguments)
-    normalisation = Normalisation(tuple(data.mean or (0.0,)), tuple(data.std or (1.0,)))
-    classes = tuple(data.classes or ())
-    path = Path(source)
+    if data.origin == "known":
+        return datasets.load(data.source)
+    if data.origin == "function":
+        return own_data.from_function(data.source, data.arguments)
+    normalisation = Normalisation(data.mean or (0.0,), data.std or (1.0,))
+    path, classes = Path(data.source), data.classes or ()
     if data.origin == "npz":
         return own_data.from_npz(path, classes=classes, normalisation=normalisation)
     if data.origin == "table":

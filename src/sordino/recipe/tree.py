@@ -24,11 +24,11 @@ from sordino.report.words import listed
 class Node:
     """The type of a value with what is attached to it, freed of Optional and Annotated."""
 
-    annotation: Any
-    metadata: tuple[Any, ...] = ()
+    annotation: object
+    metadata: tuple[object, ...] = ()
 
     @classmethod
-    def of(cls, annotation: Any, metadata: tuple[Any, ...] = ()) -> Node:
+    def of(cls, annotation: object, metadata: tuple[object, ...] = ()) -> Node:
         if get_origin(annotation) is Annotated:
             inner, *more = get_args(annotation)
             return cls.of(inner, (*_flat(more), *metadata))
@@ -83,7 +83,7 @@ class Node:
         """The form that an error's location names."""
         return next((f for f in self.forms if any(isinstance(m, Tag) and m.tag == tag for m in f.metadata)), None)
 
-    def chosen(self, given: Any) -> Node:
+    def chosen(self, given: object) -> Node:
         """The form of the part that a table names; the node itself where it is no slot, or nothing known is named."""
         if self.slot is None:
             return self
@@ -95,7 +95,7 @@ class Node:
         return Node(found) if found else self
 
 
-def _flat(metadata: list[Any]) -> Iterator[Any]:
+def _flat(metadata: list[object]) -> Iterator[object]:
     for each in metadata:
         if isinstance(each, FieldInfo):
             yield from each.metadata
@@ -103,7 +103,7 @@ def _flat(metadata: list[Any]) -> Iterator[Any]:
             yield each
 
 
-def _is_union(annotation: Any) -> bool:
+def _is_union(annotation: object) -> bool:
     return get_origin(annotation) in (Union, types.UnionType)
 
 
@@ -121,35 +121,30 @@ class Spot:
 
     path: Location
     node: Node | None
-    models: tuple[type[BaseModel], ...]
     owner: type[BaseModel] | None = None
     siblings: tuple[type[BaseModel], ...] = ()
 
 
-def locate(root: type[BaseModel], location: Location, given: Any) -> Spot:
+def locate(root: type[BaseModel], location: Location, given: object) -> Spot:
     """The spot of a location as pydantic gives it, in what was given.
 
     The forms of unions are named between the keys; which part is in a slot is read off what was given.
     """
-    spot = Spot((), Node(root), (root,))
+    spot = Spot((), Node(root))
     for part in location:
-        node = spot.node.chosen(given) if spot.node else None
-        if node is None:
+        table = spot.node
+        if table is None:
             return spot
+        node, path = table.chosen(given), (*spot.path, part)
         if node.slot is None and len(node.forms) > 1:
             spot = replace(spot, node=node.form(part) or node)
+            continue
+        if node.model:
+            spot = Spot(path, node.inside(part), node.model, table.models)
         else:
-            spot = _entered(spot, node, part)
-            given = given.get(part) if isinstance(given, Mapping) else None
+            spot = replace(spot, path=path, node=node.inside(part))
+        given = given.get(part) if isinstance(given, Mapping) else None
     return spot
-
-
-def _entered(spot: Spot, node: Node, part: str | int) -> Spot:
-    inside = node.inside(part)
-    models = inside.models if inside else ()
-    if node.model:
-        return Spot((*spot.path, part), inside, models, node.model, spot.models)
-    return Spot((*spot.path, part), inside, models, spot.owner, spot.siblings)
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------
@@ -192,7 +187,7 @@ def _either(node: Node) -> str:
     return listed([allowed(form) for form in node.forms], "or")
 
 
-def _number(kind: type, metadata: tuple[Any, ...]) -> str:
+def _number(kind: type, metadata: tuple[object, ...]) -> str:
     signs = {Ge: (">=", "ge"), Gt: (">", "gt"), Le: ("<=", "le"), Lt: ("<", "lt")}
     bounds = [(*signs[type(m)], m) for m in metadata if type(m) in signs]
     limits = " and ".join(f"{sign} {_figure(getattr(bound, name))}" for sign, name, bound in bounds)
@@ -232,7 +227,7 @@ def keys(root: type[BaseModel]) -> list[Key]:
     return [Key(k, tuple(dict.fromkeys(forms)), a, d, text) for (k, a, d, text), forms in found.items()]
 
 
-def _keys_below(path: Location, models: tuple[type[BaseModel], ...], default: Any) -> Iterator[Key]:
+def _keys_below(path: Location, models: tuple[type[BaseModel], ...], default: object) -> Iterator[Key]:
     tags = tags_of(models)
     first = tag_of(models[0])
     if first:
@@ -260,7 +255,7 @@ def _keys_of(path: Location, name: str, field: FieldInfo, forms: tuple[str, ...]
     yield Key(dotted(here), forms, allowed(node), _default(field), field.description or "")
 
 
-def default_of(field: FieldInfo) -> Any:
+def default_of(field: FieldInfo) -> object:
     """What holds where nothing is said; None where something must be."""
     return None if field.is_required() else field.get_default(call_default_factory=True, validated_data={})
 

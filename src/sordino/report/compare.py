@@ -12,8 +12,9 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
 from sordino.errors import InvalidInput
 from sordino.privacy.statement import Row, View, leading, views
@@ -39,22 +40,22 @@ class ComparedRun:
         """What makes this run the same experiment as another, as JSON texts: everything but seed and names."""
         return {key: to_line(value) for key, value in self.result.settings.items() if key not in _LABELS}
 
-    @property
-    def seconds_a_round(self) -> float | None:
-        """Mean time of a round."""
-        return statistics.fmean(record.seconds for record in self.rounds) if self.rounds else None
 
-    @property
-    def sent_up(self) -> float | None:
-        """Bytes that a client sends in a round in which it reports."""
-        reports = sum(record.reported for record in self.rounds)
-        return sum(record.bytes_up for record in self.rounds) / reports if reports else None
+def _ratio(run: ComparedRun, total: str, by: str) -> float | None:
+    """The sum of a figure over rounds, divided by that of another."""
+    whole = sum(getattr(record, by) for record in run.rounds)
+    return sum(getattr(record, total) for record in run.rounds) / whole if whole else None
 
-    @property
-    def sent_down(self) -> float | None:
-        """Bytes that a client is sent in a round in which it is asked."""
-        asked = sum(record.asked for record in self.rounds)
-        return sum(record.bytes_down for record in self.rounds) / asked if asked else None
+
+#: the figures of a run that are compared, by the name of their columns
+FIGURES: dict[str, Callable[[ComparedRun], float | None]] = {
+    "accuracy": lambda run: run.result.accuracy,
+    "loss": lambda run: run.result.loss,
+    "rounds": lambda run: float(run.result.rounds),
+    "seconds per round": lambda run: statistics.fmean(r.seconds for r in run.rounds) if run.rounds else None,
+    "bytes up per client and round": lambda run: _ratio(run, "bytes_up", "reported"),
+    "bytes down per client and round": lambda run: _ratio(run, "bytes_down", "asked"),
+}
 
 
 @dataclass(frozen=True)
@@ -89,18 +90,18 @@ class Repetitions:
         return tuple(run.result.seed for run in self.runs)
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """The settings they share."""
         return {key: value for key, value in self.runs[0].result.settings.items() if key not in _LABELS}
 
-    def spread(self, of: Callable[[ComparedRun], float | None]) -> Spread | None:
-        """Mean and deviation of a figure over the runs."""
-        return Spread.of(of(run) for run in self.runs)
+    def spread(self, figure: str) -> Spread | None:
+        """Mean and deviation of one of the `FIGURES` over the runs."""
+        return Spread.of(FIGURES[figure](run) for run in self.runs)
 
     @property
     def accuracy(self) -> Spread | None:
         """Final accuracy over the runs."""
-        return self.spread(lambda run: run.result.accuracy)
+        return self.spread("accuracy")
 
     @cached_property
     def views(self) -> tuple[View, ...]:
@@ -151,16 +152,11 @@ class Comparison:
         """How many runs are compared."""
         return sum(len(group.runs) for group in self.groups)
 
-    @property
-    def views(self) -> tuple[tuple[str, str], ...]:
-        """All pairs of onlooker and change of which some group's statement speaks."""
-        return tuple(dict.fromkeys(view.key for group in self.groups for view in group.views))
-
     def to_csv(self) -> str:
         """One line per group with all figures unrounded; columns of epsilons name adjacency and adversary."""
         lines = [_csv_line(self, group) for group in self.groups]
-        written = io.StringIO()
-        writer = csv.DictWriter(written, list(lines[0]), lineterminator="\n")
+        written, columns = io.StringIO(), list(dict.fromkeys(column for line in lines for column in line))
+        writer = csv.DictWriter(written, columns, restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(lines)
         return written.getvalue()
@@ -176,7 +172,8 @@ def compare(folders: Sequence[RunFolder | Path | str]) -> Comparison:
         if result is None:
             notes.append(f"{folder.path} is left out: that run is not over.")
             continue
-        run = ComparedRun(folder.path, result, folder.rounds(), _stated_rows(folder))
+        statement = folder.statement()
+        run = ComparedRun(folder.path, result, folder.rounds(), () if statement is None else statement.rows)
         seeds = groups.setdefault(tuple(sorted(run.settings.items())), {})
         if result.seed in seeds:
             notes.append(
@@ -192,37 +189,28 @@ def compare(folders: Sequence[RunFolder | Path | str]) -> Comparison:
     return Comparison(tuple(found), keys, tuple(notes))
 
 
-def _stated_rows(folder: RunFolder) -> tuple[Row, ...]:
-    statement = folder.statement()
-    return () if statement is None else statement.rows
-
-
-def telling_keys(settings: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def telling_keys(settings: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
     """The settings that tell these apart.
 
     A setting that only some have, and those all alike, merely follows from another one (a mechanism has its own
     options): it is named only where the others do not tell all apart.
     """
-    keys = list(dict.fromkeys(key for own in settings for key in own))
-    varying = [key for key in keys if len({to_line(own.get(key, UNSET)) for own in settings}) > 1]
-    leading = [key for key in varying if _varies_where_set(key, settings)]
-    return tuple(leading if _all_distinct(leading, settings) else varying)
+
+    def values(key: str, owners: Iterable[Mapping[str, object]]) -> list[str]:
+        return [to_line(own.get(key, UNSET)) for own in owners]
+
+    varying = [key for key in dict.fromkeys(chain(*settings)) if len(set(values(key, settings))) > 1]
+    leading = [key for key in varying if len(set(values(key, (own for own in settings if key in own)))) > 1]
+    told_apart = set(zip(*(values(key, settings) for key in leading), strict=True))
+    return tuple(leading if len(told_apart) == len(settings) else varying)
 
 
-def _varies_where_set(key: str, settings: Sequence[Mapping[str, Any]]) -> bool:
-    return len({to_line(own[key]) for own in settings if key in own}) > 1
-
-
-def _all_distinct(keys: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> bool:
-    return len({tuple(to_line(own.get(key, UNSET)) for key in keys) for own in settings}) == len(settings)
-
-
-def _order(value: Any) -> tuple[int, float, str]:
+def _order(value: object) -> tuple[int, float, str]:
     """Numbers by size, then everything else by its text."""
     return (0, float(value), "") if is_number(value) else (1, 0.0, to_line(value))
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Whether a setting is a number (and not true or false)."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
@@ -235,7 +223,7 @@ def _short(key: str) -> str:
     return ".".join(parts[1:] if len(parts) > 1 and parts[0] in ("method", "training") else parts)
 
 
-def said(value: Any) -> str:
+def said(value: object) -> str:
     """A setting's value for people: as in JSON, but 2 rather than 2.0."""
     return value if isinstance(value, str) else to_line(value).removesuffix(".0")
 
@@ -246,41 +234,30 @@ def said(value: Any) -> str:
 def _csv_line(comparison: Comparison, group: Repetitions) -> dict[str, str]:
     line = {key: said(group.settings.get(key, UNSET)) for key in comparison.keys}
     line |= {"name": group.name, "runs": str(len(group.runs)), "seeds": " ".join(map(str, group.seeds))}
-    line |= _csv_spread("accuracy", group.accuracy)
-    line |= _csv_spread("loss", group.spread(lambda run: run.result.loss))
-    line |= _csv_spread("rounds", group.spread(lambda run: float(run.result.rounds)))
-    line |= _csv_spread("seconds per round", group.spread(lambda run: run.seconds_a_round))
-    line |= _csv_spread("bytes up per client and round", group.spread(lambda run: run.sent_up))
-    line |= _csv_spread("bytes down per client and round", group.spread(lambda run: run.sent_down))
-    own = {view.key: view for view in group.views}
-    for pair in comparison.views:
-        line |= _csv_view(pair, own.get(pair))
+    for name in FIGURES:
+        spread = group.spread(name)
+        mean, deviation, n = (None, None, 0) if spread is None else (spread.mean, spread.deviation, spread.n)
+        line |= {f"{name} mean": _csv_number(mean), f"{name} sd": _csv_number(deviation), f"{name} n": str(n)}
+    for view in group.views:
+        line |= _csv_view(view)
     return line
 
 
-def _csv_spread(name: str, spread: Spread | None) -> dict[str, str]:
-    return {
-        f"{name} mean": _csv_number(None if spread is None else spread.mean),
-        f"{name} sd": _csv_number(None if spread is None else spread.deviation),
-        f"{name} n": "0" if spread is None else str(spread.n),
-    }
-
-
-def _csv_view(pair: tuple[str, str], view: View | None) -> dict[str, str]:
+def _csv_view(view: View) -> dict[str, str]:
     """Smallest and largest epsilon over clients and seeds, each beside its delta, and what proves it."""
-    words = f"[adjacency {pair[1]}, against {pair[0]}]"
-    claimed = None if view is None else view.claimed
-    return {
-        f"proven epsilon, smallest {words}": _csv_number(None if view is None else view.proven[0]),
-        f"proven epsilon, largest {words}": _csv_number(None if view is None else view.proven[1]),
-        f"proven delta {words}": "" if view is None else " ".join(map(repr, view.deltas)),
-        f"proof {words}": "" if view is None else proof(view),
-        f"adversary {words}": "" if view is None else adversary(view),
-        f"claimed epsilon, smallest {words}": _csv_number(None if claimed is None else claimed[0]),
-        f"claimed epsilon, largest {words}": _csv_number(None if claimed is None else claimed[1]),
-        f"claimed delta {words}": "" if view is None else " ".join(map(repr, view.claimed_deltas)),
-        f"verdict {words}": "" if view is None else "; ".join(view.verdicts),
+    kind, adjacency = view.key
+    figures = {
+        "proven epsilon, smallest": _csv_number(view.proven[0]),
+        "proven epsilon, largest": _csv_number(view.proven[1]),
+        "proven delta": " ".join(map(repr, view.deltas)),
+        "proof": proof(view),
+        "adversary": adversary(view),
+        "claimed epsilon, smallest": _csv_number(view.claimed[0] if view.claimed else None),
+        "claimed epsilon, largest": _csv_number(view.claimed[1] if view.claimed else None),
+        "claimed delta": " ".join(map(repr, view.claimed_deltas)),
+        "verdict": "; ".join(view.verdicts),
     }
+    return {f"{name} [adjacency {adjacency}, against {kind}]": value for name, value in figures.items()}
 
 
 def _csv_number(value: float | None) -> str:

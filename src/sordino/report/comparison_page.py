@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from sordino.privacy.statement import NO_CLAIM, NO_MEANINGFUL_PROTECTION, View
 from sordino.report import plots, scales
@@ -14,9 +13,9 @@ from sordino.report.markup import Markup, element, join
 from sordino.report.plots import Series
 from sordino.report.records import to_line
 from sordino.report.statement import adversary, claim_terms, proof, reasons, terms
-from sordino.report.style import bullets, document, folded, section, table, tiles
+from sordino.report.style import bullets, charts, document, folded, section, table, tiles
 from sordino.report.words import counted, deltas, duration, figure, listed, percent, size, span
-from sordino.storage.files import NotWritten, write_whole
+from sordino.storage.files import make_folder, write_whole
 
 _MOST_LINES = 12  #: in one plot
 
@@ -24,21 +23,10 @@ _MOST_LINES = 12  #: in one plot
 def write_comparison(comparison: Comparison, folder: Path | str) -> tuple[Path, Path]:
     """Write `comparison.html` and `comparison.csv` into a folder, and say where they are."""
     page, figures = Path(folder) / "comparison.html", Path(folder) / "comparison.csv"
-    _make(Path(folder))
+    make_folder(Path(folder))
     write_whole(page, comparison_page(comparison).encode())
     write_whole(figures, comparison.to_csv().encode())
     return page, figures
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        why = "it is a file" if folder.is_file() else error.strerror or error
-        raise NotWritten(
-            f"a comparison is written into a folder, and {folder} cannot be one ({why}): name another with --out, or "
-            "move away what is there"
-        ) from None
 
 
 def comparison_page(comparison: Comparison) -> str:
@@ -56,7 +44,10 @@ def comparison_page(comparison: Comparison) -> str:
         join(element("p", note, class_="notice") for note in comparison.notes) if comparison.notes else None,
         element("div", _best(comparison), class_="card", style="margin-top:1.6rem"),
         section("Figures", element("div", _main_table(comparison), class_="card"), _spread_words(comparison)),
-        section("Accuracy", _charts(comparison)),
+        section(
+            "Accuracy",
+            charts(_accuracy_by_round(comparison), *_accuracy_by_key(comparison), _accuracy_by_proof(comparison)),
+        ),
         section("What is proven, and what was only claimed", _privacy(comparison)),
         section("What differs", _differences(comparison)),
         section("Details", _common_settings(comparison), _folders(comparison)),
@@ -65,13 +56,10 @@ def comparison_page(comparison: Comparison) -> str:
 
 def _what_differs(comparison: Comparison) -> str:
     if comparison.keys:
-        return f"They differ in {_some(comparison.keys)}; runs that differ in their seed only are put together."
+        more = len(comparison.keys) - 6
+        some = listed([*comparison.keys[:6], *([f"{more} more settings"] if more > 0 else [])])
+        return f"They differ in {some}; runs that differ in their seed only are put together."
     return "They differ in their seed only." if comparison.runs > 1 else "A single run."
-
-
-def _some(keys: Sequence[str]) -> str:
-    shown = list(keys[:6]) + ([f"{len(keys) - 6} more settings"] if len(keys) > 6 else [])
-    return listed(shown)
 
 
 def _best(comparison: Comparison) -> Markup:
@@ -100,24 +88,19 @@ def _spread_words(comparison: Comparison) -> Markup:
 
 
 def _main_table(comparison: Comparison) -> Markup:
-    keys = _key_columns(comparison)
+    # with too many settings for a column each, a single column names the group
+    keys = () if comparison.named or len(comparison.keys) > 4 else comparison.keys
     found = {terms(group.lead) for group in comparison.groups if group.lead}
     common = f" ({next(iter(found))})" if len(found) == 1 else ""
     named = [comparison.short(key) for key in keys] or ["setting"]
     head = [*named, "accuracy", "runs", "rounds", "a round", "up", "down", f"proven epsilon{common}", "claimed epsilon"]
     rows = [_main_row(comparison, group, keys, bool(common)) for group in comparison.groups]
-    note = "Up and down are bytes per client and round. Epsilons are those that lead each run's own page; all of "
-    return join(
-        [
-            table(head, rows, numbers=frozenset(range(len(named), len(named) + 6))),
-            element("p", f"{note}them, with their proofs, are below.", class_="quiet"),
-        ]
+    note = (
+        "Up and down are bytes per client and round. Epsilons are those that lead each run's own page; all of them, "
+        "with their proofs, are below."
     )
-
-
-def _key_columns(comparison: Comparison) -> tuple[str, ...]:
-    """The settings with a column of their own; none where there are too many, and a single column names the group."""
-    return () if comparison.named or len(comparison.keys) > 4 else comparison.keys
+    numbers = frozenset(range(len(named), len(named) + 6))
+    return join([table(head, rows, numbers=numbers), element("p", note, class_="quiet")])
 
 
 def _main_row(comparison: Comparison, group: Repetitions, keys: Sequence[str], common: bool) -> list[object]:
@@ -126,10 +109,10 @@ def _main_row(comparison: Comparison, group: Repetitions, keys: Sequence[str], c
         *named,
         element("b", _accuracy(group.accuracy)),
         str(len(group.runs)),
-        _mean(group.spread(lambda run: float(run.result.rounds)), lambda value: f"{value:.4g}"),
-        _mean(group.spread(lambda run: run.seconds_a_round), duration),
-        _mean(group.spread(lambda run: run.sent_up), size),
-        _mean(group.spread(lambda run: run.sent_down), size),
+        _mean(group.spread("rounds"), lambda value: f"{value:.4g}"),
+        _mean(group.spread("seconds per round"), duration),
+        _mean(group.spread("bytes up per client and round"), size),
+        _mean(group.spread("bytes down per client and round"), size),
         *_leading_figures(group, common),
     ]
 
@@ -159,9 +142,7 @@ def _privacy(comparison: Comparison) -> Markup | None:
     ]
     if not rows:
         return element("p", "None of these runs has a privacy statement.")
-    used = [k for k in range(len(head)) if any(row[k] for row in rows)]
-    drawn = table([head[k] for k in used], [[row[k] for k in used] for row in rows])
-    return element("div", drawn, class_="card")
+    return element("div", table(head, rows), class_="card")
 
 
 def _view_cells(view: View) -> list[object]:
@@ -179,35 +160,29 @@ def _view_cells(view: View) -> list[object]:
 # --- plots -----------------------------------------------------------------------------------------------------------
 
 
-def _charts(comparison: Comparison) -> Markup | None:
-    figures = [_accuracy_by_round(comparison), *_accuracy_by_key(comparison), _accuracy_by_proof(comparison)]
-    kept = [one for one in figures if one is not None]
-    return element("div", *kept, class_="charts") if kept else None
-
-
 def _accuracy_by_round(comparison: Comparison) -> Markup | None:
     lines = []
     for group in comparison.groups[:_MOST_LINES]:
         found = group.by_round()
         points = tuple((float(number), spread.mean) for number, spread in found)
         spreads = tuple(spread.deviation or 0.0 for _, spread in found) if len(group.runs) > 1 else ()
-        lines.append(Series(comparison.label(group), points, spreads, "%"))
+        lines.append(Series(comparison.label(group), points, spreads))
     drawn = [line for line in lines if line.points]
     if not drawn:
         return None
     x = scales.rounds("round", [place for line in drawn for place, _ in line.points])
     y = scales.shares("accuracy", _reach(drawn))
-    note = "Mean over seeds, with a band of one standard deviation to both sides"
+    note = "Mean over seeds, with one standard deviation to both sides"
     if any(len({run.result.rounds for run in group.runs}) > 1 for group in comparison.groups):
         note += "; a line ends where the first of its runs does"
     if len(comparison.groups) > _MOST_LINES:
         note += f"; the first {_MOST_LINES} of {len(comparison.groups)} settings"
-    return plots.line_chart("Accuracy by round", drawn, x, y, note=f"{note}.")
+    return plots.line_chart("Accuracy by round", drawn, x, y, f"{note}.")
 
 
 def _accuracy_by_key(comparison: Comparison) -> list[Markup | None]:
     """For every numeric setting that differs: accuracy against it, a line for each choice of the others."""
-    note = "Mean over seeds; bars are one standard deviation to both sides."
+    note = "Mean over seeds, with one standard deviation to both sides."
     return [
         _against(
             comparison,
@@ -234,7 +209,7 @@ def _numeric_keys(comparison: Comparison) -> list[str]:
     return [key for key, found in values.items() if len(found) > 1]
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
     return float(value) if is_number(value) else None
 
 
@@ -267,25 +242,21 @@ def _against(
     for group in comparison.groups:
         across, spread = place(group), group.accuracy
         if across is not None and spread is not None:
-            lines.setdefault(_line_name(comparison, group, named), []).append((across, spread))
-    drawn = [_spread_line(name, sorted(found, key=lambda pair: pair[0])) for name, found in lines.items()]
-    drawn = drawn[:_MOST_LINES]
+            whole = len(named) == len(comparison.keys)
+            name = comparison.label(group) if whole else comparison.words(group, named) or "accuracy"
+            lines.setdefault(name, []).append((across, spread))
+    ordered = {name: sorted(found, key=lambda pair: pair[0]) for name, found in lines.items()}
+    drawn = [_spread_line(name, found) for name, found in ordered.items()][:_MOST_LINES]
     places = [across for line in drawn for across, _ in line.points]
     if len(set(places)) < 2:
         return None
     y = scales.shares("accuracy", _reach(drawn))
-    return plots.error_chart(title, drawn, scales.spread_out(label, places), y, note=note)
-
-
-def _line_name(comparison: Comparison, group: Repetitions, named: Sequence[str]) -> str:
-    if len(named) == len(comparison.keys):
-        return comparison.label(group)
-    return comparison.words(group, named) or "accuracy"
+    return plots.line_chart(title, drawn, scales.spread_out(label, places), y, note)
 
 
 def _spread_line(name: str, found: Sequence[tuple[float, Spread]]) -> Series:
     points = tuple((place, spread.mean) for place, spread in found)
-    return Series(name, points, tuple(spread.deviation or 0.0 for _, spread in found), "%")
+    return Series(name, points, tuple(spread.deviation or 0.0 for _, spread in found))
 
 
 def _reach(lines: Sequence[Series]) -> list[float]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from sordino.report.markup import Markup, element, join, number
-from sordino.report.scales import Axis
+from sordino.report.scales import PlotAxis
 
 WIDTH, HEIGHT = 440.0, 270.0
 CHARACTER = 8.2  #: room for one character; phones show texts larger
@@ -27,8 +27,8 @@ class Area:
     top: float
     right: float
     bottom: float
-    x: Axis
-    y: Axis
+    x: PlotAxis
+    y: PlotAxis
 
     def across(self, value: float) -> float:
         return self.left + (self.right - self.left) * self.x.at(value)
@@ -37,7 +37,7 @@ class Area:
         return self.bottom - (self.bottom - self.top) * self.y.at(value)
 
 
-def area_for(x: Axis, y: Axis) -> Area:
+def area_for(x: PlotAxis, y: PlotAxis) -> Area:
     """The usual rectangle, with room at the left for the longest tick text."""
     widest = max((len(text) for _, text in y.ticks), default=1)
     return Area(10.0 + CHARACTER * widest, 32.0, WIDTH - 16.0, HEIGHT - 46.0, x, y)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from sordino.privacy.guarantee import Claim, Guarantee
+from sordino.privacy.history import ranges
 from sordino.privacy.ledger import terms
 from sordino.privacy.statement import NO_MEANINGFUL_PROTECTION
 from sordino.report.words import capital, count, counted, figure, span
@@ -204,16 +205,10 @@ def _who(clients: Sequence[int], total: int) -> str:
     """all 20 clients; client 3; clients 0-4, 7."""
     if len(clients) == total:
         return "the only client" if total == 1 else f"all {total} clients"
-    runs: list[list[int]] = []
-    for client in sorted(clients):
-        if runs and runs[-1][-1] == client - 1:
-            runs[-1].append(client)
-        else:
-            runs.append([client])
-    parts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
-    if len(parts) > 6:
-        return f"{len(clients)} clients ({', '.join(parts[:3])}, ...)"
-    return f"client{'s' if len(clients) > 1 else ''} {', '.join(parts)}"
+    runs = ranges(clients).split(", ")
+    if len(runs) > 6:
+        return f"{len(clients)} clients ({', '.join(runs[:3])}, ...)"
+    return f"client{'s' if len(clients) > 1 else ''} {', '.join(runs)}"
 
 
 # --- ranges, norms, bytes ---------------------------------------------------------------------------------------------

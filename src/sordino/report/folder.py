@@ -10,6 +10,7 @@ checkpoint/        what a resumed run starts from
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import platform
@@ -23,7 +24,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +57,7 @@ _PACKAGES = (
 LOCK = ".lock"  #: the file that the process which runs a run holds
 
 
-def environment(device: str | None = None) -> dict[str, Any]:
+def environment(device: str | None = None, code: Mapping[str, str] | None = None) -> dict[str, object]:
     """Where and how this process runs: versions, machine, command line and the time it is."""
     versions = {name: _version(name) for name in _PACKAGES}
     return {
@@ -66,6 +67,7 @@ def environment(device: str | None = None) -> dict[str, Any]:
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
         "device": device,
+        "code": dict(code or {}),
         "versions": {name: version for name, version in versions.items() if version is not None},
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -86,19 +88,18 @@ def unused_folder(base: Path | str, name: str) -> Path:
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise InvalidInput(f"a run's name is made of letters, digits, '-', '_' and '.', got {name!r}")
-    _make(Path(base))
-    number = 1
-    while True:
+    make_folder(Path(base))
+    for number in itertools.count(1):
         path = Path(base) / (name if number == 1 else f"{name}-{number}")
         try:
             path.mkdir()
+            break
         except FileExistsError:
-            number += 1
+            continue
         except OSError as error:
             raise NotWritten(f"the folder {path} could not be made ({error.strerror}); choose another --out") from None
-        else:
-            sync_folder(path.parent)
-            return path
+    sync_folder(path.parent)
+    return path
 
 
 @contextmanager
@@ -108,18 +109,11 @@ def alone(path: Path | str) -> Iterator[None]:
     What killed processes left half-written there is removed.
     """
     folder = Path(path)
-    _make(folder)
+    make_folder(folder)
     with exclusive_lock(folder / LOCK, f"the run in {folder}"):
         for part in (folder, folder / "checkpoint", folder / "checkpoint/clients"):
             remove_drafts(part)
         yield
-
-
-def _make(folder: Path) -> None:
-    try:
-        make_folder(folder)
-    except NotWritten as error:
-        raise NotWritten(f"{error} with --out") from None
 
 
 @dataclass(frozen=True)
@@ -129,20 +123,26 @@ class RunFolder:
     path: Path
 
     @classmethod
-    def create(cls, path: Path | str, recipe: str, *, device: str | None = None) -> RunFolder:
-        """Start a run in a new or empty folder, with the recipe's text and this process's environment."""
+    def create(
+        cls, path: Path | str, recipe: str, *, device: str | None = None, code: Mapping[str, str] | None = None
+    ) -> RunFolder:
+        """Start a run in a new or empty folder, with the recipe's text and this process's environment.
+
+        `code` is the digest of each part of somebody's own that the recipe names.
+        """
         folder = cls(Path(path))
-        folder._claim()
-        folder._write("environment.json", to_page(environment(device)).encode())
+        make_folder(folder.path)
+        folder.check_free()
+        write_whole(folder.path / "environment.json", to_page(environment(device, code)).encode())
         # The recipe comes last: a folder with a recipe is a run, and everything else can be counted on.
-        folder._write("recipe.toml", recipe.encode())
+        write_whole(folder.path / "recipe.toml", recipe.encode())
         return folder
 
     @classmethod
     def open(cls, path: Path | str) -> RunFolder:
         """The folder of a run that exists."""
         folder = cls(Path(path))
-        if not folder._file("recipe.toml").is_file():
+        if not (folder.path / "recipe.toml").is_file():
             raise InvalidInput(
                 f"{folder.path} is not a run's folder: it has no recipe.toml. Give the folder that 'sordino run' made"
             )
@@ -151,7 +151,7 @@ class RunFolder:
     def check_free(self) -> None:
         """Refuse a folder in which no run can start, because something lies there."""
         present = [path for path in sorted(self.path.iterdir()) if path.name != LOCK and not is_draft(path)]
-        if self._file("recipe.toml").exists():
+        if (self.path / "recipe.toml").exists():
             raise InvalidInput(
                 f"{self.path} already holds a run, which is left as it is. Continue it with --resume, or choose "
                 "another folder with --out"
@@ -162,10 +162,6 @@ class RunFolder:
                 "another with --out"
             )
 
-    def _claim(self) -> None:
-        _make(self.path)
-        self.check_free()
-
     def _never_began(self) -> bool:
         """Whether it holds the description of an environment that this program wrote: then nothing would be lost."""
         try:
@@ -175,46 +171,48 @@ class RunFolder:
 
     # --- rounds ---
 
+    @property
+    def _metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
     def append_round(self, record: RoundRecord) -> None:
         """Write one round down, durable on return; rounds come in order."""
         last = self._last_round()
         if record.round <= last:
             raise InvalidInput(
-                f"round {record.round} cannot follow round {last} in {self._file('metrics.jsonl')}; a run that goes on "
+                f"round {record.round} cannot follow round {last} in {self._metrics}; a run that goes on "
                 "from a checkpoint drops the rounds after it first (truncate_rounds)"
             )
-        append_line(self._file("metrics.jsonl"), to_line(record).encode())
+        append_line(self._metrics, to_line(record).encode())
 
     def rounds(self) -> tuple[RoundRecord, ...]:
         """All rounds that were written to their end."""
-        lines = whole_lines(self._file("metrics.jsonl"))
+        lines = whole_lines(self._metrics)
         rounds = tuple(self._round(f"line {number}", line) for number, line in enumerate(lines, 1))
         for number, (before, after) in enumerate(pairwise(rounds), 2):
             if after.round <= before.round:
-                raise InvalidInput(
-                    f"{self._file('metrics.jsonl')}, line {number}: round {after.round} follows round {before.round}"
-                )
+                raise InvalidInput(f"{self._metrics}, line {number}: round {after.round} follows round {before.round}")
         return rounds
 
     def truncate_rounds(self, last: int) -> None:
         """Drop the rounds after round `last`: a resumed run writes them anew."""
-        keep_lines(self._file("metrics.jsonl"), sum(record.round <= last for record in self.rounds()))
+        keep_lines(self._metrics, sum(record.round <= last for record in self.rounds()))
 
     def _last_round(self) -> int:
-        line = last_line(self._file("metrics.jsonl"))
+        line = last_line(self._metrics)
         return 0 if line is None else self._round("last line", line).round
 
     def _round(self, where: str, line: bytes) -> RoundRecord:
         try:
             return from_json(RoundRecord, json.loads(line))
         except ValueError as error:
-            raise InvalidInput(f"{self._file('metrics.jsonl')}, {where}: {error}") from None
+            raise InvalidInput(f"{self._metrics}, {where}: {error}") from None
 
     # --- what it came to ---
 
     def write_result(self, result: Result) -> None:
         """Write down what the run came to."""
-        self._write("result.json", to_page(result).encode())
+        write_whole(self.path / "result.json", to_page(result).encode())
 
     def result(self) -> Result | None:
         """What the run came to; none while it is not over."""
@@ -222,18 +220,18 @@ class RunFolder:
         try:
             return None if packed is None else from_json(Result, packed)
         except InvalidInput as error:
-            raise InvalidInput(f"{self._file('result.json')}: {error}") from None
+            raise InvalidInput(f"{self.path / 'result.json'}: {error}") from None
 
     def final_result(self) -> Result | None:
         """The result of a run that is over and has its page, the last of its files; none while it has not."""
-        return self.result() if self._file("report.html").exists() else None
+        return self.result() if (self.path / "report.html").exists() else None
 
     def write_statement(self, statement: Statement) -> None:
         """Write the privacy statement down, exactly and in plain text."""
         from sordino.report.statement import to_json, to_text
 
-        self._write("statement.json", to_page(to_json(statement)).encode())
-        self._write("statement.txt", to_text(statement).encode())
+        write_whole(self.path / "statement.json", to_page(to_json(statement)).encode())
+        write_whole(self.path / "statement.txt", to_text(statement).encode())
 
     def statement(self) -> Statement | None:
         """The privacy statement; none where there is none yet."""
@@ -246,18 +244,17 @@ class RunFolder:
         """Write the model's float32 arrays down by name, with texts about them."""
         from safetensors.numpy import save
 
-        wrong = [f"{name} ({np.asarray(array).dtype})" for name, array in arrays.items() if not _is_float32(array)]
-        if wrong:
+        if wrong := [f"{name} ({array.dtype})" for name, array in arrays.items() if array.dtype != np.float32]:
             raise InvalidInput(f"a model is saved as float32 arrays; these are not: {', '.join(wrong)}")
         # safetensors writes an array's memory as it lies, so that it must lie in order.
         laid_out = {name: np.asarray(array, dtype="<f4", order="C") for name, array in arrays.items()}
-        self._write("model.safetensors", save(laid_out, metadata=dict(metadata or {})))
+        write_whole(self.path / "model.safetensors", save(laid_out, metadata=dict(metadata or {})))
 
     def model(self) -> tuple[dict[str, NDArray[np.float32]], dict[str, str]]:
         """The model's arrays by name, and the texts saved with them."""
         from safetensors import SafetensorError, safe_open
 
-        path = self._file("model.safetensors")
+        path = self.path / "model.safetensors"
         if not path.exists():
             raise InvalidInput(f"{self.path} holds no model yet: it is written when the run is over")
         try:
@@ -268,35 +265,30 @@ class RunFolder:
 
     def write_report(self, page: str) -> None:
         """Write the page down, in place of an earlier one."""
-        self._write("report.html", page.encode())
+        write_whole(self.path / "report.html", page.encode())
 
     # --- what it started from ---
 
     @property
     def recipe(self) -> str:
         """The recipe's text as it was given."""
-        return self._file("recipe.toml").read_text(encoding="utf-8")
+        try:
+            return (self.path / "recipe.toml").read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise InvalidInput(f"{self.path / 'recipe.toml'} is no text ({error}): restore it from a backup") from None
 
     @property
-    def environment(self) -> dict[str, Any]:
+    def environment(self) -> dict[str, object]:
         """Where and how it ran."""
         return self._json("environment.json") or {}
 
     @property
     def checkpoint(self) -> Path:
         """Where the run keeps what a resumed run starts from."""
-        return self._file("checkpoint")
+        return self.path / "checkpoint"
 
-    # --- files ---
-
-    def _file(self, name: str) -> Path:
-        return self.path / name
-
-    def _write(self, name: str, data: bytes) -> None:
-        write_whole(self._file(name), data)
-
-    def _json(self, name: str) -> dict[str, Any] | None:
-        path = self._file(name)
+    def _json(self, name: str) -> dict[str, object] | None:
+        path = self.path / name
         if not path.exists():
             return None
         try:
@@ -306,7 +298,3 @@ class RunFolder:
         if not isinstance(packed, dict):
             raise InvalidInput(f"{path} is damaged: expected a JSON object")
         return packed
-
-
-def _is_float32(array: Any) -> bool:
-    return isinstance(array, np.ndarray) and array.dtype == np.float32

@@ -6,6 +6,7 @@ No meaning hangs on colour alone: segments and cells have tooltips, and a matrix
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from sordino.report import scales
 from sordino.report.drawing import WIDTH, Area, figure, legend, vertical_grid
 from sordino.report.markup import Markup, element, number
-from sordino.report.scales import Axis
+from sordino.report.scales import PlotAxis
 from sordino.report.words import count, counted, decimal, percent
 
 _MOST_COLOURS = 10  #: of categories, in the style sheet
@@ -32,39 +33,23 @@ def label_chart(title: str, counts: Sequence[Sequence[int]], classes: Sequence[s
 
 
 def _label_stacks(title: str, table: NDArray[np.int64], classes: Sequence[str], note: str) -> Markup:
-    sizes = table.sum(axis=1)
     rows = len(table)
     height = 18.0 if rows <= 20 else 12.0 if rows <= 35 else 9.5
-    x = scales.linear("examples", [0.0, float(sizes.max(initial=1))])
-    area = Area(44.0, 8.0, WIDTH - 12.0, 8.0 + rows * height, x, Axis("client", (float(rows), 0.0), ()))
-    drawn = [*vertical_grid(area), *_stack_names(rows, area, height)]
-    for client, row in enumerate(table):
-        ends = np.concatenate([[0], np.cumsum(row)])
-        for label in np.flatnonzero(row).tolist():
-            left, right = area.across(ends[label]), area.across(ends[label + 1])
-            said = f"client {client}: {counted(int(row[label]), 'example')} of {classes[label]}"
-            drawn.append(
-                element(
-                    "rect",
-                    element("title", said),
-                    x=left,
-                    y=area.top + client * height + 1,
-                    width=right - left,
-                    height=height - 2,
-                    class_=f"segment k{label}",
-                )
-            )
-    names = legend([(element("span", class_=f"swatch bar k{k}"), name) for k, name in enumerate(classes)])
-    return figure(title, note, _label_summary(table), drawn, area.bottom + 44.0, names)
-
-
-def _stack_names(rows: int, area: Area, height: float) -> list[Markup]:
-    every = 1 if rows <= 25 else 5
+    x = scales.linear("examples", [0.0, float(table.sum(axis=1).max(initial=1))])
+    area = Area(44.0, 8.0, WIDTH - 12.0, 8.0 + rows * height, x, PlotAxis("client", (float(rows), 0.0), ()))
     names = [
         element("text", client, x=area.left - 7, y=area.top + (client + 0.5) * height + 4, text_anchor="end")
-        for client in range(0, rows, every)
+        for client in range(0, rows, 1 if rows <= 25 else 5)
     ]
-    return [*names, element("text", "client", x=0, y=area.bottom + 18, class_="axis")]
+    drawn = [*vertical_grid(area), *names, element("text", "client", x=0, y=area.bottom + 18, class_="axis")]
+    ends = np.pad(np.cumsum(table, axis=1), ((0, 0), (1, 0)))
+    for client, label in np.argwhere(table).tolist():
+        left, right = area.across(ends[client, label]), area.across(ends[client, label + 1])
+        said = f"client {client}: {counted(int(table[client, label]), 'example')} of {classes[label]}"
+        place = left, area.top + client * height + 1
+        drawn.append(_rectangle(place, (right - left, height - 2), f"segment k{label}", said))
+    shown = legend([(element("span", class_=f"swatch bar k{k}"), name) for k, name in enumerate(classes)])
+    return figure(title, note, _label_summary(table), drawn, area.bottom + 44.0, shown)
 
 
 def _label_map(title: str, table: NDArray[np.int64], classes: Sequence[str], note: str) -> Markup:
@@ -73,26 +58,16 @@ def _label_map(title: str, table: NDArray[np.int64], classes: Sequence[str], not
     bins = len(ordered) if len(ordered) <= _MOST_ROWS else _BINS
     groups = np.array_split(np.arange(len(ordered)), bins)
     levels = np.stack([_mean_shares(ordered[group]) for group in groups])
-    top = 12.0 + _name_room(classes, WIDTH / len(classes))
-    margin = _slant_margin(classes, WIDTH / len(classes))
-    height = min(12.0, 380.0 / bins)
-    left, right, bottom = 14.0, WIDTH - margin, top + bins * height
-    width = (right - left) / len(classes)
-    drawn = [
-        element("rect", x=left, y=top, width=right - left, height=bottom - top, class_="ground"),
-        *_column_names(classes, left, width, top),
-    ]
-    for row, group in enumerate(groups):
-        for label in np.flatnonzero(levels[row]).tolist():
-            share = float(levels[row, label])
-            who = "a client" if len(group) == 1 else f"{len(group)} clients"
-            said = f"{who}: {percent(share)} {classes[label]}" + ("" if len(group) == 1 else " on average")
-            place = left + label * width, top + row * height
-            drawn.append(_cell(place, (width, height), share, "s0", said))
+    grid = _CellGrid.of(classes, 14.0, 12.0, bins, min(12.0, 380.0 / bins))
+    drawn = [*grid.frame()]
+    for row, label in np.argwhere(levels).tolist():
+        share, many = float(levels[row, label]), len(groups[row])
+        who, mean = ("a client", "") if many == 1 else (f"{many} clients", " on average")
+        drawn.append(grid.cell(row, label, share, "s0", f"{who}: {percent(share)} {classes[label]}{mean}"))
     each = "a client" if bins == len(ordered) else f"about {round(len(ordered) / bins)} clients"
     words = f"0 to 100 % of a client's examples; a row is {each}, ordered by their commonest label"
     shades = legend([(element("span", class_="swatch shades s0"), words)])
-    return figure(title, note, _label_summary(table), drawn, bottom + 4.0, shades)
+    return figure(title, note, _label_summary(table), drawn, grid.bottom + 4.0, shades)
 
 
 def _by_commonest_label(table: NDArray[np.int64]) -> NDArray[np.intp]:
@@ -136,107 +111,99 @@ def confusion_chart(title: str, matrix: Sequence[Sequence[int]], classes: Sequen
     """True classes down, predicted ones across: right answers in one colour, wrong ones in another, shaded by row."""
     table = np.asarray(matrix, dtype=np.int64).reshape(len(classes), len(classes))
     left = 22.0 + min(10, max(len(_short(name)) for name in classes)) * 7.4
-    right = WIDTH - _slant_margin(classes, (WIDTH - left) / len(classes))
-    side = (right - left) / len(classes)
-    top = 24.0 + _name_room(classes, side)
+    grid = _CellGrid.of(classes, left, 24.0, len(classes))
     drawn: list[Markup | None] = [
-        element("rect", x=left, y=top, width=right - left, height=side * len(classes), class_="ground"),
+        *grid.frame(),
         element("text", "answered", x=left, y=12, class_="axis"),
-        element("text", "true", x=0, y=top - 6, class_="axis"),
-        *_column_names(classes, left, side, top),
-        *_row_names(classes, left, side, top),
+        element("text", "true", x=0, y=grid.top - 6, class_="axis"),
+        *grid.row_names(),
     ]
     totals = np.maximum(table.sum(axis=1), 1)
     for true, answered in np.argwhere(table).tolist():
         many, share = int(table[true, answered]), float(table[true, answered] / totals[true])
         said = f"{classes[true]}, answered {classes[answered]}: {count(many)} ({percent(share)} of {classes[true]})"
-        place = left + answered * side, top + true * side
-        colour = "s0" if true == answered else "s1"
-        drawn.append(_cell(place, (side, side), share if true == answered else share**0.5, colour, said))
-        drawn.append(_cell_figure(place, side, many, share if true == answered else share**0.5))
+        level, colour = (share, "s0") if true == answered else (share**0.5, "s1")
+        drawn += [grid.cell(true, answered, level, colour, said), grid.figure(true, answered, level, many)]
     right = int(np.trace(table))
     summary = (
         f"{count(right)} of {counted(int(table.sum()), 'answer')} are right ({percent(right / max(table.sum(), 1))})."
     )
-    return figure(title, note, summary, drawn, top + side * len(classes) + 6.0, _confusion_legend())
+    colours = legend([(element("span", class_=f"swatch bar s{k}"), name) for k, name in enumerate(("right", "wrong"))])
+    return figure(title, note, summary, drawn, grid.bottom + 6.0, colours)
 
 
-def _cell(
-    place: tuple[float, float], extent: tuple[float, float], level: float, colour: str, said: str
-) -> Markup:  # fmt: skip
-    return element(
-        "rect",
-        element("title", said),
-        x=place[0],
-        y=place[1],
-        width=extent[0],
-        height=extent[1],
-        class_=f"cell {colour}" if min(extent) >= 8 else f"cell fine {colour}",
-        fill_opacity=round(max(level, 0.04), 2),
-    )
+# --- cells -----------------------------------------------------------------------------------------------------------
 
 
-def _cell_figure(place: tuple[float, float], side: float, many: int, level: float) -> Markup | None:
-    """A count in its cell, where it fits."""
-    text = count(many)
-    font = min(13.0, 1.5 * side / max(len(text), 2))
-    if font < 7.5:
-        return None
-    return element(
-        "text",
-        text,
-        x=place[0] + side / 2,
-        y=place[1] + side / 2 + 0.36 * font,
-        text_anchor="middle",
-        class_="figure on-dark" if level > 0.6 else "figure",
-        style=f"font-size:{number(font)}px",
-    )
+def _rectangle(place: tuple[float, float], extent: tuple[float, float], look: str, said: str, **more: object) -> Markup:
+    (x, y), (width, height) = place, extent
+    return element("rect", element("title", said), x=x, y=y, width=width, height=height, class_=look, **more)
 
 
-def _column_names(classes: Sequence[str], left: float, width: float, top: float) -> list[Markup]:
-    every = max(1, -(-14 // max(1, int(width))))
-    slanted = _name_room(classes, width) > 16
-    names = []
-    for k in range(0, len(classes), every):
-        across = left + (k + 0.5) * width
-        turn = f"rotate(-45 {number(across)} {number(top - 5)})" if slanted else None
-        names.append(
-            element(
-                "text",
-                _short(classes[k]),
-                x=across,
-                y=top - 5,
-                transform=turn,
-                text_anchor="start" if slanted else "middle",
-            )
-        )
-    return names
+@dataclass(frozen=True)
+class _CellGrid:
+    """Cells in rows and columns, with the names of classes above the columns: in one line, or slanted."""
+
+    classes: Sequence[str]
+    left: float
+    top: float
+    rows: int
+    width: float
+    height: float
+    is_slanted: bool
+
+    @classmethod
+    def of(cls, classes: Sequence[str], left: float, top: float, rows: int, height: float | None = None) -> _CellGrid:
+        """As wide as the drawing; without a height, cells are square."""
+        longest, room = max(len(_short(name)) for name in classes), (WIDTH - left) / len(classes)
+        is_slanted = longest > 2 and longest * 7.6 > room
+        margin = 6.0 + 3.0 * len(_short(classes[-1])) if is_slanted else 6.0
+        width = (WIDTH - margin - left) / len(classes)
+        above = 10.0 + 5.4 * longest if is_slanted else 14.0
+        return cls(classes, left, top + above, rows, width, height or width, is_slanted)
+
+    @property
+    def bottom(self) -> float:
+        return self.top + self.rows * self.height
+
+    def frame(self) -> list[Markup]:
+        """The ground of all cells, and the names of the columns."""
+        anchor, y = "start" if self.is_slanted else "middle", self.top - 5
+        width, height = self.width * len(self.classes), self.bottom - self.top
+        drawn = [element("rect", x=self.left, y=self.top, width=width, height=height, class_="ground")]
+        for k in range(0, len(self.classes), _every(self.width)):
+            x = self.left + (k + 0.5) * self.width
+            turn = f"rotate(-45 {number(x)} {number(y)})" if self.is_slanted else None
+            drawn.append(element("text", _short(self.classes[k]), x=x, y=y, transform=turn, text_anchor=anchor))
+        return drawn
+
+    def row_names(self) -> list[Markup]:
+        """The names of the classes beside the rows."""
+        places = ((k, self.top + (k + 0.5) * self.height + 4) for k in range(0, self.rows, _every(self.height)))
+        return [element("text", _short(self.classes[k]), x=self.left - 7, y=y, text_anchor="end") for k, y in places]
+
+    def cell(self, row: int, column: int, level: float, colour: str, said: str) -> Markup:
+        """One cell, shaded by a level from 0 to 1."""
+        place = self.left + column * self.width, self.top + row * self.height
+        fine = "fine " if min(self.width, self.height) < 8 else ""
+        shade = round(max(level, 0.04), 2)
+        return _rectangle(place, (self.width, self.height), f"cell {fine}{colour}", said, fill_opacity=shade)
+
+    def figure(self, row: int, column: int, level: float, many: int) -> Markup | None:
+        """A count in its cell, where it fits."""
+        text = count(many)
+        font = min(13.0, 1.5 * self.width / max(len(text), 2))
+        if font < 7.5:
+            return None
+        x, y = self.left + (column + 0.5) * self.width, self.top + (row + 0.5) * self.height + 0.36 * font
+        look, style = "figure on-dark" if level > 0.6 else "figure", f"font-size:{number(font)}px"
+        return element("text", text, x=x, y=y, text_anchor="middle", class_=look, style=style)
 
 
-def _row_names(classes: Sequence[str], left: float, side: float, top: float) -> list[Markup]:
-    every = max(1, -(-14 // max(1, int(side))))
-    return [
-        element("text", _short(classes[k]), x=left - 7, y=top + (k + 0.5) * side + 4, text_anchor="end")
-        for k in range(0, len(classes), every)
-    ]
-
-
-def _name_room(classes: Sequence[str], width: float) -> float:
-    """Height for the names of columns: one line, or as much as slanted ones need."""
-    longest = max(len(_short(name)) for name in classes)
-    return 14.0 if longest * 7.6 <= width or longest <= 2 else 10.0 + 5.4 * longest
-
-
-def _slant_margin(classes: Sequence[str], width: float) -> float:
-    """Room at the right for the end of the last slanted name."""
-    return 6.0 if _name_room(classes, width) <= 16 else 6.0 + 3.0 * len(_short(classes[-1]))
+def _every(room: float) -> int:
+    """Of names with so much room each, the first of how many is shown."""
+    return max(1, -(-14 // max(1, int(room))))
 
 
 def _short(name: str) -> str:
     return name if len(name) <= 10 else f"{name[:9]}…"
-
-
-def _confusion_legend() -> Markup:
-    return legend(
-        [(element("span", class_="swatch bar s0"), "right"), (element("span", class_="swatch bar s1"), "wrong")]
-    )

@@ -16,12 +16,13 @@ from sordino.report import scales
 from sordino.report.drawing import HEIGHT, Area, area_for, axes, figure, legend
 from sordino.report.markup import Markup, element, join, number
 from sordino.report.records import ClientBudget
-from sordino.report.scales import Axis
-from sordino.report.words import counted, decimal, percent
+from sordino.report.scales import PlotAxis
+from sordino.report.words import counted, decimal
 
 _COLOURS = 7  #: of series, in the style sheet
 _DASHES = (None, "7 4", "2 3", "9 3 2 3")
 _MOST_DOTS, _MOST_TARGETS, _MOST_POINTS = 60, 150, 1000
+_MOST_ERROR_BARS = 12  #: of one line; a line with more points has a band
 _MOST_BARS = 60  #: clients with a bar of their own in the plot of budgets
 
 
@@ -32,11 +33,6 @@ class Series:
     name: str
     points: tuple[tuple[float, float], ...]
     spread: tuple[float, ...] = ()
-    unit: str = ""  #: "%" for shares
-
-    def text(self, value: float) -> str:
-        """A value of this series for people."""
-        return percent(value) if self.unit == "%" else decimal(value)
 
 
 @dataclass(frozen=True)
@@ -47,39 +43,35 @@ class Reference:
     text: str
 
 
+@dataclass(frozen=True)
+class Mark:
+    """A place below which something happened: a triangle with a tooltip."""
+
+    place: float
+    text: str
+
+
 # --- lines -----------------------------------------------------------------------------------------------------------
 
 
 def line_chart(
     title: str,
     series: Sequence[Series],
-    x: Axis,
-    y: Axis,
-    *,
+    x: PlotAxis,
+    y: PlotAxis,
     note: str = "",
-    references: Sequence[Reference] = (),
-    marks: Sequence[tuple[float, str]] = (),
+    annotations: Sequence[Reference | Mark] = (),
 ) -> Markup:
-    """Lines over a common axis, a band where a series knows its spread, marks below for what happened when."""
+    """Lines over a common axis, with their spread where it is known, and what is to be pointed out."""
     area = area_for(x, y)
     drawn = [
-        *(_reference(area, reference, series) for reference in references),
-        *(_band(area, index, one) for index, one in enumerate(series) if one.spread),
+        *(_reference(area, each, series) for each in annotations if isinstance(each, Reference)),
+        *(_spread(area, index, one) for index, one in enumerate(series) if one.spread),
         *(_line(area, index, one) for index, one in enumerate(series)),
-        *(_mark(area, place, text) for place, text in marks),
+        *(_mark(area, each) for each in annotations if isinstance(each, Mark)),
         _last_value(area, series) if len(series) <= 2 and series[0].points else None,
     ]
-    return figure(title, note, _describe(x, series), [*axes(area), *drawn], HEIGHT, _line_legend(series))
-
-
-def error_chart(title: str, series: Sequence[Series], x: Axis, y: Axis, *, note: str = "") -> Markup:
-    """Points with bars of one standard deviation to both sides, joined by lines."""
-    area = area_for(x, y)
-    drawn = [
-        *(_line(area, index, one) for index, one in enumerate(series)),
-        *(_error_bars(area, index, one) for index, one in enumerate(series) if one.spread),
-    ]
-    return figure(title, note, _describe(x, series), [*axes(area), *drawn], HEIGHT, _line_legend(series))
+    return figure(title, note, _describe(x, y, series), [*axes(area), *drawn], HEIGHT, _line_legend(series))
 
 
 def _line(area: Area, index: int, series: Series) -> Markup:
@@ -96,29 +88,23 @@ def _places(area: Area, points: Sequence[tuple[float, float]]) -> list[str]:
 
 
 def _dot(area: Area, series: Series, x: float, y: float, kind: str) -> Markup:
-    said = f"{series.name}, {area.x.label} {decimal(x)}: {series.text(y)}"
+    said = f"{series.name}, {area.x.label} {decimal(x)}: {area.y.text(y)}"
     radius = 2.6 if kind == "dot" else 6.0
     return element("circle", element("title", said), cx=area.across(x), cy=area.up(y), r=radius, class_=kind)
 
 
-def _band(area: Area, index: int, series: Series) -> Markup:
+def _spread(area: Area, index: int, series: Series) -> Markup:
+    """Bars to both sides of a few points, a band around the line through many."""
     low, high = area.y.ends
-    edges = [
-        (x, min(y + s, high), max(y - s, low)) for (x, y), s in zip(series.points, series.spread, strict=True)
-    ]  # fmt: skip
-    upper = _places(area, [(x, top) for x, top, _ in edges])
-    lower = _places(area, [(x, bottom) for x, _, bottom in reversed(edges)])
-    return element("polygon", points=" ".join([*upper, *lower]), class_=f"band {_colour(index)}")
-
-
-def _error_bars(area: Area, index: int, series: Series) -> Markup:
+    edges = [(x, min(y + s, high), max(y - s, low)) for (x, y), s in zip(series.points, series.spread, strict=True)]
+    if len(edges) > _MOST_ERROR_BARS:
+        upper = _places(area, [(x, top) for x, top, _ in edges])
+        lower = _places(area, [(x, bottom) for x, _, bottom in reversed(edges)])
+        return element("polygon", points=" ".join([*upper, *lower]), class_=f"band {_colour(index)}")
     bars = []
-    for (x, y), spread in zip(series.points, series.spread, strict=True):
-        across, top, bottom = area.across(x), area.up(y + spread), area.up(y - spread)
-        path = (
-            f"M{number(across)} {number(top)}V{number(bottom)}"
-            f"M{number(across - 4)} {number(top)}h8M{number(across - 4)} {number(bottom)}h8"
-        )
+    for x, top, bottom in edges:
+        left, above, below = number(area.across(x) - 4), number(area.up(top)), number(area.up(bottom))
+        path = f"M{left} {above}h8M{left} {below}h8M{number(area.across(x))} {above}V{below}"
         bars.append(element("path", d=path, class_="line"))
     return element("g", *bars, class_=_colour(index))
 
@@ -147,15 +133,14 @@ def _best_foot(
     return min(covered, key=lambda found: found[0], default=(1.0, feet[0]))
 
 
-def _mark(area: Area, place: float, text: str) -> Markup:
-    across, foot = area.across(place), area.bottom
-    path = f"M{number(across)} {number(foot - 7)}l4 7h-8z"
-    return element("path", element("title", text), d=path, class_="mark")
+def _mark(area: Area, mark: Mark) -> Markup:
+    path = f"M{number(area.across(mark.place))} {number(area.bottom - 7)}l4 7h-8z"
+    return element("path", element("title", mark.text), d=path, class_="mark")
 
 
 def _last_value(area: Area, series: Sequence[Series]) -> Markup | None:
     """The figure that most people look for, beside the end of the first line; none where lines leave no room for it."""
-    (x, y), said = series[0].points[-1], series[0].text(series[0].points[-1][1])
+    (x, y), said = series[0].points[-1], area.y.text(series[0].points[-1][1])
     across, level = area.across(x), area.up(y)
     if len(series[0].points) == 1:
         return element("text", said, x=across, y=level - 9, text_anchor="middle", class_="halo last")
@@ -203,13 +188,13 @@ def _line_legend(series: Sequence[Series]) -> Markup | None:
     return legend(list(zip(swatches, (one.name for one in series), strict=True)))
 
 
-def _describe(x: Axis, series: Sequence[Series]) -> str:
+def _describe(x: PlotAxis, y: PlotAxis, series: Sequence[Series]) -> str:
     said = []
     for one in series:
         if one.points:
             (first, begin), (last, end) = one.points[0], one.points[-1]
-            start = "" if len(one.points) == 1 else f" {one.text(begin)} at {x.label} {decimal(first)},"
-            said.append(f"{one.name}:{start} {one.text(end)} at {x.label} {decimal(last)}.")
+            start = "" if len(one.points) == 1 else f" {y.text(begin)} at {x.label} {decimal(first)},"
+            said.append(f"{one.name}:{start} {y.text(end)} at {x.label} {decimal(last)}.")
     return " ".join(said) or "No values."
 
 
@@ -219,12 +204,12 @@ def _describe(x: Axis, series: Sequence[Series]) -> str:
 def budget_chart(title: str, budgets: Sequence[ClientBudget], *, note: str = "") -> Markup:
     """What each client spent against its limit: bars for few clients, sorted curves for many."""
     known = [(budget, budget.spent) for budget in budgets if budget.spent is not None and np.isfinite(budget.spent)]
-    draw = _budget_bars if len(known) <= _MOST_BARS else _budget_curves
+    draw = _budget_bars if len(known) <= _MOST_BARS else _budget_curve
     return draw(title, known, note)
 
 
 def _budget_bars(title: str, known: Sequence[tuple[ClientBudget, float]], note: str) -> Markup:
-    places = Axis("client", (-0.5, max(len(known), 1) - 0.5), _client_ticks([b.client for b, _ in known]))
+    places = PlotAxis("client", (-0.5, max(len(known), 1) - 0.5), _client_ticks([b.client for b, _ in known]))
     area = area_for(places, scales.linear("budget", _budget_values(known)))
     step = (area.right - area.left) / max(len(known), 1)
     width = min(0.72 * step, 40.0)
@@ -244,25 +229,21 @@ def _budget_bars(title: str, known: Sequence[tuple[ClientBudget, float]], note: 
     return figure(title, note, _budget_summary(known), [*axes(area), *bars], HEIGHT, _budget_legend(known))
 
 
-def _budget_curves(title: str, known: Sequence[tuple[ClientBudget, float]], note: str) -> Markup:
+def _budget_curve(title: str, known: Sequence[tuple[ClientBudget, float]], note: str) -> Markup:
     """All clients from the one that spent most to the one that spent least; where limits differ, in shares of them."""
     limits = {budget.limit for budget, _ in known}
+    limit: float | None = 1.0
     if len(limits) > 1 and None not in limits:
         used = sorted((spent / budget.limit for budget, spent in known if budget.limit), reverse=True)
         y = scales.shares("share of its limit that a client spent", [0.0, 1.0, *used])
-        limit: float | None = 1.0
     else:
         used = sorted((spent for _, spent in known), reverse=True)
-        y, limit = scales.linear("budget", _budget_values(known)), next(iter(limits))
-    area = area_for(scales.rounds("clients, ordered by what they spent", range(1, len(used) + 1)), y)
-    outline = thinned([(float(rank), value) for rank, value in enumerate(used, 1)])
-    foot = number(area.bottom)
-    closed = [f"{number(area.left)},{foot}", *_places(area, outline), f"{number(area.right)},{foot}"]
-    drawn = [element("polygon", points=" ".join(closed), class_="bar s0")]
-    if (known_limit := _finite(limit)) is not None:
-        level = area.up(known_limit)
-        drawn.append(element("line", x1=area.left, x2=area.right, y1=level, y2=level, class_="limit"))
-    return figure(title, note, _budget_summary(known), [*axes(area), *drawn], HEIGHT, _budget_legend(known))
+        limit = next(iter(limits))
+        y = scales.linear("budget", _budget_values(known))
+    x = scales.rounds("clients, ordered by what they spent", range(1, len(used) + 1))
+    curve = Series("spent", tuple((float(rank), value) for rank, value in enumerate(used, 1)))
+    level = [Reference(known_limit, "limit")] if (known_limit := _finite(limit)) is not None else []
+    return line_chart(title, [curve], x, y, f"{note} {_budget_summary(known)}".lstrip(), level)
 
 
 def _budget_values(known: Sequence[tuple[ClientBudget, float]]) -> list[float]:

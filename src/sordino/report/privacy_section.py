@@ -7,15 +7,10 @@ import math
 from sordino.privacy.statement import NO_CLAIM, NO_MEANINGFUL_PROTECTION, PROVEN, Row, Statement, View, leading
 from sordino.report import statement as words
 from sordino.report.markup import Markup, element, join
-from sordino.report.style import bullets, document, folded, table
+from sordino.report.style import bullets, folded, table
 from sordino.report.words import capital, count, counted, deltas, figure, span
 
 _MOST_ROWS = 100  #: of a statement on the page; statement.json has them all
-
-
-def statement_page(statement: Statement) -> str:
-    """A whole page to open or print, which loads nothing from elsewhere."""
-    return document(statement.title, privacy_section(statement))
 
 
 def privacy_section(statement: Statement | None) -> Markup:
@@ -79,16 +74,12 @@ def _figure(kind: str, value: str, beside: str) -> Markup:
 
 
 def _badges(view: View) -> list[Markup]:
-    badges = []
+    said = [verdict for verdict in view.verdicts if verdict != NO_CLAIM]
     if view.unproven:
-        badges.append(element("span", "nothing is proven", class_="badge warn"))
+        said.insert(0, "nothing is proven")
     elif view.proven[1] > NO_MEANINGFUL_PROTECTION:
-        badges.append(element("span", "no meaningful protection", class_="badge warn"))
-    judged = [verdict for verdict in view.verdicts if verdict != NO_CLAIM]
-    return [
-        *badges,
-        *(element("span", verdict, class_=f"badge {'good' if verdict == PROVEN else 'warn'}") for verdict in judged),
-    ]
+        said.insert(0, "no meaningful protection")
+    return [element("span", words, class_=f"badge {'good' if words == PROVEN else 'warn'}") for words in said]
 
 
 def _vector_words(view: View) -> Markup:
@@ -105,12 +96,10 @@ def _table(statement: Statement) -> Markup:
     proofs = dict.fromkeys(proof for row in shown if (proof := words.proof(View((row,)))))
     notes = {proof: f"[{number}]" for number, proof in enumerate(proofs, 1)}
     rows = [[*_row(row), notes.get(words.proof(View((row,))), "")] for row in shown]
-    used = [k for k in range(len(head)) if any(row[k] for row in rows)]
-    drawn = table([head[k] for k in used], [[row[k] for k in used] for row in rows])
     rest = len(statement.rows) - len(shown)
     more = element("p", f"{count(rest)} more rows are in statement.json.", class_="quiet") if rest else None
     listing = bullets([f"{note} {proof}" for proof, note in notes.items()]) if notes else None
-    return folded("All figures of the statement", drawn, more, listing)
+    return folded("All figures of the statement", table(head, rows), more, listing)
 
 
 def _row(row: Row) -> list[object]:

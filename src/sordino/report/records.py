@@ -8,137 +8,81 @@ from __future__ import annotations
 
 import json
 import math
-import operator
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, TypeVar, get_type_hints
 
-import numpy as np
+from annotated_types import Ge, Le
+from pydantic import BaseModel, BeforeValidator, ConfigDict, InstanceOf, JsonValue, ValidationError, create_model
 
 from sordino.errors import InvalidInput
 
 INFINITE = "infinite"  #: how an infinite epsilon is written in JSON
 
 T = TypeVar("T")
-Check = Callable[[str, Any], Any]
 
 # --- what a field may hold -------------------------------------------------------------------------------------------
 
 
-def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < 0:
-        raise InvalidInput(f"{name} must be a whole number >= 0, got {value!r}")
-    return operator.index(value)
+def _python(value: object) -> Any:
+    """Numbers and arrays of numpy and PyTorch as Python's own."""
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, (bool, np.bool_, str)) or not hasattr(value, "__float__"):
-        raise InvalidInput(f"{name} must be a number or null, got {value!r}")
-    return float(value)
+def _measured(value: object) -> object:
+    """None where nothing was measured, or where it diverged and is no number any more."""
+    number = _python(value)
+    return None if isinstance(number, float) and not math.isfinite(number) else number
 
 
-def _measurement(name: str, value: Any) -> float | None:
-    """A number; none where nothing was measured, or where it diverged and is no number any more."""
-    number = None if value is None else _number(name, value)
-    return number if number is not None and math.isfinite(number) else None
+def _epsilon(value: object) -> object:
+    return math.inf if isinstance(value, str) and value == INFINITE else _python(value)
 
 
-def _share(name: str, value: Any) -> float | None:
-    share = _measurement(name, value)
-    if share is not None and not 0 <= share <= 1:
-        raise InvalidInput(f"{name} must lie between 0 and 1, got {value!r}")
-    return share
+def _tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
 
 
-def _epsilon(name: str, value: Any) -> float | None:
-    """An epsilon may be infinite; one that is no number at all is a mistake and is refused."""
-    if value is None:
-        return None
-    number = math.inf if isinstance(value, str) and value == INFINITE else _number(name, value)
-    if not number >= 0:
-        raise InvalidInput(f'{name} must be a number >= 0, "{INFINITE}" or null, got {value!r}')
-    return number
-
-
-def _seconds(name: str, value: Any) -> float:
-    seconds = _measurement(name, value)
-    if seconds is None or seconds < 0:
-        raise InvalidInput(f"{name} must be a finite number >= 0, got {value!r}")
-    return seconds
-
-
-def _truth(name: str, value: Any) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
-        raise InvalidInput(f"{name} must be true or false, got {value!r}")
-    return bool(value)
-
-
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise InvalidInput(f"{name} must be a text, got {value!r}")
-    return value
-
-
-def _optional_text(name: str, value: Any) -> str | None:
-    return None if value is None else _text(name, value)
-
-
-def _texts(name: str, value: Any) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        raise InvalidInput(f"{name} must be a list of texts, got {value!r}")
-    return tuple(_text(f"an entry of {name}", entry) for entry in value)
-
-
-def _table(name: str, value: Any) -> tuple[tuple[int, ...], ...] | None:
-    """Whole numbers in rows of one length, from nested sequences or an array."""
-    if value is None:
-        return None
-    rows = tuple(tuple(_count(f"an entry of {name}", entry) for entry in row) for row in value)
+def _table(value: object) -> object:
+    """Rows of one length, from nested sequences or an array."""
+    rows = _python(value)
+    if not isinstance(rows, (list, tuple)):
+        return rows
     if len({len(row) for row in rows}) > 1:
-        raise InvalidInput(f"{name} must be a table: its rows have different lengths")
-    return rows
+        raise ValueError("the rows have different lengths")
+    return tuple(tuple(_python(row)) for row in rows)
 
 
-def _counts(name: str, value: Any) -> dict[str, int]:
-    if not isinstance(value, Mapping):
-        raise InvalidInput(f"{name} must be a mapping from words to whole numbers, got {value!r}")
-    return {_text(f"a key of {name}", key): _count(f"{name}[{key!r}]", number) for key, number in value.items()}
-
-
-def _settings(name: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise InvalidInput(f"{name} must be a mapping from recipe keys to values, got {value!r}")
-    settings: dict[str, Any] = plain(value)
-    return settings
-
-
-Count = Annotated[int, _count]
-Measurement = Annotated[float | None, _measurement]
-Share = Annotated[float | None, _share]
-Epsilon = Annotated[float | None, _epsilon]
-Seconds = Annotated[float, _seconds]
-Truth = Annotated[bool, _truth]
-Text = Annotated[str, _text]
-OptionalText = Annotated[str | None, _optional_text]
-Texts = Annotated[tuple[str, ...], _texts]
-Table = Annotated[tuple[tuple[int, ...], ...] | None, _table]
-Settings = Annotated[Mapping[str, Any], _settings]
-Counts = Annotated[Mapping[str, int], _counts]
+Count = Annotated[int, BeforeValidator(_python), Ge(0)]
+Measurement = Annotated[float | None, BeforeValidator(_measured)]
+Share = Annotated[Annotated[float, Ge(0), Le(1)] | None, BeforeValidator(_measured)]
+Epsilon = Annotated[Annotated[float, Ge(0)] | None, BeforeValidator(_epsilon)]
+Seconds = Annotated[float, BeforeValidator(_measured), Ge(0)]
+Truth = Annotated[bool, BeforeValidator(_python)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_tuple)]
+Table = Annotated[tuple[tuple[Count, ...], ...] | None, BeforeValidator(_table)]
 
 
 class _Checked:
     """Every field is checked, and made a plain Python value, when the record is made."""
 
     def __post_init__(self) -> None:
-        record: Any = type(self)
-        for name, check in _checks(record).items():
-            object.__setattr__(self, name, check(name, getattr(self, name)))
+        try:
+            checked = self._model().model_validate(vars(self))
+        except ValidationError as error:
+            found = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}, got {e['input']!r}" for e in error.errors())
+            raise InvalidInput("; ".join(found)) from None
+        for name, value in checked:
+            object.__setattr__(self, name, value)
 
-
-@cache
-def _checks(record: type) -> dict[str, Check]:
-    return {name: hint.__metadata__[0] for name, hint in get_type_hints(record, include_extras=True).items()}
+    @classmethod
+    @cache
+    def _model(cls) -> type[BaseModel]:
+        """A model with the same fields."""
+        hints = get_type_hints(cls, include_extras=True)
+        fields: dict[str, Any] = {name: (hint, ...) for name, hint in hints.items()}
+        return create_model(cls.__name__, __config__=ConfigDict(strict=True), **fields)
 
 
 # --- records ---------------------------------------------------------------------------------------------------------
@@ -156,24 +100,27 @@ class Simulation(_Checked):
     delivery: Measurement = None  #: seconds until the last parameter would be there, by the delays a recipe describes
 
 
-def _simulation(name: str, value: Any) -> Simulation | None:
-    return value if value is None or isinstance(value, Simulation) else from_json(Simulation, value)
+def _simulation(value: object) -> object:
+    return from_json(Simulation, value) if isinstance(value, Mapping) else value
 
 
 @dataclass(frozen=True)
 class RoundRecord(_Checked):
     """One round as the coordinator saw it, with the model's quality after it where it was evaluated."""
 
-    round: Count
+    round: Annotated[int, BeforeValidator(_python), Ge(1)]
     accuracy: Share = None
     loss: Measurement = None
     validation_accuracy: Share = None
+    score: Measurement = None  #: on the test set, by the recipe's metric where it names one
+    validation_score: Measurement = None  #: on what clients set aside, by the same metric
     asked: Count = 0
     reported: Count = 0
     declined: Count = 0  #: by the client's own ledger
     refused: Count = 0  #: by the coordinator, as malformed or out of turn
     late: Count = 0
-    strays: Counts = field(default_factory=dict)  #: other answers that nobody waited for, by what is wrong with them
+    #: other answers that nobody waited for, by what is wrong with them
+    strays: Mapping[str, Count] = field(default_factory=dict)
     restarts: Count = 0  #: of the coordinator within this round, after each of which the same plan went out again
     counted: Truth = True  #: the quorum was met and the model moved
     seconds: Seconds = 0.0
@@ -181,12 +128,7 @@ class RoundRecord(_Checked):
     bytes_down: Count = 0
     spent_max: Epsilon = None  #: over clients, in the budget's terms
     spent_median: Epsilon = None
-    simulation: Annotated[Simulation | None, _simulation] = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.round < 1:
-            raise InvalidInput(f"rounds are counted from 1, got round {self.round}")
+    simulation: Annotated[InstanceOf[Simulation] | None, BeforeValidator(_simulation)] = None
 
 
 @dataclass(frozen=True)
@@ -201,33 +143,33 @@ class ClientBudget(_Checked):
     declined: Count = 0
 
 
-def _budgets(name: str, value: Any) -> tuple[ClientBudget, ...]:
-    return tuple(one if isinstance(one, ClientBudget) else from_json(ClientBudget, one) for one in value)
+def _budgets(value: Iterable[object]) -> tuple[object, ...]:
+    return tuple(from_json(ClientBudget, one) if isinstance(one, Mapping) else one for one in value)
 
 
 @dataclass(frozen=True)
 class Result(_Checked):
     """What a run came to, with everything its page shows that is not told round by round."""
 
-    name: Text
+    name: str
     seed: Count
-    stopped: Text  #: why it stopped, as a sentence
+    stopped: str  #: why it stopped, as a sentence
     rounds: Count
     accuracy: Share = None
     loss: Measurement = None
     confusion: Table = None  #: [true class, predicted class]
     classes: Texts = ()
     label_counts: Table = None  #: [client, class]; simulation only
-    budgets: Annotated[tuple[ClientBudget, ...], _budgets] = ()
-    budget_terms: OptionalText = None  #: basis, adversary, adjacency and delta, in words
+    budgets: Annotated[tuple[InstanceOf[ClientBudget], ...], BeforeValidator(_budgets)] = ()
+    budget_terms: str | None = None  #: basis, adversary, adjacency and delta, in words
     parameters: Count = 0
     clients: Count = 0
     seconds: Seconds = 0.0
     bytes_up: Count = 0
     bytes_down: Count = 0
     preflight: Texts = ()
-    recipe_fingerprint: Text = ""
-    settings: Settings = field(default_factory=dict)
+    recipe_fingerprint: str = ""
+    settings: Annotated[Mapping[str, object], BeforeValidator(plain)] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -243,20 +185,21 @@ class Result(_Checked):
 # --- JSON ------------------------------------------------------------------------------------------------------------
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> JsonValue:
     """The same value in what JSON can say: records as objects, arrays as lists, infinity as text, NaN as null."""
-    if isinstance(value, (np.ndarray, np.generic)):
-        value = value.tolist()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else _unfinite(value)
-    if value is None or isinstance(value, (bool, int, str)):
-        return str(value) if isinstance(value, str) else value
-    if is_dataclass(value):
-        return {part.name: plain(getattr(value, part.name)) for part in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(entry) for key, entry in value.items()}
-    if isinstance(value, (Sequence, set, frozenset)):
-        return [plain(entry) for entry in value]
+    match _python(value):
+        case None | bool() | int() as same:
+            return same
+        case str() as text:
+            return str(text)
+        case float() as number:
+            return number if math.isfinite(number) else _unfinite(number)
+        case Mapping() as table:
+            return {str(key): plain(entry) for key, entry in table.items()}
+        case Sequence() | set() | frozenset() as entries:
+            return [plain(entry) for entry in entries]
+        case record if is_dataclass(record):
+            return {part.name: plain(getattr(record, part.name)) for part in fields(record)}
     raise InvalidInput(
         f"cannot write {value!r} ({type(value).__name__}) as JSON; give numbers, texts, lists or mappings"
     )
@@ -268,19 +211,20 @@ def _unfinite(value: float) -> str | None:
     return INFINITE if value > 0 else f"-{INFINITE}"
 
 
-def to_line(value: Any) -> str:
+def to_line(value: object) -> str:
     """One line of JSON."""
     return json.dumps(plain(value), ensure_ascii=True, allow_nan=False)
 
 
-def to_page(value: Any) -> str:
+def to_page(value: object) -> str:
     """JSON to be read by people too: one line for each key of the object, and for each entry of its lists."""
     packed = plain(value)
+    assert isinstance(packed, dict)
     lines = ",\n".join(f"  {json.dumps(key)}: {_spread(entry)}" for key, entry in packed.items())
     return f"{{\n{lines}\n}}\n"
 
 
-def _spread(value: Any) -> str:
+def _spread(value: JsonValue) -> str:
     if isinstance(value, dict) and value:
         lines = ",\n".join(f"    {json.dumps(key)}: {to_line(entry)}" for key, entry in value.items())
         return f"{{\n{lines}\n  }}"
@@ -290,16 +234,11 @@ def _spread(value: Any) -> str:
     return to_line(value)
 
 
-def from_json(record: type[T], packed: Any) -> T:
+def from_json(record: type[T], packed: object) -> T:
     """The record that was written; a missing or unknown field is refused, and named."""
     if not isinstance(packed, Mapping):
         raise InvalidInput(f"a {record.__name__} must be a JSON object, got {packed!r}")
-    known = {part.name: part for part in fields(record)}  # type: ignore[arg-type]
-    if unknown := sorted(set(packed) - set(known)):
-        raise InvalidInput(
-            f"a {record.__name__} has no field {', '.join(unknown)}; it was written by another version of Sordino"
-        )
-    needed = [name for name, part in known.items() if part.default is MISSING and part.default_factory is MISSING]
-    if missing := [name for name in needed if name not in packed]:
-        raise InvalidInput(f"a {record.__name__} needs {', '.join(missing)}, which is missing")
-    return record(**packed)
+    try:
+        return record(**packed)
+    except TypeError as error:
+        raise InvalidInput(f"written by another version of Sordino: {error}") from None

@@ -6,17 +6,18 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from sordino.report.words import decimal
+from sordino.report.words import decimal, percent
 
 
 @dataclass(frozen=True)
-class Axis:
+class PlotAxis:
     """An axis with its label, its ticks (value and text) and its two ends, linear after `transform`."""
 
     label: str
     ends: tuple[float, float]
     ticks: tuple[tuple[float, str], ...]
     transform: Callable[[float], float] = float
+    text: Callable[[float], str] = decimal  #: a value for people
 
     def at(self, value: float) -> float:
         """0 at the lower end, 1 at the upper one."""
@@ -24,43 +25,44 @@ class Axis:
         return (self.transform(value) - low) / (high - low)
 
 
-def linear(label: str, values: Iterable[float], *, ticks: int = 5) -> Axis:
+def linear(label: str, values: Iterable[float], *, ticks: int = 5) -> PlotAxis:
     """Round ends around all values, a few round ticks between them."""
     low, high = _apart(values)
     step = _round_step((high - low) / ticks)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     places = max(0, -math.floor(math.log10(step) + 1e-9))
-    return Axis(
+    return PlotAxis(
         label,
         (first * step, last * step),
         tuple((k * step, _tick_text(k * step, places)) for k in range(first, last + 1)),
     )
 
 
-def shares(label: str, values: Iterable[float]) -> Axis:
+def shares(label: str, values: Iterable[float]) -> PlotAxis:
     """A linear scale in per cent that never leaves 0 to 100 %."""
     low, high = _apart(values, smallest=0.05)
     inner = linear(label, (100 * max(0.0, low), 100 * min(1.0, high)))
-    return Axis(
+    return PlotAxis(
         label,
         (inner.ends[0] / 100, inner.ends[1] / 100),
         tuple((value / 100, f"{text} %") for value, text in inner.ticks),
+        text=percent,
     )
 
 
-def rounds(label: str, values: Sequence[float], *, ticks: int = 6) -> Axis:
+def rounds(label: str, values: Sequence[float], *, ticks: int = 6) -> PlotAxis:
     """Whole numbers from the first to the last, with no room beyond them; a single one stands in the middle."""
     low, high = min(values), max(values)
     if low == high:
-        return Axis(label, (low - 0.5, high + 0.5), ((low, decimal(low)),))
+        return PlotAxis(label, (low - 0.5, high + 0.5), ((low, decimal(low)),))
     step = max(1, round(_round_step((high - low) / ticks)))
     inner = range(math.ceil(low / step) * step, math.floor(high) + 1, step)
     # The first round is marked even where steps of ten would begin at 10, unless it would touch that tick.
     places = [low, *(k for k in inner if k - low > 0.5 * step)]
-    return Axis(label, (low, high), tuple((value, f"{value:,.0f}") for value in places))
+    return PlotAxis(label, (low, high), tuple((value, f"{value:,.0f}") for value in places))
 
 
-def logarithmic(label: str, values: Iterable[float]) -> Axis:
+def logarithmic(label: str, values: Iterable[float]) -> PlotAxis:
     """Powers of ten, with 2 and 5 between them where there is room; all values must be > 0."""
     kept = list(values)
     low, high = min(kept), max(kept)
@@ -73,10 +75,10 @@ def logarithmic(label: str, values: Iterable[float]) -> Axis:
     below = max(place for place in [10.0**bottom, *places] if place <= low * (1 + 1e-9))
     above = min(place for place in [10.0**top, *places] if place >= high * (1 - 1e-9))
     inside = tuple((place, decimal(place)) for place in places if below <= place <= above)
-    return Axis(label, (below, above), inside, math.log10)
+    return PlotAxis(label, (below, above), inside, math.log10)
 
 
-def spread_out(label: str, values: Sequence[float]) -> Axis:
+def spread_out(label: str, values: Sequence[float]) -> PlotAxis:
     """Logarithmic where positive values differ by a factor of more than 30, else linear."""
     if values and min(values) > 0 and max(values) > 30 * min(values):
         return logarithmic(f"{label} (log scale)", values)

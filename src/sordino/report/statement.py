@@ -10,7 +10,6 @@ import math
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sordino.privacy.guarantee import Adjacency, Adversary
 from sordino.privacy.statement import (
@@ -378,7 +377,7 @@ def to_text(statement: Statement, width: int = 110) -> str:
     return "\n".join(lines) + "\n"
 
 
-def to_json(statement: Statement) -> dict[str, Any]:
+def to_json(statement: Statement) -> dict[str, object]:
     """The figures and the sentences, as a run's statement.json has them."""
     return {**statement.to_json(), "sentences": list(sentences(statement))}
 
@@ -404,14 +403,14 @@ def _lines(view: View) -> tuple[_TableLine, ...]:
     """A view's lines in the table; beyond a handful of groups a span, and whose its ends are."""
     rows = view.rows
     if len(rows) <= HANDFUL:
-        return tuple(_TableLine(_cells(row), _basis(row)) for row in rows)
+        return tuple(_TableLine(_cells(View((row,)), named(row.who)), _basis(row)) for row in rows)
     ends = {"least": view.least, "most": view.most}
     alike = view.least == view.most  # nobody lost less than anybody else, whatever was claimed
     if alike or len({row.basis for row in rows}) == 1:
         basis = few(map(_basis, rows))
     else:
         basis = "; ".join(f"{end}, {_whose(own)}: {_basis(own[0])}" for end, own in ends.items())
-    cells = (_people(rows), str(view.adjacency), adversary(view), *_spans(view))
+    cells = _cells(view, _people(rows))
     if alike or not any(" .. " in cell for cell in cells):
         return (_TableLine(cells, basis),)
     return (_TableLine(cells, basis), *(_end_line(end, own, cells) for end, own in ends.items()))
@@ -423,37 +422,23 @@ def _spans(view: View) -> tuple[str, ...]:
     audited = [row for row in rows if row.audited is not None]
     whose = f" ({_whose(audited)})" if 0 < len(audited) < len(rows) else ""
     found = _dots(row.audited.epsilon for row in audited if row.audited is not None)
-    one = _verdict(next(iter(verdicts)))
+    judged = ", ".join(verdict if len(verdicts) == 1 else f"{verdict} ({n:,})" for verdict, n in verdicts.items())
     return (
         f"{_dots(view.claimed or ())}{' (in part)' if any(row.unclaimed for row in rows) else ''}",
         _dots(view.proven),
         "" if all(math.isinf(row.pure) for row in rows) else _dots(row.pure for row in rows),
         f">= {found}{whose}" if audited else "",
-        one if len(verdicts) == 1 else ", ".join(f"{verdict} ({n:,})" for verdict, n in verdicts.items()),
+        "" if judged == NO_CLAIM else judged,  # where nothing is claimed there is nothing to judge
     )
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    return (
-        named(row.who),
-        str(row.adjacency),
-        str(row.adversary),
-        "" if row.claimed is None else f"{figure(row.claimed.epsilon)}{' (in part)' if row.unclaimed else ''}",
-        figure(row.proven),
-        "" if math.isinf(row.pure) else figure(row.pure),
-        "" if row.audited is None else f">= {figure(row.audited.epsilon)}",
-        _verdict(row.verdict),
-    )
-
-
-def _verdict(verdict: str) -> str:
-    """Nothing where nothing is claimed: there is nothing to judge."""
-    return "" if verdict == NO_CLAIM else verdict
+def _cells(view: View, whom: str) -> tuple[str, ...]:
+    return (whom, str(view.adjacency), adversary(view), *_spans(view))
 
 
 def _end_line(end: str, rows: Sequence[Row], above: Sequence[str]) -> _TableLine:
     """Those at one end of a span, under it; what the span says of all is not said again."""
-    own = zip(_cells(rows[0])[3:], above[3:], strict=True)
+    own = zip(_spans(View((rows[0],))), above[3:], strict=True)
     return _TableLine((f"  {end}: {_whose(rows)}", "", "", *("" if cell == said else cell for cell, said in own)))
 
 

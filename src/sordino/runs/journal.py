@@ -148,6 +148,10 @@ class JournalStore(Store):
         """All rounds that are over; metrics.jsonl is made to say what the journal says."""
         past = self.past()
         metrics = self._run.path / "metrics.jsonl"
+        if not past.about and (
+            whole_lines(metrics) or any(self._place.glob("state-*")) or any(self._place.glob("plan-*"))
+        ):
+            raise DamagedRun(self._path, "it knows nothing of the rounds that lie beside it")  # clients would pay twice
         lines = [to_line(record).encode() for record in past.records]
         if whole_lines(metrics) != lines:
             write_whole(metrics, b"".join(line + b"\n" for line in lines))
@@ -158,7 +162,7 @@ class JournalStore(Store):
         query = "SELECT round, asked, reported, declined, refused, strays, spent, record FROM rounds ORDER BY round"
         rows = self._db.all(query)
         numbers = [int(row[0]) for row in rows]
-        if numbers and numbers != list(range(numbers[0], numbers[-1] + 1)):
+        if numbers and (numbers[0] > 1 or numbers != list(range(numbers[0], numbers[-1] + 1))):
             raise DamagedRun(self._path, "it lacks some rounds")
         checkpoint, result = self._checkpoint(), self._run.result()
         return Past(

@@ -106,12 +106,14 @@ class Run:
 
     def _check_fit(self, state: State) -> None:
         """The model may be the user's own code, which can have changed since."""
-        shapes = [{n: a.shape for n, a in (("", s.parameters), *s.arrays.items())} for s in (state, self._state)]
+        shapes = [
+            {name: list(array.shape) for name, array in {"parameters": own.parameters, **own.arrays}.items()}
+            for own in (state, self._state)
+        ]
         if shapes[0] != shapes[1]:
             raise InvalidInput(
-                f"the checkpoint holds {state.parameters.size:,} parameters and the model "
-                f"{self._state.parameters.size:,}: the model has changed since. Put the old one back, or start the run "
-                "anew in another folder"
+                f"the checkpoint holds {shapes[0]}, and the state here {shapes[1]}: the model or the method has "
+                "changed since. Put the old one back, or start the run anew in another folder"
             )
 
     def go(self, expected: Sequence[str], absent: Mapping[int, str] | None = None) -> Outcome:
@@ -195,6 +197,13 @@ class Run:
             # They may have reported before, or others may come: the round is lost, and the next one shows who is left.
             why = _DECLINED_AGAIN if sent > 1 else "all who were asked declined"
             after, outcome = self._state.unchanged(), RoundOutcome(plan, end.attendance, why)
+        attendance = outcome.attendance
+        if attendance.refused and not attendance.reported and not self._side.may_return:
+            raise InvalidInput(
+                f"every report of round {plan.round} is refused, though simulated clients lie about nothing: the "
+                f"mechanism or the method makes reports that it does not take itself. The first: "
+                f"{next(iter(attendance.refused.values()))}"
+            )
         self._progress.note_round(outcome.attendance, outcome.why_lost, self._recipe.rounds.quorum)
         record = self._graded(self._side.describe(_record(outcome, sent - 1), outcome), after)
         record = replace(record, seconds=self._seconds())
@@ -229,8 +238,12 @@ class Run:
         self._scores = self._side.score(state, "test")
         if not self._scores.examples:
             return record
+        if (metric := self._recipe.evaluation.metric) is not None:
+            record = replace(record, score=metric.value(self._scores))
         if "validation" in self._federation.exams:
-            record = replace(record, validation_accuracy=self._side.score(state, "validation").accuracy)
+            scores = self._side.score(state, "validation")
+            by_metric = None if metric is None else metric.value(scores)
+            record = replace(record, validation_accuracy=scores.accuracy, validation_score=by_metric)
         return replace(record, accuracy=self._scores.accuracy, loss=self._scores.loss)
 
     # --- the outcome

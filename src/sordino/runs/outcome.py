@@ -19,7 +19,7 @@ from sordino.privacy.history import RoundReleases
 from sordino.privacy.statement import Statement
 from sordino.recipe import EVERYTHING, Recipe
 from sordino.recipe.sources import read_data
-from sordino.report.caveats import early_stopping
+from sordino.report.caveats import caveats
 from sordino.report.folder import RunFolder
 from sordino.report.records import ClientBudget, Result, RoundRecord
 from sordino.report.statement import to_json
@@ -76,7 +76,8 @@ def load_model(run: str | Path) -> nn.Module:
     """The trained model in a finished run's folder, for evaluation.
 
     It takes records as it was trained on them: normalised, and with LDPFL the bits of their features. The data set must
-    be where the recipe looks for it: its shape and classes say how large the model is.
+    be where the recipe looks for it: its shape and classes say how large the model is. A model or a data source of
+    somebody's own is imported: open only folders of people whose code you would run.
     """
     folder = RunFolder.open(run)
     tensors, _ = folder.model()
@@ -94,7 +95,7 @@ def statement_of(federation: Federation, spent: Sequence[RoundReleases], rounds:
     """The privacy statement of a run of so many rounds, without any audit; `simulated` where noise follows a seed."""
     title = f"Privacy statement of {federation.recipe.name}"
     found = history.statement(spent, federation.clients, delta=federation.delta, title=title)
-    return replace(found, caveats=early_stopping(federation.recipe.rounds, rounds), simulated=simulated)
+    return replace(found, caveats=caveats(federation.recipe, rounds), simulated=simulated)
 
 
 def client_budgets(

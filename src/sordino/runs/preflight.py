@@ -500,7 +500,7 @@ def _sizes(federation: Federation, plan: Plan) -> list[tuple[int, int]]:
         return [(values, MechanismSender(mechanism).report_bytes(values)) for mechanism in tally.upload.mechanisms]
     asked = given.selection.asked(federation.clients)
     sums = [
-        given.channel.rule.session(plan, tally, group, min(len(members), asked))
+        given.channel.session(plan, tally, group, min(len(members), asked))
         for group, members in tally.classes(range(federation.clients)).items()
     ]
     return [(values, session.values * session.bits // 8) for session in sums]

@@ -20,7 +20,7 @@ from sordino.client.invitation import CommonTerms, check_real
 from sordino.errors import InvalidInput
 from sordino.fleets.interface import Fleet
 from sordino.fleets.signatures import SignedFleet
-from sordino.learning.evaluation import Scores, score
+from sordino.learning.evaluation import ExamPiece, Scores, score
 from sordino.methods.interface import State
 from sordino.privacy.history import RoundReleases
 from sordino.recipe import Recipe
@@ -68,10 +68,10 @@ def serve(
     run is not over, and goes on with `resume`.
     """
     check_real(recipe)
-    if setup.channel is None and recipe.method.channel.kind == "shuffler":
+    if setup.channel is None and recipe.method.channel.posts:
         raise InvalidInput(
             "reports of this recipe go through a shuffler, which the server cannot be itself: give the channel that "
-            "goes through it (sordino.shuffler.channel.channel_of)"
+            "goes through it (sordino.shuffler.channel.ServiceChannel)"
         )
     with one_thread():
         parts = wire(recipe)
@@ -95,14 +95,13 @@ def shuffler_channel(recipe: Recipe, files: Mapping[str, Path], *, remedy: str) 
     """
     given = recipe.method.channel
     token, key = files.get("token"), files.get("key")
-    if given.kind != "shuffler":
+    if not given.posts:
         return None
     if token is None or key is None:
         raise InvalidInput(f"reports of this recipe go through a shuffler: {remedy}")
-    from sordino.shuffler.channel import Access, channel_of
+    from sordino.shuffler.channel import Access, ServiceChannel
 
-    found: Channel = channel_of(recipe, wire(recipe).method, Access.read(given.url, token, key, files.get("trusted")))
-    return found
+    return ServiceChannel(wire(recipe).method, given, Access.read(given.url, token, key, files.get("trusted")))
 
 
 def has_run(folder: str | Path) -> bool:
@@ -217,7 +216,9 @@ class RealClients(ClientSide):
         found = [Scores.none(examples.classes)]
         for view in self._parts.method.views(state, {}):
             buffers = view.buffers or None
-            found += [score(model, view.parameters, buffers, loss, examples, piece) for piece in examples.pieces()]
+            found += [
+                score(model, view.parameters, buffers, loss, ExamPiece(examples, piece)) for piece in examples.pieces()
+            ]
         return Scores.together(found)
 
 

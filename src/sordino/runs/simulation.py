@@ -84,7 +84,7 @@ def _execution(federation: Federation, device: torch.device, past: Past) -> Exec
     """The choice that the run began with, else a new one."""
     if "execution" in past.memory:
         return Execution(**past.memory["execution"])
-    shape = (federation.built.batch, *federation.record_shape)
+    shape = (federation.method.batch, *federation.record_shape)
     return execution_for(federation.model, shape, federation.effort, device)
 
 

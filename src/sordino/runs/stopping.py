@@ -71,11 +71,12 @@ class Stopping:
     def reason(self, progress: Progress, round: int, records: Sequence[RoundRecord]) -> str | None:
         """Why there is no further round after this one; None where there is one."""
         rounds, on_test = self._recipe.rounds, self._recipe.rounds.stop_on == "test"
-        figures = [record.accuracy if on_test else record.validation_accuracy for record in records]
-        accuracies = [accuracy for accuracy in figures if accuracy is not None]
+        figure = "accuracy" if self._recipe.evaluation.metric is None else "score"
+        figures = [getattr(record, figure if on_test else f"validation_{figure}") for record in records]
+        scores = [score for score in figures if score is not None]
         where = "the test set, which this recipe declares public" if on_test else "validation examples"
         for rule in rounds.stopping_rules:
-            if why := rule.reason(accuracies):
+            if why := rule.reason(scores):
                 return f"{why} on {where}, in round {round}"
         if progress.lost >= LOST_ROUNDS:
             return f"{progress.lost} rounds in a row did not count, the last of them because {progress.why_lost}"

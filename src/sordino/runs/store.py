@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sordino.errors import InvalidInput, SordinoError
+from sordino.parts import registry
 from sordino.privacy.history import RoundReleases
 from sordino.recipe import EVERYTHING, Recipe
 from sordino.report.folder import RunFolder, alone
@@ -153,12 +154,26 @@ def run_folder(recipe: Recipe, path: str | Path, *, resume: bool, device: str) -
     if resume:
         _check_resumed(recipe, RunFolder.open(path), device == REAL)
     with alone(path):
-        yield RunFolder.open(path) if resume else RunFolder.create(path, recipe.to_toml(), device=device)
+        if resume:
+            yield RunFolder.open(path)
+        else:
+            yield RunFolder.create(path, recipe.to_toml(), device=device, code=_digests(recipe))
+
+
+def _digests(recipe: Recipe) -> dict[str, str]:
+    return {address: registry.digest(address) for address in recipe.own_code}
 
 
 def _check_resumed(recipe: Recipe, found: RunFolder, real: bool) -> None:
     if Recipe.from_toml(found.recipe, EVERYTHING).fingerprint != recipe.fingerprint:
         raise InvalidInput(f"{found.path} was run with another recipe: resume takes the recipe that lies there")
+    had = found.environment.get("code")
+    had = had if isinstance(had, dict) else {}
+    if changed := [name for name, now in _digests(recipe).items() if had.get(name, now) != now]:
+        raise InvalidInput(
+            f"{', '.join(changed)} has changed since {found.path} began, and one run has one code: put the old file "
+            "back, or start anew in another folder"
+        )
     if (found.environment.get("device") == REAL) == real:
         return
     if real:
