@@ -323,8 +323,9 @@ def test_a_deadline_is_for_each_step():
         time.sleep(1.0)
         return answers
 
+    began = time.monotonic()
     _, (record,) = hold(two_point(), slow, rules=Rules(deadline=4.5))
-    assert record.counted and record.seconds > 4.5
+    assert record.counted and time.monotonic() - began > 4.5
 
 
 def test_who_misses_the_deadline_has_dropped_out():

@@ -427,5 +427,5 @@ def test_a_model_that_changed_in_the_meantime_is_refused(tmp_path, monkeypatch):
         sordino.run(given, folder=tmp_path / "run", observer=Stop(1))
     (tmp_path / "grown_before.py").write_text(code(44))
     monkeypatch.delitem(sys.modules, "grown_before")
-    with pytest.raises(InvalidInput, match=r"235 parameters.*3,310"):
+    with pytest.raises(InvalidInput, match="grown_before"):
         sordino.run(given, folder=tmp_path / "run", resume=True)

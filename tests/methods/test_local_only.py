@@ -37,7 +37,7 @@ def trained(recipe: Recipe) -> tuple[Any, dict[int, Any]]:
     for _ in range(recipe.rounds.count):
         plan = method.plan(state, "test")
         for client in range(method.clients):
-            done = Task((client,), (kept.get(client, {}),)).do(work, plan)
+            _, done = Task((client,), (kept.get(client, {}),)).do(work, plan)
             kept[client] = done.states[0]
         state = state.unchanged()
     return federation, kept
