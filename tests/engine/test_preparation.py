@@ -16,7 +16,7 @@ from sordino.privacy.guarantee import Budget
 from sordino.privacy.history import RoundReleases
 from sordino.privacy.ledger import Consents, MemoryLedger
 from sordino.report.folder import RunFolder
-from sordino.runs.checkpoint import Belongings
+from sordino.runs.checkpoint import Belongings, DamagedRun
 from sordino.runs.coordinator import Coordinator
 from sordino.runs.federation import wire
 from sordino.runs.observer import Observer
@@ -154,7 +154,7 @@ def test_a_run_without_what_was_prepared_does_not_go_on(tmp_path: Path):
     with pytest.raises(KeyboardInterrupt):
         run(prepared_recipe(), folder=tmp_path / "cut", workers=1, observer=StopsAfter(2))
     (tmp_path / "cut" / "checkpoint" / "clients" / "1.safetensors").unlink()
-    with pytest.raises(InvalidInput, match="not to be made again"):
+    with pytest.raises(DamagedRun, match="checkpoint/clients"):
         run(prepared_recipe(), folder=tmp_path / "cut", resume=True, workers=1)
 
 
@@ -176,7 +176,7 @@ def test_belongings_are_written_once_and_read_back(tmp_path: Path):
 def test_damaged_belongings_are_refused(tmp_path: Path):
     Belongings(tmp_path / "checkpoint" / "clients")[0] = {"records": np.zeros(3, np.uint8)}
     (tmp_path / "checkpoint" / "clients" / "0.safetensors").write_bytes(b"torn")
-    with pytest.raises(InvalidInput, match=r"0\.safetensors is damaged"):
+    with pytest.raises(DamagedRun, match=r"0\.safetensors"):
         Belongings(tmp_path / "checkpoint" / "clients")
 
 

@@ -305,9 +305,9 @@ def test_a_finished_run_is_not_done_again_but_its_files_are_made_whole(tmp_path)
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     for folder in (tmp_path / "empty", tmp_path / "absent"):
-        with pytest.raises(InvalidInput, match=r"not a run's folder"):
+        with pytest.raises(InvalidInput, match="folder"):
             sordino.run(recipe(), folder=folder, resume=True)
-    with pytest.raises(InvalidInput, match="resume needs the folder"):
+    with pytest.raises(InvalidInput, match="resume"):
         sordino.run(recipe(), resume=True)
     assert not (tmp_path / "absent").exists()
 

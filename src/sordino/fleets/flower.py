@@ -126,10 +126,6 @@ class _FlowerNode:
         self.pause = min(SELDOM, max(AGAIN, 2 * self.pause))
         self.again = time.monotonic() + self.pause
 
-    def fine(self) -> None:
-        """It answered."""
-        self.again, self.pause = 0.0, 0.0
-
 
 @dataclass(frozen=True)
 class _PendingMessage:
@@ -194,7 +190,7 @@ class FlowerFleet(Fleet):
             return
         present = {info.node_id: info for info in self._grid.get_nodes()}
         for gone in set(self._nodes) - set(present):
-            self._say(gone, f"{self._called(self._nodes.pop(gone))} is gone")
+            self._say(self._nodes.pop(gone), "is gone")
         for id, info in present.items():
             if id not in self._nodes or self._nodes[id].since != info.last_activated_at:
                 order = max((node.order for node in self._nodes.values()), default=0) + 1
@@ -345,15 +341,15 @@ class FlowerFleet(Fleet):
     def _responses(self, asked: _PendingMessage, reply: Message) -> list[Response]:
         """What came; nothing where the relay failed or could not reach its client."""
         if reply.has_error():
-            self._say(asked.node.id, f"{self._called(asked.node)} did not answer: {reply.error.reason}")
+            self._say(asked.node, f"did not answer: {reply.error.reason}")
             return []
         try:
             found = bundles.responses(bundles.bundle_in(reply))
         except InvalidInput as error:
-            self._say(asked.node.id, f"{self._called(asked.node)} sent what cannot be read: {error}")
+            self._say(asked.node, f"sent what cannot be read: {error}")
             return []
         if not found:
-            self._say(asked.node.id, f"{self._called(asked.node)}: its relay cannot reach the owner's client")
+            self._say(asked.node, "has a relay that cannot reach the owner's client")
         return found
 
     def _introduced(self, node: _FlowerNode, response: Response) -> None:
@@ -367,26 +363,24 @@ class FlowerFleet(Fleet):
                 raise Unknown(f"it spoke for {self._roster.name_of(before)} before, and a node speaks for one client")
             node.client = self._spoke[node.id] = self._roster.number_of(identity, name, node=node.name)
         except (SordinoError, ValueError, KeyError, TypeError, RecursionError) as error:
-            self._say(node.id, f"node {node.id} takes no part: {error}")
+            self._say(node, f"takes no part: {error}")
             node.later()
 
     def _joined(self, node: _FlowerNode, response: Response) -> None:
         node.joined, node.refused = response.fine, response.reason
+        self._say(node, "has joined" if response.fine else f"has not joined: {response.reason}")
         if response.fine:
-            node.fine()
-            self._say(node.id, f"{self._called(node)} has joined")
+            node.again = node.pause = 0.0
         else:
-            self._say(node.id, f"{self._called(node)} has not joined: {response.reason}")
             node.later()
 
-    def _called(self, node: _FlowerNode) -> str:
-        return f"node {node.id}" if node.client is None else self._roster.name_of(node.client)
-
-    def _say(self, node: int, sentence: str) -> None:
-        """Say it in the log, once; some of it may be a node's own words."""
-        sentence = "".join(letter if letter.isprintable() else " " for letter in sentence[:LONGEST_SENTENCE])
-        if self._said.get(node) != sentence:
-            self._said[node] = sentence
+    def _say(self, node: _FlowerNode, news: str) -> None:
+        """Say it of a node in the log, once; some of it may be the node's own words."""
+        called = f"node {node.id}" if node.client is None else self._roster.name_of(node.client)
+        said = f"{called} {news}"[:LONGEST_SENTENCE]
+        sentence = "".join(letter if letter.isprintable() else " " for letter in said)
+        if self._said.get(node.id) != sentence:
+            self._said[node.id] = sentence
             _log.info(sentence)
 
 

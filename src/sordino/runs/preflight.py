@@ -129,14 +129,6 @@ class ReportLoss:
 
 
 @dataclass(frozen=True)
-class NormFit:
-    """The L2 norm that longer reports are shortened to, and that of an honest report."""
-
-    norm: float
-    honest: float | None  #: none where it is not known
-
-
-@dataclass(frozen=True)
 class BatchNorm:
     """What becomes of the statistics of batch norm."""
 
@@ -263,13 +255,8 @@ class Preflight:
         return tuple(dict.fromkeys(fit for g in self.groups if (fit := g.sender.range_fit(*sizes)) is not None))
 
     @property
-    def norm(self) -> NormFit | None:
-        """How the norm that reports are shortened to fits honest ones; None where they are not shortened."""
-        return None if self.facts.norm is None else NormFit(self.facts.norm, self._honest)
-
-    @property
-    def _honest(self) -> float | None:
-        """The L2 norm of an honest report: the noise and what is kept of the update stand at right angles."""
+    def honest_norm(self) -> float | None:
+        """The L2 norm of an honest report, if known: the noise and what is kept of the update stand at right angles."""
         if self._variances is None or (self._kept is None and not any(self._variances)):
             return None
         kept = self._kept or [0.0] * len(self.groups)
@@ -530,6 +517,6 @@ def _batch_norm(federation: Federation, noise: float | None) -> BatchNorm | None
 
 
 __all__ = [
-    "BatchNorm", "ClientGroup", "Facts", "NormFit", "Outlook", "Preflight", "ReportLoss", "asked_per_round",
+    "BatchNorm", "ClientGroup", "Facts", "Outlook", "Preflight", "ReportLoss", "asked_per_round",
     "expected", "groups_of", "of_federation", "of_preparation",
 ]  # fmt: skip
