@@ -345,7 +345,7 @@ def test_colour_comes_channel_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        ({"cow/a.npy": grey(1)}, r"cow: not a folder named after a class of the list \['dog', 'cat', 'owl'\]"),
+        ({"cow/a.npy": grey(1)}, r"cow: not a folder of one of the classes \['dog', 'cat', 'owl'\]"),
         ({"dog/a.npy": grey(1), "dog/b.npy": grey(1, (4, 6))}, r"b\.npy: 4x6 pixels.*a\.npy has 4x5: bring all images"),
         ({"dog/a.npy": grey(1).astype(float)}, r"a\.npy: float64 of shape .*allowed is uint8 \[height, width, 1\]"),
         (
