@@ -132,7 +132,7 @@ def _rounds_with(family: Family, question: Question, parameter: float) -> tuple[
     from sordino.privacy.ledger import terms
     from sordino.privacy.planning import rounds_allowed, stated_epsilon
 
-    budget, release = question.budget, family.release(parameter, question)
+    budget, release = question.budget, question.release(family.sender(parameter))
     rounds, epsilon, guarantee = rounds_allowed(budget, release), stated_epsilon(budget, release), release.guarantees[0]
     found: dict[str, object] = {
         "mechanism": family.name,
